@@ -4,11 +4,12 @@
     OPENBLAS_NUM_THREADS=1 python benchmarks/bench_blocks.py groups
     OPENBLAS_NUM_THREADS=1 SCHMP_DATA=folder python benchmarks/bench_blocks.py classes
 
-``large`` fits twenty problems of at least 3 · 2^22 entries, in several storages, and prints the gap that plain NumPy
-computes from the coefficients, relative to the null objective, beside the one that was asked for; and what FISTA in
-float64 reaches in a hundred steps.  ``groups`` is a path of twenty penalties of the group lasso beside skglm, both with
-gaps recomputed outside.  ``classes`` is the multinomial loss of the 20 newsgroups, beside scikit-learn's saga, which
-runs until its gap is as small as ours; the growth of memory is printed, too.
+``large`` fits twenty problems of at least 3 · 2^22 entries, in several storages, and prints the gap
+that plain NumPy computes from the coefficients, relative to the null objective, beside the one that
+was asked for; and what FISTA in float64 reaches in a hundred steps.  ``groups`` is a path of twenty
+penalties of the group lasso beside skglm, both with gaps recomputed outside.  ``classes`` is the
+multinomial loss of the 20 newsgroups, beside scikit-learn's saga, which runs until its gap is as
+small as ours; the growth of memory is printed, too.
 """
 
 import os
@@ -137,8 +138,8 @@ def large():
         theirs = fista(oracle, 0.1 * largest, 100)
         print(
             f"{oracle.loss:11s} {options['penalty']:10s} {form:6s} {oracle.X.shape[0]:6d} x "
-            f"{oracle.X.shape[1]:6d} {seconds:6.2f} s, {np.count_nonzero(model.coef_):6d} nonzero, gap "
-            f"{gap / least:8.2e} of {goal:.0e}, FISTA - ours {(theirs - ours) / least:9.2e}",
+            f"{oracle.X.shape[1]:6d} {seconds:6.2f} s, {np.count_nonzero(model.coef_):6d} nonzero, "
+            f"gap {gap / least:8.2e} of {goal:.0e}, FISTA - ours {(theirs - ours) / least:9.2e}",
             flush=True,
         )
 

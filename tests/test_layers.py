@@ -20,8 +20,13 @@ WINGS = {"lda", "mf", "linear"}
 #: Inside a wing imports go down only; what stands in the wing itself is its estimators.
 FLOORS = ["", "programs", "data", "kernels", "blocks"]
 #: Rooms of one wing, and the floor they are on: kernels are compiled for penalties, and losses call kernels; a sampler
-#: is a program and its kernel.
-ROOMS = {"losses": "data", "penalties": "blocks", "samplers": "programs"}
+#: is a program and its kernel; all may ask what a loss declares.
+ROOMS = {
+    "contracts": "blocks",
+    "losses": "data",
+    "penalties": "blocks",
+    "samplers": "programs",
+}
 
 
 def imports(text):

@@ -1,7 +1,5 @@
 """The base of all estimators: callbacks, progress, messages about compiling, and the restoring of failed fits."""
 
-from __future__ import annotations
-
 import copy
 import logging
 import numbers
@@ -20,11 +18,12 @@ from sklearn.utils import check_random_state
 from schmp_estimators.core.io.files import located
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.progress import FitBar, Progress
+from schmp_estimators.core.typing import Named
 
 logger = logging.getLogger(__name__)
 
 #: Gets the records of a fit, and says whether the fit ends with the last one.
-Ending = Callable[[Sequence[dict[str, Any]]], bool]
+Ending = Callable[[Sequence[Named]], bool]
 
 #: Number of sweeps between two lines of the log.
 LINE_EVERY = 10
@@ -37,7 +36,7 @@ def make_seed(random_state: Any) -> int:
     return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
 
 
-def has_settled(name: str, tol: float, records: Sequence[dict[str, Any]]) -> bool:
+def has_settled(name: str, tol: float, records: Sequence[Named]) -> bool:
     """Return whether a value has changed by at most `tol`, relatively, between the last two records that have it.
 
     If the last record does not have it, the result is False.
@@ -48,12 +47,12 @@ def has_settled(name: str, tol: float, records: Sequence[dict[str, Any]]) -> boo
     return len(values) == 2 and abs(values[1] - values[0]) <= tol * abs(values[0])
 
 
-def after(known: Sequence[dict[str, Any]], ends: Ending, records: Sequence[dict[str, Any]]) -> bool:
+def after(known: Sequence[Named], ends: Ending, records: Sequence[Named]) -> bool:
     """Return whether a fit ends with the last of some records, which follow those that are known."""
     return ends([*known, *records])
 
 
-def without_itself(snapshot: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
+def without_itself(snapshot: Callable[[], Named]) -> Callable[[], Named]:
     """Let copies that are made during a fit not refer to it, because they may be kept or pickled."""
     return lambda: {**snapshot(), "_snapshot": None}
 
@@ -82,7 +81,11 @@ class _Stopwatch(event.Listener):
     """Calls a function once, when a fit has compiled kernels for some time."""
 
     def __init__(self, tell: Callable[[], None]) -> None:
-        self._tell, self._depth, self._began, self._taken, self._told = tell, 0, 0.0, 0.0, False
+        self._tell = tell
+        self._depth = 0
+        self._began = 0.0
+        self._taken = 0.0
+        self._told = False
 
     def on_start(self, event: Any) -> None:
         """Start the clock unless it runs, because kernels are compiled inside of others; check the time."""
@@ -131,7 +134,7 @@ class FollowedEstimator(CallbackSupportMixin):  # type: ignore[misc]  # scikit-l
     _bar: ClassVar[type] = ProgressBar
     verbose: int
 
-    history_: list[dict[str, Any]]
+    history_: list[Named]
     _snapshot: Any
 
     def _as_if_fitted(self) -> Any:
@@ -209,14 +212,14 @@ class SweepingEstimator(FollowedEstimator):
 
     def _follow(
         self,
-        run: Iterable[dict[str, Any]],
+        run: Iterable[Named],
         X: Any,
         y: Any,
         *,
         place: Place,
         first: int,
         n_samples: int,
-        snapshot: Callable[[], dict[str, Any]],
+        snapshot: Callable[[], Named],
         seconds: float = 0.0,
         took: Callable[[], float | None] = lambda: None,
     ) -> Iterator[int]:
@@ -247,9 +250,10 @@ class SweepingEstimator(FollowedEstimator):
             Number of sweeps done, after each of them.
         """
         context = self._init_callback_context(max_subtasks=max(0, self.max_iter - first))
-        data: dict[str, Any] = {"estimator": self, "X": X, "y": y}
+        data: Named = {"estimator": self, "X": X, "y": y}
         context.call_on_fit_task_begin(**data)
-        records, seconds = iter(run), self.history_[-1]["seconds"] if self.history_ else seconds
+        records = iter(run)
+        seconds = self.history_[-1]["seconds"] if self.history_ else seconds
         self._snapshot = snapshot = without_itself(snapshot)
         progress = Progress(self, place, step="sweep", every=LINE_EVERY, total=self.max_iter)
         # A checkpoint may belong to a fit that `tol` had ended.
@@ -303,6 +307,6 @@ class SweepingEstimator(FollowedEstimator):
         """Return `_ending` for records after those of `history_`, if all are comparable; None if `tol` is 0."""
         return partial(after, list(self.history_), self._ending()) if self.tol else None
 
-    def _is_comparable(self, record: dict[str, Any]) -> bool:
+    def _is_comparable(self, record: Named) -> bool:
         """Return whether `tol` may compare the objective of this record with that of others."""
         return True

@@ -90,9 +90,11 @@ def _array_of(context: Any, builder: Any, kind: Any, data: Any, shape: list[Any]
 @lower_getattr_generic(Handed)  # type: ignore[untyped-decorator]
 def _load(context: Any, builder: Any, handed: Handed, address: Any, name: str) -> Any:
     """Emit the loads of a field."""
-    kind, place = handed.kind, handed.kind.fields.index(name)
+    kind = handed.kind
+    place = handed.kind.fields.index(name)
     whole = builder.bitcast(address, context.get_value_type(kind).as_pointer())
-    field, array = cgutils.gep_inbounds(builder, whole, 0, place), kind.types[place]
+    field = cgutils.gep_inbounds(builder, whole, 0, place)
+    array = kind.types[place]
     if not isinstance(array, types.Array):
         return builder.load(field)  # a number
 

@@ -8,18 +8,16 @@ may be compiled with reassociation or contraction: the bits would depend on the 
 A compiled kernel that is damaged on disk is named in the log and compiled again; a fit never fails because of it.
 """
 
-from __future__ import annotations
-
 import gc
 import logging
 import os
 import pickle
 import zlib
-from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from typing import Any
 
+import numpy as np
 from numba import njit
 from numba.core import typed_passes, untyped_passes
 from numba.core.caching import FunctionCache, IndexDataCacheFile
@@ -30,7 +28,11 @@ from numba.core.types import unliteral
 from numba.core.types.functions import BaseFunction
 from numba.extending import overload
 
+from schmp_estimators.core.typing import Function, Named
+
 logger = logging.getLogger(__name__)
+#: The type of an index that is not negative: kernels need not look whether it counts from the end.
+index = np.uint64
 
 #: A file ends with this mark and the checksum of all bytes before the mark; size of the checksum in bytes.
 _MARK, _SIZE = b"crc:", 4
@@ -64,7 +66,8 @@ class _CheckedFiles(IndexDataCacheFile):
 
 def _check(data: bytes) -> None:
     """Raise ValueError if the checksum is wrong; a file that numba alone has written has none, and is accepted."""
-    body, end = data[: -len(_MARK) - _SIZE], data[-len(_MARK) - _SIZE :]
+    body = data[: -len(_MARK) - _SIZE]
+    end = data[-len(_MARK) - _SIZE :]
     if end.startswith(_MARK) and zlib.crc32(body) != int.from_bytes(end[len(_MARK) :], "little"):
         raise ValueError("its checksum is wrong")
 
@@ -133,7 +136,8 @@ class _PartLibrary(_KernelLibrary):
 
     def finalize(self) -> None:
         """Leave the functions that it calls to the kernels, too."""
-        self.called, self._linking_libraries = self._linking_libraries, []
+        self.called = self._linking_libraries
+        self._linking_libraries = []
         CPUCodeLibrary.finalize(self)
 
     def _optimize_functions(self, ll_module: Any) -> None:
@@ -168,7 +172,8 @@ class _Compiler(Compiler):
 
     def define_pipelines(self) -> Any:
         """Return numba's pipeline with fewer passes, and use another class of library."""
-        codegen, name = self.state.targetctx.codegen(), self.state.func_id.func_qualname
+        codegen = self.state.targetctx.codegen()
+        name = self.state.func_id.func_qualname
         self.state.library = self.library(codegen, name)
         self.state.library.enable_object_caching()
         (passes,) = super().define_pipelines()  # type: ignore[no-untyped-call]
@@ -223,22 +228,22 @@ class _KernelCompiler(_Compiler):
 
 
 #: Options that change the machine code.
-_ARITHMETIC: dict[str, Any] = {"error_model": "numpy", "fastmath": False}
+_ARITHMETIC: Named = {"error_model": "numpy", "fastmath": False}
 #: Options of kernels: they need no wrapper for C, and they may make arrays.
-_OPTIONS: dict[str, Any] = {
+_OPTIONS: Named = {
     **_ARITHMETIC, "nogil": True, "no_cfunc_wrapper": True, "_nrt": True, "pipeline_class": _KernelCompiler,
 }  # fmt: skip
 #: Options of parts, which do not count references.
-_PART: dict[str, Any] = {
+_PART: Named = {
     **_ARITHMETIC, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False, "pipeline_class": _Compiler,
 }  # fmt: skip
 #: Options of parts that make arrays.
-_MAKER: dict[str, Any] = {**_PART, "_nrt": True}
+_MAKER: Named = {**_PART, "_nrt": True}
 
 
-def kernel(function: Callable[..., Any]) -> Any:
+def kernel(function: Function) -> Any:
     """Compile `function` as a kernel: no GIL, IEEE arithmetic, NumPy's division rules, cached where possible."""
-    compiled = njit(cache=False, **_OPTIONS)(function)
+    compiled: Any = njit(cache=False, **_OPTIONS)(function)
     with suppress(RuntimeError):  # no directory for the cache is writable
         compiled._cache = KernelCache(function)
     return compiled
@@ -250,7 +255,7 @@ def kernel_of_this_process(kernel: Any) -> Any:
     return njit(cache=False, **_OPTIONS)(kernel.py_func)
 
 
-def part(function: Callable[..., Any]) -> Any:
+def part(function: Function) -> Any:
     """Compile `function` as a part: kernels call it, Python does not, and it makes no arrays except views.
 
     A part does not count references.  Otherwise each array argument would cost two atomic instructions, and code for
@@ -269,17 +274,17 @@ def _by_kinds(compiled: Any) -> Any:
     return compiled
 
 
-def maker(function: Callable[..., Any]) -> Any:
+def maker(function: Function) -> Any:
     """Compile `function` as a part of kernels that makes arrays."""
     return njit(**_MAKER)(function)
 
 
-def inlined(function: Callable[..., Any]) -> Any:
+def inlined(function: Function) -> Any:
     """Compile `function` as a part of kernels that LLVM copies into each of its callers."""
     return _by_kinds(njit(forceinline=True, **_PART)(function))
 
 
-def pasted(function: Callable[..., Any]) -> Any:
+def pasted(function: Function) -> Any:
     """Let numba copy `function` into each of its callers before it infers types.
 
     This is slow, because the types of each copy are inferred separately; use it where measurements show faster code.
@@ -297,7 +302,7 @@ def copy_to(values, out):
         out[k] = values[k]
 
 
-def by_types(function: Callable[..., Any], *, copied: bool = False, strict: bool = True) -> Any:
+def by_types(function: Function, *, copied: bool = False, strict: bool = True) -> Any:
     """Let calls of `function` in kernels use what the decorated function returns for the types of the arguments.
 
     Only calls that occur are compiled, so a further type costs nothing where it is not used.  With `copied` the result

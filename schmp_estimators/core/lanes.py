@@ -27,6 +27,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from schmp_estimators.core.jit import inlined
+from schmp_estimators.core.typing import Function
 
 #: Numbers in a register; float32 rows are padded with zeros to a multiple of it (one AVX register).
 LANES = 8
@@ -38,7 +39,8 @@ PRODUCTS = LANES // 2 + 1
 _STRIDE = LANES * UNROLLED
 #: float32 numbers in a cache line.
 _LINE = 16
-NUMBER, _SHORT, _INDEX = ir.FloatType(), ir.IntType(32), ir.IntType(64)
+ZERO, ONE = np.float32(0), np.float32(1)
+NUMBER, SHORT, _INDEX = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 VECTOR, _DOUBLES = (ir.VectorType(kind, LANES) for kind in (NUMBER, ir.DoubleType()))
 
 
@@ -46,7 +48,8 @@ def _operator(name: str) -> Any:
     """Make a method that emits an instruction for two values, or for an index and a number."""
 
     def operate(self: Value, other: Value | int) -> Value:
-        of_kind = name if isinstance(self.value.type, ir.IntType) else f"f{name}"
+        kind = getattr(self.value.type, "element", self.value.type)
+        of_kind = name if isinstance(kind, ir.IntType) else f"f{name}"
         return Value(self.builder, getattr(self.builder, of_kind)(self.value, _operand(other)))
 
     return operate
@@ -60,10 +63,14 @@ class Value:
     """A number or a register, with operators that emit code."""
 
     def __init__(self, builder: Any, value: Any) -> None:
-        self.builder, self.value = builder, value
+        self.builder = builder
+        self.value = value
 
-    __add__, __sub__, __mul__ = _operator("add"), _operator("sub"), _operator("mul")
-    __truediv__, __and__ = _operator("div"), _operator("and_")
+    __add__ = _operator("add")
+    __sub__ = _operator("sub")
+    __mul__ = _operator("mul")
+    __truediv__ = _operator("div")
+    __and__ = _operator("and_")
 
     def constant(self, number: float) -> Value:
         """Return a value of the same type with one number everywhere."""
@@ -74,7 +81,7 @@ class Value:
 
     def mixed(self, other: Value, lanes: list[int]) -> Value:
         """Return lanes of both; those of `other` count from the length of self."""
-        mask = ir.VectorType(_SHORT, len(lanes))(lanes)
+        mask = ir.VectorType(SHORT, len(lanes))(lanes)
         return Value(self.builder, self.builder.shuffle_vector(self.value, other.value, mask))
 
     def repeated(self, lane: int) -> Value:
@@ -87,13 +94,13 @@ class Value:
 
     def spread(self, n_lanes: int = LANES) -> Value:
         """Return a register with this number in all lanes."""
-        empty = ir.VectorType(NUMBER, n_lanes)(ir.Undefined)
-        first = Value(self.builder, self.builder.insert_element(empty, self.value, _SHORT(0)))
+        empty = ir.VectorType(self.value.type, n_lanes)(ir.Undefined)
+        first = Value(self.builder, self.builder.insert_element(empty, self.value, SHORT(0)))
         return first.mixed(first, [0] * n_lanes)
 
     def lane(self, number: int) -> Value:
         """Return the number in a lane."""
-        return Value(self.builder, self.builder.extract_element(self.value, _SHORT(number)))
+        return Value(self.builder, self.builder.extract_element(self.value, SHORT(number)))
 
     def folded(self) -> Value:
         """Add the upper half of the lanes to the lower half until one number is left, and return this."""
@@ -109,6 +116,14 @@ class Value:
         """Return where self is larger."""
         return Value(self.builder, self.builder.fcmp_ordered(">", self.value, other.value))
 
+    def equals(self, other: Value) -> Value:
+        """Return where integers are equal."""
+        return Value(self.builder, self.builder.icmp_unsigned("==", self.value, other.value))
+
+    def narrowed(self, kind: Any) -> Value:
+        """Return an integer as a narrower type."""
+        return Value(self.builder, self.builder.trunc(self.value, kind))
+
     def where(self, condition: Value, other: Value) -> Value:
         """Return `other` where a condition holds, and self elsewhere."""
         return Value(self.builder, self.builder.select(condition.value, other.value, self.value))
@@ -118,13 +133,11 @@ class Registers:
     """A C-contiguous array as a sequence of registers."""
 
     def __init__(self, context: Any, builder: Any, kind: Any, array: Any) -> None:
-        struct, self._dtype, self._builder = (
-            context.make_array(kind)(context, builder, array),
-            kind.dtype,
-            builder,
-        )
-        self._data, self._element = struct.data, context.get_data_type(kind.dtype)
-        self._align = context.get_abi_alignment(self._element)
+        struct = context.make_array(kind)(context, builder, array)
+        self._dtype = kind.dtype
+        self._builder = builder
+        self._data, self.element = struct.data, context.get_data_type(kind.dtype)
+        self._align = context.get_abi_alignment(self.element)
         self.shape = [
             Value(builder, size) for size in cgutils.unpack_tuple(builder, struct.shape, kind.ndim)
         ]
@@ -149,25 +162,33 @@ class Registers:
 
     def index(self, element: Value) -> Value:
         """Return an element that is an integer, as an index."""
-        number = self.load(element, self._element)
+        number = self.load(element, self.element)
         extend = self._builder.sext if self._dtype.signed else self._builder.zext
         return Value(self._builder, extend(number.value, _INDEX))
 
     def doubles(self, element: Value) -> Value:
         """Return `LANES` numbers from an element on, as float64."""
-        numbers, build = self.load(element, ir.VectorType(self._element, LANES)), self._builder
+        numbers = self.load(element, ir.VectorType(self.element, LANES))
+        build = self._builder
         of_integers = build.sitofp if getattr(self._dtype, "signed", False) else build.uitofp
         convert = build.fpext if isinstance(self._dtype, types.Float) else of_integers
         return Value(build, convert(numbers.value, _DOUBLES))
 
+    def alone(self, element: Value) -> Any:
+        """Emit a load of one element that LLVM does not join with others."""
+        return self._builder.load_atomic(
+            self._pointer(element, self.element), "monotonic", self._align
+        )
+
     def prefetch(self, element: Value) -> None:
         """Let the processor load the cache line of an element, which may be out of bounds."""
-        kinds, module = [cgutils.voidptr_t, _SHORT, _SHORT, _SHORT], self._builder.module
+        kinds = [cgutils.voidptr_t, SHORT, SHORT, SHORT]
+        module = self._builder.module
         hint = module.declare_intrinsic(
             "llvm.prefetch", kinds[:1], ir.FunctionType(ir.VoidType(), kinds)
         )
         # For reading (0), into all levels of the cache (3), data (1).
-        self._builder.call(hint, [self._pointer(element, ir.IntType(8)), *map(_SHORT, (0, 3, 1))])
+        self._builder.call(hint, [self._pointer(element, ir.IntType(8)), *map(SHORT, (0, 3, 1))])
 
     def _pointer(self, element: Value, kind: Any) -> Any:
         return self._builder.bitcast(
@@ -179,10 +200,8 @@ class Total:
     """A register that loops add to."""
 
     def __init__(self, builder: Any, kind: Any) -> None:
-        self._builder, self._place = (
-            builder,
-            cgutils.alloca_once_value(builder, kind([0.0] * LANES)),
-        )
+        self._builder = builder
+        self._place = cgutils.alloca_once_value(builder, kind([0.0] * kind.count))
 
     @property
     def value(self) -> Value:
@@ -222,15 +241,15 @@ class Code:
 
 
 def emitted(
-    returns: Callable[..., Any] = lambda *kinds: types.void,
-) -> Callable[[Callable[..., Any]], Any]:
+    returns: Function = lambda *kinds: types.void,
+) -> Callable[[Function], Any]:
     """Make an instruction of ``emit(code, *arguments)``; `returns` gives the type of its result for those of arguments.
 
     Arrays become `Registers`, tuples lists of values, and other arguments values; integers are indices, and other
     numbers are float32.
     """
 
-    def decorate(emit: Callable[..., Any]) -> Any:
+    def decorate(emit: Function) -> Any:
         def typed(typing_context: Any, *given: Any) -> Any:
             def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
                 wrapped = [
@@ -244,7 +263,8 @@ def emitted(
             return returns(*given)(*map(_converted, given)), generate
 
         typed.__signature__ = inspect.signature(emit)  # type: ignore[attr-defined]
-        typed.__name__, typed.__doc__ = emit.__name__, emit.__doc__
+        typed.__name__ = emit.__name__
+        typed.__doc__ = emit.__doc__
         return intrinsic(typed)
 
     return decorate
@@ -349,7 +369,8 @@ def row_dot(code, left, i, right, j):
 
     0.15 ns per product from L1 on a 256-bit machine.
     """
-    width, totals = left.shape[1], code.totals(UNROLLED)
+    width = left.shape[1]
+    totals = code.totals(UNROLLED)
     first, second = i * width, j * width
     code.over_row(
         width,
@@ -365,7 +386,8 @@ def row_moments(code, values, j, others, weights, vector):
 
     The rows are C-contiguous and of one padded width.
     """
-    width, sums = values.shape[1], [code.totals(2) for _ in range(3)]
+    width = values.shape[1]
+    sums = [code.totals(2) for _ in range(3)]
     places = (values, j), (others, weights), (others, vector)
 
     def visit(offset, number):

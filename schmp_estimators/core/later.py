@@ -4,8 +4,6 @@ While ``dask`` has not been imported, no input can be a Dask collection.  While 
 no client can be active, and the code cannot run in a Dask task.
 """
 
-from __future__ import annotations
-
 import os
 import site
 import sys

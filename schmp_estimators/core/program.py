@@ -25,7 +25,7 @@ a program is pickled, and each rank has its own copy.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from inspect import isfunction, signature
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
@@ -38,6 +38,7 @@ from schmp_estimators.core.stages import (
     check_stages,
     naming,
 )
+from schmp_estimators.core.typing import Arguments, Function, Named
 from schmp_estimators.core.values import own
 
 State = TypeVar("State")
@@ -52,8 +53,8 @@ class Source(NamedTuple):
     A piece is a callable that returns a value, or something that the place already holds.
     """
 
-    function: Callable[..., Any]
-    pieces: tuple[Any, ...] = ()
+    function: Function
+    pieces: Arguments = ()
     #: Whether the function returns the shard and a second value, which `told_by_sources` of the run returns.
     tells: bool = False
 
@@ -188,7 +189,7 @@ class Program(ABC, Generic[State, Block, Model, Report]):
         """
         return own(saved), {}
 
-    def record(self, sweep: int, model: Model) -> dict[str, Any]:
+    def record(self, sweep: int, model: Model) -> Named:
         """Return the record of a sweep: plain numbers by name."""
         return {}
 
@@ -209,9 +210,11 @@ class Program(ABC, Generic[State, Block, Model, Report]):
 
 
 AnyProgram = Program[Any, Any, Any, Any]
+#: Numbers of the shards of each rank.
+Groups = Sequence[Sequence[int]]
 
 
-def identity(program: AnyProgram, names: Mapping[str, str]) -> dict[str, Any]:
+def identity(program: AnyProgram, names: Mapping[str, str]) -> Named:
     """Return the name and the parameters of a program that is a dataclass, as far as results depend on them.
 
     `names` has the user's names of those parameters that are called otherwise in the program.

@@ -1,7 +1,5 @@
 """Reports of a running fit: lines in the log, a progress bar, and events for the dashboard."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from numbers import Real
@@ -31,8 +29,11 @@ class Progress:
     def __init__(
         self, estimator: Any, place: Place, *, step: str, every: int, total: int = 0
     ) -> None:
-        self._estimator, self._place = estimator, place
-        self._step, self._every, self._total = step, every, total
+        self._estimator = estimator
+        self._place = place
+        self._step = step
+        self._every = every
+        self._total = total
         self._name = type(estimator).__name__
         #: number of records when the last line was written
         self._written = len(estimator.history_)
@@ -197,7 +198,8 @@ def reached(estimator: Any) -> str:
     words = [
         f"{name.replace('_', ' ')} {value:.6g}" for name, value in noteworthy(estimator).items()
     ]
-    first, last = estimator.history_[-min(6, len(estimator.history_))], estimator.history_[-1]
+    first = estimator.history_[-min(6, len(estimator.history_))]
+    last = estimator.history_[-1]
     if (seconds := last["seconds"] - first["seconds"]) > 0:
         words.append(f"{in_units((last['samples'] - first['samples']) / seconds)} samples/s")
     return " · ".join(words)

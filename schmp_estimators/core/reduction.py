@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+from schmp_estimators.core.typing import Binary, IntPair
 from schmp_estimators.core.values import like
 
 T = TypeVar("T")
@@ -31,7 +32,8 @@ def tree_merge(parts: Iterable[T], merge: Callable[[T, T], T]) -> T:
     for n, part in enumerate(parts, 1):
         made, ends = part, n
         while ends % 2 == 0:  # the second of a pair, of pairs of pairs, ...
-            made, ends = merge(waiting.pop(), made), ends // 2
+            made = merge(waiting.pop(), made)
+            ends = ends // 2
         waiting.append(made)
     made = waiting.pop()
     while waiting:
@@ -40,12 +42,10 @@ def tree_merge(parts: Iterable[T], merge: Callable[[T, T], T]) -> T:
 
 
 #: Intermediate results of `tree_merge`, by level in its tree and place in the level.
-Nodes = dict[tuple[int, int], Any]
+Nodes = dict[IntPair, Any]
 
 
-def add_up(
-    nodes: Nodes, count: int, merge: Callable[[Any, Any], Any] = add, least: int = 1
-) -> Nodes:
+def add_up(nodes: Nodes, count: int, merge: Binary = add, least: int = 1) -> Nodes:
     """Merge nodes of the tree over `count` parts, as far as both children of a node are there.
 
     Parameters
@@ -58,17 +58,25 @@ def add_up(
         Merging stops at the first level of the tree that has at most this many nodes.
 
     >>> add_up({(0, 0): 1, (0, 1): 2, (0, 4): 3}, 5)
-    {(2, 1): 3, (1, 0): 3}
+    {(1, 0): 3, (2, 1): 3}
     >>> add_up({(2, 1): 3, (1, 0): 3, (1, 1): 7}, 5)
     {(3, 0): 13}
     """
-    nodes, level, size = dict(nodes), 0, count
+    nodes = dict(nodes)
+    level = 0
+    size = count
     while size > least:
         for place in range(-(-size // 2)):
-            left, right = (level, 2 * place), (level, 2 * place + 1)
+            left = (level, 2 * place)
+            right = (level, 2 * place + 1)
             if right[1] == size and left in nodes:  # without a sibling: it moves up unchanged
                 nodes[level + 1, place] = nodes.pop(left)
             elif left in nodes and right in nodes:
-                nodes[level + 1, place] = merge(nodes.pop(left), nodes.pop(right))
+                try:
+                    nodes[level + 1, place] = merge(nodes.pop(left), nodes.pop(right))
+                except Exception as error:
+                    first, end = place << level + 1, min(place + 1 << level + 1, count)
+                    error.add_note(f"for the parts of shards {first} to {end - 1} together")
+                    raise
         level, size = level + 1, -(-size // 2)
     return nodes

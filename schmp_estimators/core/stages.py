@@ -9,25 +9,25 @@ observes   every shard reports, and nothing is changed; the stage ends with `Pro
 =========  ==================================================================================================
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from inspect import signature
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
+from schmp_estimators.core.typing import Arguments, Binary, Function, Unary
 from schmp_estimators.core.values import freeze
 
 #: ``order[step][shard]`` is the block that the shard meets in this step, or -1 for none.
+Lines = Iterable[Sequence[int]]
 Order = tuple[tuple[int, ...], ...]
 
 
 #: Applies a function to jobs, perhaps with several threads; the results are in the order of the jobs.
-Each = Callable[[Callable[[Any], Any], Iterable[Any]], list[Any]]
+Each = Callable[[Unary, Iterable[Any]], list[Any]]
 
 
-def in_turn(function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
+def in_turn(function: Unary, jobs: Iterable[Any]) -> list[Any]:
     """Apply `function` to every job, one after the other: the simplest `Each`."""
     return list(map(function, jobs))
 
@@ -55,12 +55,15 @@ class At(NamedTuple):
     saves: bool = False
 
 
+Split = Callable[[At, Any], Sequence[Any]]
+
+
 class Stage(NamedTuple):
     """One stage; made by `reads`, `changes`, `exchanges`, `each` or `observes`."""
 
     kind: Literal["reads", "changes", "exchanges", "each", "observes"]
-    function: Callable[..., Any]
-    args: tuple[Any, ...] = ()
+    function: Function
+    args: Arguments = ()
     order: Order | None = None
     #: Whether every step ends with `Program.aggregate`.
     synced: bool = False
@@ -69,9 +72,9 @@ class Stage(NamedTuple):
     #: Whether the function returns the report itself, instead of `Program.report`.
     reports: bool = False
     #: Joins the reports of two neighbouring shards to one.
-    merge: Callable[[Any, Any], Any] | None = None
+    merge: Binary | None = None
     #: Cuts a state into a piece for each shard.
-    split: Callable[[At, Any], Sequence[Any]] | None = None
+    split: Split | None = None
 
     @property
     def name(self) -> str:
@@ -80,9 +83,9 @@ class Stage(NamedTuple):
 
 
 def reads(
-    function: Callable[..., Any],
+    function: Function,
     *args: Any,
-    order: Iterable[Sequence[int]],
+    order: Lines,
     synced: bool = False,
 ) -> Stage:
     """Return a stage that calls a function on each shard with one block after the other; it changes the state.
@@ -108,9 +111,7 @@ def reads(
     return Stage("reads", function, args, _as_order(order), synced)
 
 
-def changes(
-    function: Callable[..., Any], *args: Any, order: Iterable[Sequence[int]], synced: bool = False
-) -> Stage:
+def changes(function: Function, *args: Any, order: Lines, synced: bool = False) -> Stage:
     """Return a stage that calls a function on each shard with one block after the other; it changes both.
 
     Parameters
@@ -130,9 +131,9 @@ def changes(
 
 
 def exchanges(
-    function: Callable[..., Any],
+    function: Function,
     *args: Any,
-    split: Callable[[At, Any], Sequence[Any]],
+    split: Split,
 ) -> Stage:
     """Return a stage in which every shard gets a piece of all states, works on these pieces together, and answers.
 
@@ -159,11 +160,11 @@ def exchanges(
 
 
 def each(
-    function: Callable[..., Any],
+    function: Function,
     *args: Any,
     parts: bool = False,
     reports: bool = False,
-    merge: Callable[[Any, Any], Any] | None = None,
+    merge: Binary | None = None,
 ) -> Stage:
     """Return a stage that calls a function on each shard, and ends with `Program.aggregate`.
 
@@ -194,11 +195,11 @@ def each(
 
 
 def observes(
-    function: Callable[..., Any],
+    function: Function,
     *args: Any,
-    order: Iterable[Sequence[int]] | None = None,
-    merge: Callable[[Any, Any], Any] | None = None,
-    split: Callable[[At, Any], Sequence[Any]] | None = None,
+    order: Lines | None = None,
+    merge: Binary | None = None,
+    split: Split | None = None,
 ) -> Stage:
     """Return a stage in which shards report and change nothing; it ends with `Program.aggregate`.
 
@@ -241,7 +242,7 @@ def observes(
     )
 
 
-def _as_order(order: Iterable[Sequence[int]]) -> Order:
+def _as_order(order: Lines) -> Order:
     return tuple([tuple(map(int, line)) for line in order])
 
 
@@ -308,7 +309,7 @@ def described(made: Any) -> str:
     return f"one {type(made).__name__}"
 
 
-def checked(made: Any, function: Callable[..., Any], job: Any) -> tuple[Any, Any]:
+def checked(made: Any, function: Function, job: Any) -> tuple[Any, Any]:
     """Return what a function has returned for a partition and a job; the job may be a function itself.
 
     Raises
@@ -405,7 +406,8 @@ def check_signatures(program: Any, stages: Sequence[Stage]) -> None:
 
 
 def _check_stage(program: Any, stage: Stage, n_shards: int, n_blocks: int) -> None:
-    name, helpers = stage.name, [helper for helper in (stage.merge, stage.split) if helper]
+    name = stage.name
+    helpers = [helper for helper in (stage.merge, stage.split) if helper]
     for function in (stage.function, *helpers):
         if getattr(function, "__self__", None) is not program:
             raise TypeError(

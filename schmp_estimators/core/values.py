@@ -1,12 +1,11 @@
 """Write access to arrays: values that are passed on are frozen, values that will be changed are copied."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import numpy as np
-from numpy.typing import NDArray
+
+from schmp_estimators.core.typing import Array, Unary
 
 T = TypeVar("T")
 
@@ -42,7 +41,8 @@ def freeze(value: T, known: set[int] | None = None) -> T:
         if isinstance(part, np.ndarray):
             if part.flags.num & _ALIGNED_OR_WRITEABLE != _ALIGNED:
                 parts[at] = (part if part.flags.aligned else part.copy(order="K")).view()
-                parts[at].flags.writeable, is_new = False, True
+                parts[at].flags.writeable = False
+                is_new = True
         elif isinstance(part, _CONTAINERS) and id(part) not in known:
             parts[at] = freeze(part, known)
             if parts[at] is part:
@@ -52,7 +52,7 @@ def freeze(value: T, known: set[int] | None = None) -> T:
     return cast(T, like(value, parts)) if is_new else value
 
 
-def own(value: T, copy: Callable[[NDArray[Any]], NDArray[Any]] | None = None) -> T:
+def own(value: T, copy: Callable[[Array], Array] | None = None) -> T:
     """Return `value` with contiguous, writable copies of all its arrays; `copy` makes them, by default NumPy."""
     return cast(T, replace_leaves(value, np.ndarray, copy or _copied))
 
@@ -87,7 +87,7 @@ def nbytes(value: Any) -> int:
     return found
 
 
-def replace_leaves(value: Any, kind: type, function: Callable[[Any], Any]) -> Any:
+def replace_leaves(value: Any, kind: type, function: Unary) -> Any:
     """Return `value` with its leaves of one type replaced by the results of `function`."""
     if isinstance(value, kind):
         return function(value)
@@ -109,21 +109,21 @@ def like(value: Any, parts: list[Any]) -> Any:
     return dict(zip(value, parts, strict=True)) if isinstance(value, dict) else parts
 
 
-def _aligned(array: NDArray[Any]) -> NDArray[Any]:
+def _aligned(array: Array) -> Array:
     return array if array.flags.aligned else array.copy(order="K")
 
 
-def _copied(array: NDArray[Any]) -> NDArray[Any]:
+def _copied(array: Array) -> Array:
     return np.array(array, order="C")
 
 
-def _copied_view(array: NDArray[Any]) -> NDArray[Any]:
+def _copied_view(array: Array) -> Array:
     """Return a copy, unless the array owns its memory and is contiguous and writable."""
     flags = array.flags
     return array if flags.owndata and flags.writeable and flags.c_contiguous else _copied(array)
 
 
-def _writable(array: NDArray[Any]) -> NDArray[Any]:
+def _writable(array: Array) -> Array:
     """Return the array, or a copy if it is read-only or at an unaligned address."""
     return array if array.flags.behaved else _copied(array)
 
@@ -138,3 +138,13 @@ def box(value: Any) -> Any:
     boxed = np.empty((1, 1), object)
     boxed[0, 0] = value
     return boxed
+
+
+def offsets_of(sizes: Any) -> Array:
+    """Return where parts of these sizes begin, one behind the other, and where the last one ends."""
+    return np.append(0, np.cumsum(sizes))
+
+
+def part_of_each(sizes: Any, dtype: Any = np.int64) -> Array:
+    """Return for each element of parts of these sizes, one behind the other, the number of its part."""
+    return np.repeat(np.arange(len(sizes), dtype=dtype), sizes)

@@ -10,10 +10,12 @@ heaviest first.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+
+from schmp_estimators.core.typing import AnyIntegers, Floats, Integers, Integers32, Unsigned32
+from schmp_estimators.core.values import part_of_each
 
 #: A prior: one number for all topics, or (K,) one for each.
-Prior = float | NDArray[np.float64]
+Prior = float | Floats
 
 
 class TopicRows(NamedTuple):
@@ -22,16 +24,16 @@ class TopicRows(NamedTuple):
     Topics ascend within a word, numbers of tokens are positive.
     """
 
-    ptr: NDArray[np.int64]
-    topic: NDArray[np.int32]
-    tokens: NDArray[np.int32]
+    ptr: Integers
+    topic: Integers32
+    tokens: Integers32
 
 
 class WordTopics(NamedTuple):
     """Topics in which the tokens of words may begin, all with equal chances: ``topic[ptr[w]:ptr[w + 1]]`` of word w."""
 
-    ptr: NDArray[np.int64]
-    topic: NDArray[np.int32]
+    ptr: Integers
+    topic: Integers32
 
 
 class TokenShard(NamedTuple):
@@ -43,19 +45,19 @@ class TokenShard(NamedTuple):
     """
 
     #: (n_docs + 1,) offsets of the documents in document order.
-    doc_ptr: NDArray[np.int64]
+    doc_ptr: Integers
     #: (n_tokens,) place in word-major order of each token in document order.
-    place: NDArray[np.uint32]
+    place: Unsigned32
     #: (n_words + 1,) offsets of the words in word-major order.
-    word_ptr: NDArray[np.int64]
+    word_ptr: Integers
     #: (n_words,) tokens of the word in earlier shards; 0 for words whose tokens are exchanged.
-    word_rank: NDArray[np.int64]
+    word_rank: Integers
     #: (n_words,) canonical address of the word's first token: tokens of all words with a lower column number.
-    word_first: NDArray[np.int64]
+    word_first: Integers
     #: (n_words,) tokens of the word in all shards.
-    word_total: NDArray[np.int64]
+    word_total: Integers
     #: (n_blocks + 1,) offsets of the blocks among these words.
-    block_ptr: NDArray[np.int64]
+    block_ptr: Integers
     #: Tokens in earlier shards: the canonical position of the shard's first token.
     first_token: int
     #: Number of this shard, and of the block whose fixed rows (`fixed`) it keeps.
@@ -66,9 +68,9 @@ class TokenShard(NamedTuple):
     first: WordTopics
     #: (n_blocks,) where shards exchange tokens: how many words of each block are sampled locally, the heaviest, which
     #: come first.  The other words of block b are sampled by shard b for all shards.
-    n_local: NDArray[np.int64]
+    n_local: Integers
     #: (n_words,) number of each word among those of its block that are not local; below 0 for local words.
-    word_number: NDArray[np.int32]
+    word_number: Integers32
 
 
 class WordBlock(NamedTuple):
@@ -81,12 +83,12 @@ class WordBlock(NamedTuple):
     """
 
     #: (n_heads, n_components) counts of the head words.
-    heads: NDArray[np.int32]
+    heads: Integers32
     #: (n_tails + 1,) offsets of the tail words in `tails`.
-    tail_ptr: NDArray[np.int64]
+    tail_ptr: Integers
     #: (n_tail_tokens,) topics of the tokens of tail words; slot ``r`` of a word is its token of rank ``r`` in document
     #: order.
-    tails: NDArray[np.integer]
+    tails: AnyIntegers
     #: Rows of earlier batches for all words of the block, in layout order.
     fixed: TopicRows
 
@@ -105,15 +107,13 @@ def no_rows(n_words: int = 0) -> TopicRows:
     return TopicRows(np.zeros(n_words + 1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int32))
 
 
-def documents_of_places(
-    doc_ptr: NDArray[np.int64], place: NDArray[np.uint32]
-) -> NDArray[np.uint32]:
+def documents_of_places(doc_ptr: Integers, place: Unsigned32) -> Unsigned32:
     """Return the document of each token of a `TokenShard`, word-major."""
     document = np.empty(len(place), np.uint32)
-    document[place] = np.repeat(np.arange(len(doc_ptr) - 1, dtype=np.uint32), np.diff(doc_ptr))
+    document[place] = part_of_each(np.diff(doc_ptr), np.uint32)
     return document
 
 
-def words_of_places(shard: TokenShard) -> NDArray[np.int32]:
+def words_of_places(shard: TokenShard) -> Integers32:
     """Return the word of each token in word-major order; 4 bytes for a token."""
-    return np.repeat(np.arange(len(shard.word_ptr) - 1, dtype=np.int32), np.diff(shard.word_ptr))
+    return part_of_each(np.diff(shard.word_ptr), np.int32)

@@ -6,7 +6,6 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils._param_validation import (
     HasMethods,
     Interval,
@@ -16,10 +15,11 @@ from sklearn.utils._param_validation import (
 from sklearn.utils.validation import check_is_fitted
 
 from schmp_estimators.core.inputs.rows import open_tasks
-from schmp_estimators.core.inputs.validation import is_dask
+from schmp_estimators.core.inputs.validation import COUNT, is_dask
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.reduction import tree_sum
+from schmp_estimators.core.typing import Arguments, Array, Floats, Integers, Named
 from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.topic_rows import topic_totals
 from schmp_estimators.lda.names import read_names
@@ -30,17 +30,17 @@ from schmp_estimators.lda.use import TopicMethods, check_room, where_it_is
 dask: Any = Later("dask")
 
 #: What numbers of words and documents, and names of words, may be.
-SOME = [Interval(Integral, 1, None, closed="left")]
+SOME = [COUNT]
 NAMES = [None, "array-like", HasMethods("get_feature_names_out")]
 #: What the parameters of `top_words` and of `coherence` may be.
-_WORDS: dict[str, list[Any]] = {
+_WORDS: Named = {
     "n_words": SOME,
     "by": [StrOptions({"relevance", "probability"})],
     "relevance": [Interval(Real, 0, 1, closed="both")],
     "feature_names": NAMES,
     "return_probability": ["boolean"],
 }
-_COHERENCE: dict[str, list[Any]] = {
+_COHERENCE: Named = {
     "measure": [StrOptions({*MEASURES})],
     "n_words": [Interval(Integral, 2, None, closed="left")],
     "window_size": [None, *SOME],
@@ -52,7 +52,7 @@ class DescribedTopics(TopicMethods):
     """The methods of a fitted topic model, with those that describe its topics."""
 
     @property
-    def topic_sizes_(self) -> NDArray[np.int64]:
+    def topic_sizes_(self) -> Integers:
         """Number of tokens of each topic, shape (n_components,): the row sums of `topic_word_counts_`."""
         check_is_fitted(self)
         return topic_totals(self.topic_word_counts_)
@@ -121,14 +121,7 @@ class DescribedTopics(TopicMethods):
         >>> sorted(sorted(topic) for topic in lda.top_words(2).tolist())
         [['bark', 'dogs'], ['cats', 'purr']]
         """
-        check_is_fitted(self)
-        given = {
-            "n_words": n_words,
-            "by": by,
-            "relevance": relevance,
-            "feature_names": feature_names,
-        }
-        self._check("top_words", _WORDS, **given, return_probability=return_probability)
+        self._check("top_words", _WORDS, locals())
         if by == "probability" and relevance != 0.6:
             raise ValueError(
                 f"relevance={relevance} is for by='relevance', but by='probability'; leave one of them out"
@@ -149,7 +142,7 @@ class DescribedTopics(TopicMethods):
         *,
         window_size: int | None = None,
         feature_names: Any = None,
-    ) -> NDArray[np.float64]:
+    ) -> Floats:
         """Measure for each topic how often its most probable words occur together; higher is better.
 
         Parameters
@@ -226,14 +219,8 @@ class DescribedTopics(TopicMethods):
         >>> bool((lda.coherence(texts, "c_v", n_words=5) > 0.5).all())
         True
         """
-        check_is_fitted(self)
-        given = {
-            "measure": measure,
-            "n_words": n_words,
-            "window_size": window_size,
-            "feature_names": feature_names,
-        }
-        self._check("coherence", _COHERENCE, **given)
+        given = locals()
+        self._check("coherence", _COHERENCE, given)
         n_words = int(n_words)  # numbers of pairs do not fit into small integers of NumPy
         self._check_pairs(n_words)
         best = coherence.find_slots(self._best_words(n_words)[0], self.n_features_in_)
@@ -244,7 +231,7 @@ class DescribedTopics(TopicMethods):
                     "takes counts"
                 )
 
-        def count(corpus: Corpus, _place: Place) -> tuple[NDArray[np.int64], int]:
+        def count(corpus: Corpus, _place: Place) -> tuple[Integers, int]:
             found = corpus.tasks(coherence.count_pairs, "lda-coherence", best)
             return corpus.rows.merged(found, tree_sum, "lda-coherence"), len(corpus.lengths)
 
@@ -273,7 +260,8 @@ class DescribedTopics(TopicMethods):
                 f"measure={measure!r} slides windows over texts, but X is of type {type(X).__name__}: give lists of "
                 "words, such as [*map(vectorizer.build_analyzer(), texts)], or take measure='npmi' for counts"
             )
-        names, columns = self._names(feature_names), np.flatnonzero(np.diff(best.slot_ptr))
+        names = self._names(feature_names)
+        columns = np.flatnonzero(np.diff(best.slot_ptr))
         words = columns.tolist() if names is None else names[columns].tolist()
         if names is not None:
             for word, n in Counter(names.tolist()).items():
@@ -284,21 +272,21 @@ class DescribedTopics(TopicMethods):
                     )
         return dict(zip(words, columns.tolist(), strict=True))
 
-    def _check(self, method: str, constraints: dict[str, list[Any]], **given: Any) -> None:
+    def _check(self, method: str, constraints: Named, given: Named) -> None:
+        """Raise an error unless the model is fitted, and the arguments given to a method meet their constraints."""
+        check_is_fitted(self)
         validate_parameter_constraints(
             constraints, given, caller_name=f"{type(self).__name__}.{method}"
         )
 
-    def _best_words(
-        self, n_words: int, relevance: float | None = None
-    ) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _best_words(self, n_words: int, relevance: float | None = None) -> tuple[Array, Array]:
         n_topics, n_features = self.topic_word_counts_.shape
         n_best = min(n_words, n_features)
         return coherence.top_words(
             self._rows()[0], n_topics, self.topic_word_prior_, n_best, relevance
         )
 
-    def _names(self, feature_names: Any) -> NDArray[Any] | None:
+    def _names(self, feature_names: Any) -> Array | None:
         # models of earlier versions have the names of columns only
         own = getattr(self, "feature_names_", getattr(self, "feature_names_in_", None))
         return own if feature_names is None else read_names(feature_names, self.n_features_in_, own)
@@ -313,9 +301,7 @@ class DescribedTopics(TopicMethods):
         )
 
 
-def _count_windows(
-    texts: Any, given: tuple[Any, ...], place: Place
-) -> tuple[NDArray[np.int64], int]:
+def _count_windows(texts: Any, given: Arguments, place: Place) -> tuple[Integers, int]:
     """Return ``count_windows(texts, *given)`` for texts in this process or on Dask."""
     if not is_dask(texts):
         return coherence.count_windows(texts, *given)

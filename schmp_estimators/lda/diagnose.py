@@ -5,7 +5,6 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from schmp_estimators.core.following import make_seed
@@ -15,6 +14,8 @@ from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.stages import Each
+from schmp_estimators.core.typing import AnyIntegers, Array, Floats, Integers, Integers32
+from schmp_estimators.core.values import part_of_each
 from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.counts import Counts
 from schmp_estimators.lda.data.topic_rows import rows_of_counts_array
@@ -37,7 +38,7 @@ class TopicsOfDocuments(DescribedTopics):
 
     def top_documents(
         self, X: Any = None, n_documents: int = 10, *, proportions: Any = None
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    ) -> tuple[Integers, Floats]:
         """Return the documents that have the highest proportion of each topic.
 
         Parameters
@@ -73,8 +74,7 @@ class TopicsOfDocuments(DescribedTopics):
         >>> sorted(documents.tolist())
         [[0, 1, 2], [50, 51, 52]]
         """
-        check_is_fitted(self)
-        self._check("top_documents", {"n_documents": SOME}, n_documents=n_documents)
+        self._check("top_documents", {"n_documents": SOME}, locals())
         if (X is None) == (proportions is None):
             raise ValueError(
                 "top_documents needs X, word counts, or proportions, what transform returns: give one"
@@ -96,7 +96,7 @@ class TopicsOfDocuments(DescribedTopics):
         order = np.argsort(-shares, axis=0, kind="stable")[: int(n_documents)]
         return tuple(np.take_along_axis(one, order, 0).T.copy() for one in (numbers, shares))  # type: ignore[return-value]
 
-    def sample_topics(self, X: Any, *, random_state: Any = None) -> dict[str, NDArray[np.integer]]:
+    def sample_topics(self, X: Any, *, random_state: Any = None) -> dict[str, AnyIntegers]:
         """Return a topic for each token of documents.
 
         Parameters
@@ -145,11 +145,9 @@ class TopicsOfDocuments(DescribedTopics):
         check_is_fitted(self)
         seed = make_seed(random_state)
 
-        def sample(corpus: Corpus, place: Place) -> dict[str, NDArray[np.integer]]:
-            needed, remedy = (
-                _TOKEN * int(corpus.lengths.sum()),
-                "take some documents at a time, or ",
-            )
+        def sample(corpus: Corpus, place: Place) -> dict[str, AnyIntegers]:
+            needed = _TOKEN * int(corpus.lengths.sum())
+            remedy = "take some documents at a time, or "
             check_room(needed, "the tokens of X need", " in this process", remedy)
             drawn = corpus.tasks(
                 partial(_draw, seed=seed, each=place.each), "lda-draw-topics", self._model()
@@ -157,7 +155,7 @@ class TopicsOfDocuments(DescribedTopics):
             found = corpus.rows.here(drawn)
             words, topics = (np.concatenate(part) for part in zip(*found, strict=True))
             return {
-                "document": np.repeat(np.arange(len(corpus.lengths)), corpus.lengths),
+                "document": part_of_each(corpus.lengths),
                 "word": words,
                 "topic": topics,
             }
@@ -207,11 +205,11 @@ class TopicsOfDocuments(DescribedTopics):
         >>> lda = DistributedLDA(2, max_iter=30, random_state=0).fit(X)
         >>> lda.write_mallet_state("state.gz", X, random_state=0)  # doctest: +SKIP
         """
-        check_is_fitted(self)
-        self._check("write_mallet_state", {"feature_names": NAMES}, feature_names=feature_names)
+        self._check("write_mallet_state", {"feature_names": NAMES}, locals())
         names = self._plain_names(feature_names)
         tokens = self.sample_topics(X, random_state=random_state)
-        alpha, beta = self._alphas(), float(self.topic_word_prior_)
+        alpha = self._alphas()
+        beta = float(self.topic_word_prior_)
         replace_file(path, lambda file: diagnostics.write_state(file, tokens, names, alpha, beta))
 
     def topic_diagnostics(
@@ -221,7 +219,7 @@ class TopicsOfDocuments(DescribedTopics):
         *,
         feature_names: Any = None,
         random_state: Any = None,
-    ) -> dict[str, NDArray[Any]]:
+    ) -> dict[str, Array]:
         """Return MALLET's measures of the quality of topics, and the words of each topic.
 
         Parameters
@@ -293,15 +291,11 @@ class TopicsOfDocuments(DescribedTopics):
         >>> found["eff_num_words"].round(2).tolist(), found["rank_1_docs"].tolist()
         ([5.0, 5.0], [1.0, 1.0])
         """
-        check_is_fitted(self)
-        given = {"n_words": n_words, "feature_names": feature_names}
-        self._check("topic_diagnostics", {"n_words": SOME, "feature_names": NAMES}, **given)
+        self._check("topic_diagnostics", {"n_words": SOME, "feature_names": NAMES}, locals())
         self._check_pairs(int(n_words))
-        names, sizes, beta = (
-            self._plain_names(feature_names),
-            self.topic_sizes_,
-            float(self.topic_word_prior_),
-        )
+        names = self._plain_names(feature_names)
+        sizes = self.topic_sizes_
+        beta = float(self.topic_word_prior_)
         best, weights = self._best_words(int(n_words))
         found = {"topic": np.arange(len(sizes)), "alpha": self._alphas(), "tokens": sizes}
         if X is not None:
@@ -328,20 +322,18 @@ class TopicsOfDocuments(DescribedTopics):
         found["words"] = np.array([" ".join(row) for row in names[best].tolist()], object)
         return found
 
-    def _plain_names(self, feature_names: Any) -> NDArray[Any]:
+    def _plain_names(self, feature_names: Any) -> Array:
         """Return names without blanks, none of which is empty or that of two words."""
         names = self._names(feature_names)
         return diagnostics.plain_names(
             range(self.n_features_in_) if names is None else names.tolist()
         )
 
-    def _alphas(self) -> NDArray[np.float64]:
+    def _alphas(self) -> Floats:
         return np.array(np.broadcast_to(self.doc_topic_prior_, self._n_features_out), np.float64)
 
 
-def _most(
-    theta: Any, n_best: int, n_topics: int
-) -> tuple[int, NDArray[np.int64], NDArray[np.float64]]:
+def _most(theta: Any, n_best: int, n_topics: int) -> tuple[int, Integers, Floats]:
     """Return how many documents there are, and the numbers and shares, (n_best, K), of the best ones of each topic."""
     shares = as_numbers(theta, "proportions must be numbers, one column for each topic")
     if shares.shape[1:] != (n_topics,):
@@ -356,12 +348,12 @@ def _most(
 
 def _draw(
     counts: Counts, model: TopicModel, *, seed: int, each: Each
-) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+) -> tuple[Integers32, Integers32]:
     """Return the word and the topic of each token."""
     return np.repeat(counts.indices, counts.data), draw_topics(counts, model, seed, each)
 
 
 def _count(
-    counts: Counts, model: TopicModel, best: NDArray[np.int64], *, seed: int, each: Each
+    counts: Counts, model: TopicModel, best: Integers, *, seed: int, each: Each
 ) -> diagnostics.DocumentCounts:
     return diagnostics.count_topics(counts, draw_topics(counts, model, seed, each), best)

@@ -14,9 +14,10 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from schmp_estimators.core.following import SweepingEstimator, make_seed, undone_on_error
 from schmp_estimators.core.inputs.masks import unmask
-from schmp_estimators.core.inputs.validation import is_dask
+from schmp_estimators.core.inputs.validation import COUNT, NOT_NEGATIVE, SHARE, is_dask, keep
 from schmp_estimators.core.places.place import choose_place, retry
 from schmp_estimators.core.rng import stream_key
+from schmp_estimators.core.typing import Named
 from schmp_estimators.lda.data.corpus import open_corpus
 from schmp_estimators.lda.diagnose import TopicsOfDocuments
 from schmp_estimators.lda.fit import LDAFit
@@ -30,6 +31,8 @@ from schmp_estimators.lda.parameters import (
 )
 from schmp_estimators.lda.samplers import MOST_STEPS, SAMPLERS
 from schmp_estimators.lda.spill import check_spill
+
+_PRIOR = [None, Interval(Real, LEAST, MOST, closed="both"), StrOptions({"learn"})]
 
 
 class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEstimator):
@@ -226,19 +229,10 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
 
     _objective = "log_likelihood"
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    _parameter_constraints: ClassVar[Named] = {
         "n_components": [Interval(Integral, 1, 2**31 - 1, closed="both")],
-        "doc_topic_prior": [
-            None,
-            Interval(Real, LEAST, MOST, closed="both"),
-            StrOptions({"learn"}),
-            "array-like",
-        ],
-        "topic_word_prior": [
-            None,
-            Interval(Real, LEAST, MOST, closed="both"),
-            StrOptions({"learn"}),
-        ],
+        "doc_topic_prior": [*_PRIOR, "array-like"],
+        "topic_word_prior": _PRIOR,
         "seed_words": [None, dict, "array-like", "sparse matrix"],
         "seed_weight": [Interval(Real, 0, MOST, closed="both")],
         "feature_names": [None, "array-like", HasMethods("get_feature_names_out")],
@@ -248,18 +242,18 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
             StrOptions({"acceptance"}),
         ],
         "init": [StrOptions({"auto", "documents", "sparse", "tempered", "uniform"})],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "max_iter": [COUNT],
         "evaluate_every": [Interval(Integral, 0, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="left")],
-        "transform_tol": [Interval(Real, 0, 1, closed="neither")],
-        "n_shards": [None, Interval(Integral, 1, None, closed="left")],
+        "tol": [NOT_NEGATIVE],
+        "transform_tol": [SHARE],
+        "n_shards": [None, COUNT],
         "n_jobs": [
             None,
-            Interval(Integral, 1, None, closed="left"),
+            COUNT,
             Interval(Integral, None, -1, closed="right"),
         ],
         "checkpoint": [None, str, os.PathLike],
-        "checkpoint_every": [Interval(Integral, 1, None, closed="left")],
+        "checkpoint_every": [COUNT],
         "spill": [None, str, os.PathLike],
         "warm_start": ["boolean"],
         "verbose": ["verbose"],
@@ -291,27 +285,7 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
         verbose: int = 0,
         random_state: Any = None,
     ) -> None:
-        self.n_components = n_components
-        self.doc_topic_prior = doc_topic_prior
-        self.topic_word_prior = topic_word_prior
-        self.seed_words = seed_words
-        self.seed_weight = seed_weight
-        self.feature_names = feature_names
-        self.sampler = sampler
-        self.mh_steps = mh_steps
-        self.init = init
-        self.max_iter = max_iter
-        self.evaluate_every = evaluate_every
-        self.tol = tol
-        self.transform_tol = transform_tol
-        self.n_shards = n_shards
-        self.n_jobs = n_jobs
-        self.checkpoint = checkpoint
-        self.checkpoint_every = checkpoint_every
-        self.spill = spill
-        self.warm_start = warm_start
-        self.verbose = verbose
-        self.random_state = random_state
+        keep(self, locals())
 
     @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
@@ -397,13 +371,13 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
             choose_place(self.n_jobs, is_dask=is_dask(X), label="schmp-lda") as place,
         ):
 
-            def sample() -> dict[str, Any]:
+            def sample() -> Named:
                 again = self.spill is not None
                 with closing(
                     open_corpus(X, self, place=place, reset=earlier is None, again=again)
                 ) as corpus:
                     names = names_of_words(self, X, corpus.n_features, is_first=earlier is None)
-                    given: dict[str, Any] = {"seed": seed, "earlier": earlier, "keep": keep}
+                    given: Named = {"seed": seed, "earlier": earlier, "keep": keep}
                     return LDAFit(self, corpus, place, names=names, **given).run(X, y)
 
             attributes = retry(place, sample)
@@ -412,7 +386,7 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
             setattr(self, name, value)
         return self
 
-    def _is_comparable(self, record: dict[str, Any]) -> bool:
+    def _is_comparable(self, record: Named) -> bool:
         """Return whether a sweep was sampled under the priors asked for, and not in a tempered start."""
         asked = priors_asked_for(self)
         if any(asked.learn_every):

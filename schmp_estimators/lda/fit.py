@@ -10,7 +10,6 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from schmp_estimators.core.engine.running import AnyRun, Source, static_run
@@ -20,6 +19,8 @@ from schmp_estimators.core.io.files import CHECKPOINT
 from schmp_estimators.core.io.slices import Slices, memory_left
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Saved, identity
+from schmp_estimators.core.typing import Array, Named
+from schmp_estimators.core.values import offsets_of
 from schmp_estimators.lda import parameters
 from schmp_estimators.lda.blocks import WordTopics, no_rows, no_topics
 from schmp_estimators.lda.data import passages
@@ -78,10 +79,14 @@ class LDAFit:
         seed: int,
         earlier: sparse.csc_array | None,
         keep: bool,
-        names: NDArray[Any] | None,
+        names: Array | None,
     ) -> None:
-        self._estimator, self._corpus, self._place = estimator, corpus, place
-        self._seed, self._earlier, self._keep = seed, earlier, keep
+        self._estimator = estimator
+        self._corpus = corpus
+        self._place = place
+        self._seed = seed
+        self._earlier = earlier
+        self._keep = keep
         self._n_tokens = int(corpus.lengths.sum())
         self._n_topics = int(estimator.n_components)
         self._priors = parameters.priors_asked_for(estimator)
@@ -103,44 +108,47 @@ class LDAFit:
         self._checkpoint: Checkpoint | None = None
         self._first = no_topics()
 
-    def run(self, X: Any, y: Any) -> dict[str, Any]:
+    def run(self, X: Any, y: Any) -> Named:
         """Sample, and return the fitted attributes."""
         if self._spilling is None:
             return self._run(X, y)
         with self._spilling.opened(self._corpus, self._place) as (self._slices, self._corpus):
             return self._run(X, y)
 
-    def _run(self, X: Any, y: Any) -> dict[str, Any]:
-        estimator, corpus = self._estimator, self._corpus
+    def _run(self, X: Any, y: Any) -> Named:
+        estimator = self._estimator
+        corpus = self._corpus
         self._bounds = cut_documents(corpus.lengths, self._n_parts)
         self._divide()
         first, saved, estimator.history_ = self._resume()
         corpus.rows.partitions = []  # from now on only the documents of the shards are needed
-        estimator.n_iter_, estimator._tempered_sweeps = first, self._program.hot_sweeps
-        begun, seconds = list[dict[str, Any]](), 0.0
+        estimator.n_iter_ = first
+        estimator._tempered_sweeps = self._program.hot_sweeps
+        begun, seconds = list[Named](), 0.0
         if self._earlier is not None and not self._keep:
             saved, begun, seconds = self._warm_up()
         self._first = self._choose_topics_of_words() if saved is None else no_topics()
-        given: dict[str, Any] = {
-            "n_sweeps": estimator.max_iter,
-            "saved": saved,
-            "first": first + len(begun),
-        }
-        earlier, release = self._earlier if self._keep else None, self._documents.clear
-        with self._started(self._program, earlier, **given, release=release) as run:
+        with self._started(
+            self._program,
+            self._earlier if self._keep else None,
+            n_sweeps=estimator.max_iter,
+            saved=saved,
+            first=first + len(begun),
+            release=self._documents.clear,
+        ) as run:
             if begun and self._program.measures(0):  # now without the earlier counts
                 begun = [{**run.observe(self._program.measuring(self._n_parts)), **begun[0]}]
-            told: dict[str, Any] = {
-                "place": self._place,
-                "first": first,
-                "n_samples": self._n_tokens,
-            }
-            told |= {
-                "snapshot": partial(self._attributes, run),
-                "seconds": seconds,
-                "took": lambda: run.took,
-            }
-            for done in estimator._follow(chain(begun, run), X, y, **told):
+            for done in estimator._follow(
+                chain(begun, run),
+                X,
+                y,
+                place=self._place,
+                first=first,
+                n_samples=self._n_tokens,
+                snapshot=partial(self._attributes, run),
+                seconds=seconds,
+                took=lambda: run.took,
+            ):
                 self._keep_sweep(run, done, due=done % self._checkpoint_every == 0)
             self._keep_sweep(
                 run, estimator.n_iter_, due=estimator.n_iter_ % self._checkpoint_every != 0
@@ -162,7 +170,8 @@ class LDAFit:
             self._seed,
             passages.MANY_CHOICES if weighs else passages.CHOICES,
         )
-        alphas, beta = self._program.alphas(0, None), self._program.priors(0, None)[1]
+        alphas = self._program.alphas(0, None)
+        beta = self._program.priors(0, None)[1]
         return passages.weigh_topics(*given, found, alphas, beta) if weighs else found
 
     def _divide(self) -> None:
@@ -183,15 +192,21 @@ class LDAFit:
         self, program: TopicProgram[Any], earlier: sparse.csc_array | None, **options: Any
     ) -> AbstractContextManager[AnyRun]:
         """Return a run of a program, with counts of earlier documents."""
-        told: dict[str, Any] = {"may_ask": self._may_ask, "slices": self._slices}
-        return static_run(program, self._sources(earlier), self._place, **told, **options)
+        return static_run(
+            program,
+            self._sources(earlier),
+            self._place,
+            may_ask=self._may_ask,
+            slices=self._slices,
+            **options,
+        )
 
     def _may_ask(self, sweep: int) -> bool:
         kept = (sweep + 1) % self._checkpoint_every == 0
         may_converge = bool(self._estimator.tol) and self._program.measures(sweep)
         return bool(may_converge or self._estimator._may_ask(sweep, kept))
 
-    def _warm_up(self) -> tuple[Saved, list[dict[str, Any]], float]:
+    def _warm_up(self) -> tuple[Saved, list[Named], float]:
         """Do one sweep in which the first topics are drawn from earlier counts.
 
         Return the state after it, without the model, which includes the earlier counts; its record; and its seconds.
@@ -203,9 +218,10 @@ class LDAFit:
             self._program = self._program.following(records)
             return run.save()._replace(model=None), records, perf_counter() - began
 
-    def _attributes(self, run: AnyRun) -> dict[str, Any]:
+    def _attributes(self, run: AnyRun) -> Named:
         harvest = run.harvest()
-        rows, empty = harvest.blocks or harvest.shards, None
+        rows = harvest.blocks or harvest.shards
+        empty = None
         if (
             self._slices is not None
             and 8 * sum(len(one.topic) for one in rows) > SHARE * memory_left()
@@ -219,11 +235,10 @@ class LDAFit:
                 raise OverflowError(
                     "a word has 2**31 tokens or more in one topic; fit so many batches with more topics, or start anew"
                 )
-        last, program = self._estimator.n_iter_ - 1, self._program
-        (alpha, beta), alphas = (
-            program.priors(last, harvest.model),
-            program.alphas(last, harvest.model),
-        )
+        last = self._estimator.n_iter_ - 1
+        program = self._program
+        alpha, beta = program.priors(last, harvest.model)
+        alphas = program.alphas(last, harvest.model)
         return {
             "topic_word_counts_": counts,
             "doc_topic_prior_": alpha if program.own_alphas is None else alphas,
@@ -282,7 +297,8 @@ class LDAFit:
 
     def _choose_shards(self) -> int:
         """Return the number of shards; where the result depends on it, it depends on data and parameters only."""
-        n_docs, n_words = len(self._corpus.lengths), self._corpus.n_features
+        n_docs = len(self._corpus.lengths)
+        n_words = self._corpus.n_features
         if (asked := self._estimator.n_shards) is not None:
             chosen = max(1, min(int(asked), n_docs, n_words))  # the others would be empty
             if chosen < asked:
@@ -303,10 +319,8 @@ class LDAFit:
 
     def _check_memory(self) -> None:
         """Raise before any work if a shard cannot hold its rows, or if the cluster cannot hold the run."""
-        n_used, sizes = (
-            int(np.count_nonzero(self._corpus.word_totals)),
-            Sizes.of(self._corpus, self._program),
-        )
+        n_used = int(np.count_nonzero(self._corpus.word_totals))
+        sizes = Sizes.of(self._corpus, self._program)
         if (table := sizes.table) > LARGEST_TABLE:
             raise MemoryError(
                 f"sampler={self._sampler!r} keeps the weights of {n_used} words in {self._n_topics} topics, "
@@ -315,7 +329,8 @@ class LDAFit:
             )
         if self._priors.learn_every[0]:
             parameters.check_learning(self._n_tokens, self._n_topics)
-        limit, needed = self._place.memory_limit, sizes.on_cluster(self._n_shards)
+        limit = self._place.memory_limit
+        needed = sizes.on_cluster(self._n_shards)
         if limit and needed > limit and self._spilling is None:
             raise MemoryError(
                 f"the fit needs about {needed / 2**30:.3g} GiB on the cluster, whose workers together may use "
@@ -345,18 +360,17 @@ class LDAFit:
 
     def _plan(self, earlier: sparse.csc_array | None, p: int) -> Plan:
         """Return what a shard must know of the others."""
-        layout, first_token = self._layout, int(self._corpus.lengths[: self._bounds[p]].sum())
+        layout = self._layout
+        first_token = int(self._corpus.lengths[: self._bounds[p]].sum())
         words = layout.column[slice(*layout.block_ptr[p : p + 2])]
         fixed = no_rows(len(words)) if earlier is None else rows_of_counts_array(earlier[:, words])
         totals = narrow(self._corpus.word_totals)
         return Plan(p, layout, totals, self._n_local, first_token, fixed, self._first)
 
-    def _resume(self) -> tuple[int, Saved | None, list[dict[str, Any]]]:
+    def _resume(self) -> tuple[int, Saved | None, list[Named]]:
         """Return the first sweep to do, what it starts from, and the history so far."""
-        url, self._checkpoint_every = (
-            self._estimator.checkpoint,
-            int(self._estimator.checkpoint_every),
-        )
+        url = self._estimator.checkpoint
+        self._checkpoint_every = int(self._estimator.checkpoint_every)
         if self._slices is not None and self._slices.is_named:
             url, self._checkpoint_every = os.path.join(self._slices.folder, CHECKPOINT), 1
         if not url:
@@ -371,7 +385,7 @@ class LDAFit:
                 f"what is in spill={self._slices.folder!r} cannot be gone on with: {error}; or give another folder"
             ) from error
 
-    def _go_on(self, found: dict[str, Any]) -> tuple[int, Saved | None, list[dict[str, Any]]]:
+    def _go_on(self, found: Named) -> tuple[int, Saved | None, list[Named]]:
         """Return the same, from what is in the checkpoint."""
         assert self._checkpoint is not None
         done = check_records(
@@ -388,10 +402,8 @@ class LDAFit:
             )
         self._program = replace(self._program, topic_word_prior=found["topic_word_prior"])
         # The checkpoint may have been written by other shards.
-        topics, ends = (
-            np.concatenate(found["topics"]),
-            np.concatenate([[0], np.cumsum(self._corpus.lengths)]),
-        )
+        topics = np.concatenate(found["topics"])
+        ends = offsets_of(self._corpus.lengths)
         if len(topics) != ends[-1] or not (
             0 <= topics.min(initial=0) <= topics.max(initial=0) < self._program.n_components
         ):
@@ -399,7 +411,7 @@ class LDAFit:
         saved = Saved(None, [topics[a:b] for a, b in pairwise(ends[self._bounds].tolist())], [])
         return done, saved if self._slices is None else self._slices.keep(saved), history
 
-    def _fingerprint(self) -> dict[str, Any]:
+    def _fingerprint(self) -> Named:
         """Return what must be equal if a checkpoint belongs to this fit."""
         found = {
             **identity(self._program, NAMES),
@@ -416,9 +428,11 @@ class LDAFit:
         values = {"history": list(self._estimator.history_), "hot_sweeps": self._program.hot_sweeps}
         run.keep(self._checkpoint, done, lambda saved: {**values, **self._checkpointed(saved)})
 
-    def _checkpointed(self, saved: Saved) -> dict[str, Any]:
+    def _checkpointed(self, saved: Saved) -> Named:
         """Return the contents of a checkpoint: topics, from which all counts follow, and learned priors."""
-        alphas, program, learned = list[Any](), self._program, saved.model.learned
+        alphas = list[Any]()
+        program = self._program
+        learned = saved.model.learned
         if learned.alphas is not None:
             alphas = [saved.model.learned_before.alphas, learned.alphas]
         elif (

@@ -3,13 +3,13 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from schmp_estimators.core.typing import Floats, Integers
 from schmp_estimators.lda.describe import SOME, DescribedTopics
 from schmp_estimators.lda.names import check_labels
 from schmp_estimators.lda.parameters import as_numbers
@@ -19,7 +19,7 @@ from schmp_estimators.lda.use import check_room
 class MatchedTopics(DescribedTopics):
     """The methods of a fitted topic model, with those that compare it with others."""
 
-    def match_topics(self, other: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def match_topics(self, other: Any) -> tuple[Integers, Floats]:
         """Pair the topics with those of another model, one to one, so that pairs are as similar as possible.
 
         Parameters
@@ -66,20 +66,22 @@ class MatchedTopics(DescribedTopics):
         True
         """
         check_is_fitted(self)
-        ours, theirs = _weights(self), _weights(other)
-        (n_ours, n_words), (n_theirs, n_their_words) = ours[0].shape, theirs[0].shape
+        ours = _weights(self)
+        theirs = _weights(other)
+        n_ours, n_words = ours[0].shape
+        n_theirs, n_their_words = theirs[0].shape
         _check_words(self, other, n_words, n_their_words)
         both = f"{n_ours} and {n_theirs} topics need"
         check_room(8 * n_ours * n_theirs, both, " for the similarities of all pairs")
         cosines = _cosines(*ours, *theirs)
-        matched, similarity = np.full(n_ours, -1, np.int64), np.full(n_ours, np.nan)
+        matched = np.full(n_ours, -1, np.int64)
+        similarity = np.full(n_ours, np.nan)
         rows, columns = linear_sum_assignment(cosines, maximize=True)
-        matched[rows], similarity[rows] = columns, cosines[rows, columns]
+        matched[rows] = columns
+        similarity[rows] = cosines[rows, columns]
         return matched, similarity
 
-    def topic_stability(
-        self, X: Any, n_fits: int = 4, *, random_state: Any = None
-    ) -> NDArray[np.float64]:
+    def topic_stability(self, X: Any, n_fits: int = 4, *, random_state: Any = None) -> Floats:
         """Return how similar the topics of this fit are to those of fits with other seeds.
 
         Parameters
@@ -116,8 +118,7 @@ class MatchedTopics(DescribedTopics):
         >>> bool((lda.topic_stability(X, 2, random_state=0) > 0.9).all())
         True
         """
-        check_is_fitted(self)
-        self._check("topic_stability", {"n_fits": SOME}, n_fits=n_fits)
+        self._check("topic_stability", {"n_fits": SOME}, locals())
         self._with_documents(X, lambda *_: None)  # raises if it has other columns
         found = []
         for seed in (
@@ -154,7 +155,8 @@ def _check_words(model: Any, other: Any, n_ours: int, n_theirs: int) -> None:
         raise ValueError(
             f"other has topics of {n_theirs} words, but this model of {n_ours}; both must be fitted to the same columns"
         )
-    ours, is_ours = model._names(None), isinstance(other, DescribedTopics)
+    ours = model._names(None)
+    is_ours = isinstance(other, DescribedTopics)
     theirs = other._names(None) if is_ours else getattr(other, "feature_names_in_", None)
     own = range(n_ours) if ours is None else ours.tolist()
     if not is_ours:  # those have a property that makes a dense array
@@ -170,10 +172,11 @@ def _check_words(model: Any, other: Any, n_ours: int, n_theirs: int) -> None:
 
 def _cosines(
     ours: sparse.csr_array, beta: float, theirs: sparse.csr_array, their_beta: float
-) -> NDArray[np.float64]:
+) -> Floats:
     """Return the cosines of all pairs of rows of two sparse arrays to whose entries a number each is added."""
     n_words = ours.shape[1]
-    sums, their_sums = ours.sum(axis=1), theirs.sum(axis=1)
+    sums = ours.sum(axis=1)
+    their_sums = theirs.sum(axis=1)
     products = (
         (ours @ theirs.T).toarray()
         + their_beta * sums[:, None]

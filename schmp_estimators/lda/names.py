@@ -4,15 +4,15 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from schmp_estimators.core.inputs.masks import unmask
+from schmp_estimators.core.typing import Array
 
 #: How scikit-learn's error about columns in another order begins.
 MISMATCH = "The feature names should match those that were passed during fit. "
 
 
-def names_of_words(estimator: Any, X: Any, n_words: int, *, is_first: bool) -> NDArray[Any] | None:
+def names_of_words(estimator: Any, X: Any, n_words: int, *, is_first: bool) -> Array | None:
     """Return names of words: `feature_names`, else those of columns, or of the first batch."""
     own = getattr(estimator, "feature_names_in_", None)
     if own is None:
@@ -23,7 +23,7 @@ def names_of_words(estimator: Any, X: Any, n_words: int, *, is_first: bool) -> N
     return own if given is None else read_names(given, n_words, own)
 
 
-def labels_of(X: Any, n_words: int) -> NDArray[Any] | None:
+def labels_of(X: Any, n_words: int) -> Array | None:
     """Return the labels of the columns of a data frame, unless they are 0, 1, 2 and so on."""
     labels = getattr(X, "column_names", getattr(X, "columns", None))
     found = None if labels is None else np.asarray(labels)
@@ -33,7 +33,7 @@ def labels_of(X: Any, n_words: int) -> NDArray[Any] | None:
     return found if is_named else None
 
 
-def read_names(given: Any, n_words: int, known: NDArray[Any] | None) -> NDArray[Any]:
+def read_names(given: Any, n_words: int, known: Array | None) -> Array:
     """Return names of words that are given as an array, or by a fitted vectorizer.
 
     Raises

@@ -11,10 +11,10 @@ from numbers import Number, Real
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from schmp_estimators.core.inputs.masks import unmask
+from schmp_estimators.core.typing import Array, FloatPair, Floats, Integers, IntPair
 from schmp_estimators.lda.names import check_labels
 from schmp_estimators.lda.programs.learning import mean_alpha
 from schmp_estimators.lda.samplers import check_steps
@@ -33,9 +33,9 @@ class Priors(NamedTuple):
     doc_topic_prior: float
     topic_word_prior: float
     #: (K,) the document-topic prior of each topic, or None if they are the same.
-    own_alphas: NDArray[np.float64] | None = None
+    own_alphas: Floats | None = None
     #: Number of sweeps between two times that `own_alphas` are learned, and that the topic-word prior is; 0 for never.
-    learn_every: tuple[int, int] = (0, 0)
+    learn_every: IntPair = (0, 0)
 
 
 def check_parameters(estimator: Any, earlier: sparse.csc_array | None) -> None:
@@ -67,11 +67,9 @@ def priors_asked_for(estimator: Any) -> Priors:
     ValueError
         If an array of priors has the wrong shape, or a value that cannot be a prior.
     """
-    n_topics, alpha, beta = (
-        estimator.n_components,
-        estimator.doc_topic_prior,
-        estimator.topic_word_prior,
-    )
+    n_topics = estimator.n_components
+    alpha = estimator.doc_topic_prior
+    beta = estimator.topic_word_prior
     uniform = 1.0 / n_topics
     of_words = LEARN_EVERY if isinstance(beta, str) else 0  # "learn"
     beta = LEARN_BETA_FROM if of_words else uniform if beta is None else float(beta)
@@ -95,7 +93,7 @@ def going_on(asked: Priors, fitted: Any, *, keep: bool) -> Priors:
     return found
 
 
-def _check_array(name: str, values: Any, n_topics: int) -> NDArray[np.float64]:
+def _check_array(name: str, values: Any, n_topics: int) -> Floats:
     """Return a prior for every topic, as a read-only copy."""
     given = as_numbers(values, f"{name} must be one number, or numbers, one for each topic")
     if given.shape != (n_topics,):
@@ -113,7 +111,7 @@ def _check_array(name: str, values: Any, n_topics: int) -> NDArray[np.float64]:
     return given
 
 
-def as_numbers(values: Any, wanted: str) -> NDArray[np.float64]:
+def as_numbers(values: Any, wanted: str) -> Floats:
     """Return a copy as floats, or raise ValueError for strings, dates and complex numbers, too, with what is `wanted`.
 
     The name of the parameter comes first in `wanted`.
@@ -135,10 +133,8 @@ def check_learning(n_tokens: int, n_topics: int) -> None:
     needed = (
         3 * 16 * min(n_tokens, math.sqrt(2.0 * n_tokens * n_topics))
     )  # while counts are merged: see `TopicCounts`
-    use, remedy = (
-        f" for the counts of {n_topics} topics in {n_tokens} tokens",
-        "give an array or a number, or ",
-    )
+    use = f" for the counts of {n_topics} topics in {n_tokens} tokens"
+    remedy = "give an array or a number, or "
     check_room(needed, "doc_topic_prior='learn' may need", use, remedy)
 
 
@@ -159,8 +155,8 @@ def suits_passages(n_tokens: int, n_topics: int) -> bool:
 
 
 def hot_priors(
-    priors: tuple[float, float], n_tokens: int, n_docs: int, n_used_words: int, n_topics: int
-) -> tuple[float, float]:
+    priors: FloatPair, n_tokens: int, n_docs: int, n_used_words: int, n_topics: int
+) -> FloatPair:
     """Return the priors of documents and words for a tempered start; 0 if a larger one would outweigh the text.
 
     Parameters
@@ -173,7 +169,8 @@ def hot_priors(
     alpha, beta = priors
     length = n_tokens / max(1, n_docs)
     # K alpha is no more than half an average document.
-    hot_document, hot_word = min(HOT_DOCUMENT * alpha, length / (2 * n_topics)), HOT_WORD * beta
+    hot_document = min(HOT_DOCUMENT * alpha, length / (2 * n_topics))
+    hot_word = HOT_WORD * beta
     suits = length < LONG_DOCUMENT and 4 * n_used_words * hot_word <= n_tokens / n_topics
     return hot_document, hot_word if suits else 0.0
 
@@ -204,7 +201,7 @@ _NAMELESS = (
 
 
 def seed_counts(
-    estimator: Any, word_totals: NDArray[np.int64], names: NDArray[Any] | None
+    estimator: Any, word_totals: Integers, names: Array | None
 ) -> sparse.csc_array | None:
     """Return the imaginary tokens (K, V) that the parameters ask for, or None if there are none.
 
@@ -262,14 +259,15 @@ def seeds_of_first_batch(estimator: Any, asked: sparse.csc_array | None) -> spar
 def _of_dict(
     estimator: Any,
     given: Mapping[Any, Any],
-    word_totals: NDArray[np.int64],
-    names: NDArray[Any] | None,
+    word_totals: Integers,
+    names: Array | None,
 ) -> sparse.csc_array:
-    n_topics, columns = estimator.n_components, dict[Any, int]()
+    n_topics = estimator.n_components
+    columns = dict[Any, int]()
     for at, name in enumerate([] if names is None else names.tolist()):
         columns[name] = _TWICE if name in columns else at
     has_numbers = any(isinstance(name, Number) for name in columns)
-    cells: dict[tuple[int, int], float] = {}
+    cells: dict[IntPair, float] = {}
     for topic, words in given.items():
         if not _is_whole(topic) or not 0 <= topic < n_topics:
             raise ValueError(
@@ -321,7 +319,7 @@ def _column(
     )
 
 
-def _of_array(given: Any, shape: tuple[int, int]) -> sparse.csc_array:
+def _of_array(given: Any, shape: IntPair) -> sparse.csc_array:
     wanted = "seed_words must be a dictionary or an array of numbers"
     found = sparse.csc_array(
         given if sparse.issparse(given) else as_numbers(given, wanted), dtype=np.float64

@@ -21,7 +21,7 @@ from schmp_estimators.core.places.place import Place
 from schmp_estimators.lda.blocks import HEAD
 from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.shards import LARGEST_SHARE
-from schmp_estimators.lda.programs.topics import TopicProgram, topic_dtype
+from schmp_estimators.lda.programs.topics import TopicProgram, topic_bytes
 from schmp_estimators.lda.samplers import SAMPLERS, program_of
 
 #: Share of the free memory that a fit may use; the rest is for the input and the result.
@@ -83,9 +83,10 @@ class Sizes(NamedTuple):
     @classmethod
     def of(cls, corpus: Corpus, program: TopicProgram[Any]) -> Sizes:
         """Return those of a corpus and a program."""
-        total, n_topics = corpus.word_totals, program.n_components
+        total = corpus.word_totals
+        n_topics = program.n_components
         is_head = total >= HEAD * n_topics
-        rows = 4 * n_topics * int(np.count_nonzero(is_head)) + _topic(n_topics) * int(
+        rows = 4 * n_topics * int(np.count_nonzero(is_head)) + topic_bytes(n_topics) * int(
             total[~is_head].sum()
         )
         longest = int(corpus.lengths.max(initial=0))
@@ -102,7 +103,7 @@ class Sizes(NamedTuple):
     def in_memory(self) -> int:
         """Bytes of the fit in memory: tokens, at most three copies of their states, and two sets of rows."""
         return (
-            self.n_tokens * (4 + 3 * self.state + 3 * _topic(self.n_topics))
+            self.n_tokens * (4 + 3 * self.state + 3 * topic_bytes(self.n_topics))
             + 2 * self.rows
             + self.arrays
         )
@@ -120,23 +121,19 @@ class Sizes(NamedTuple):
             if exchanged
             else self.n_words * n_shards
         )
-        of_a_token = 4 + (5 if exchanged else 3) * self.state + 3 * _topic(self.n_topics)
+        of_a_token = 4 + (5 if exchanged else 3) * self.state + 3 * topic_bytes(self.n_topics)
         return self.n_tokens * of_a_token + 64 * n_words + 3 * self.table * n_shards
 
     @property
     def of_a_token(self) -> int:
         """Bytes of a token in a slice: two slices, while one is read and one is written, and topics for the others."""
-        return 2 * (4 + self.state) + 3 * _topic(self.n_topics)
+        return 2 * (4 + self.state) + 3 * topic_bytes(self.n_topics)
 
     def with_slices(self, n: int, n_processes: int = 1) -> int:
         """Return the bytes that each of some processes needs, all of which have `n` slices."""
         largest = (1 + LARGEST_SHARE) * self.n_tokens / (n * n_processes) + self.longest
         of_slices = 16 * self.n_topics + OF_A_PIECE * n * n_processes
         return int(self.arrays + n * of_slices + largest * self.of_a_token)
-
-
-def _topic(n_topics: int) -> int:
-    return np.dtype(topic_dtype(n_topics)).itemsize
 
 
 def count_slices(sizes: Sizes, room: float, n_processes: int = 1) -> int:
@@ -147,7 +144,8 @@ def count_slices(sizes: Sizes, room: float, n_processes: int = 1) -> int:
     MemoryError
         If they never do.
     """
-    n, needed = 1, sizes.with_slices(1, n_processes)
+    n = 1
+    needed = sizes.with_slices(1, n_processes)
     while needed > room:
         following = sizes.with_slices(n + 1, n_processes)
         if following >= needed:
@@ -214,13 +212,15 @@ def choose_spilling(
     """Return how a fit uses files, or None if it stays in memory; raises as `count_slices`."""
     if estimator.spill is None:
         return None
-    sizes, n_processes = Sizes.of(corpus, program), place.n_processes
+    sizes = Sizes.of(corpus, program)
+    n_processes = place.n_processes
     if place.is_local:
         room = SHARE * memory_left()
         needed, most = sizes.in_memory, room
     else:
         left = memory_of_workers(place)
-        room, most = SLICES_SHARE * min(left, default=0), WORKER_SHARE * sum(left)
+        room = SLICES_SHARE * min(left, default=0)
+        most = WORKER_SHARE * sum(left)
         needed = sizes.on_cluster(n_processes)
     if estimator.spill == "auto" and needed <= most:
         return None

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import UndefinedMetricWarning
@@ -17,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from schmp_estimators.core.inputs.validation import is_dask, map_rows, refuse_container
 from schmp_estimators.core.later import setting
 from schmp_estimators.core.places.place import Place, choose_place, n_threads, retry
+from schmp_estimators.core.typing import Array, Floats
 from schmp_estimators.lda.blocks import Prior, TopicRows
 from schmp_estimators.lda.data.corpus import Corpus, open_corpus
 from schmp_estimators.lda.data.topic_rows import rows_of_counts_array, topic_totals
@@ -55,7 +55,7 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     seed_counts_: sparse.csc_array | None = None
 
     @property
-    def components_(self) -> NDArray[np.float64]:
+    def components_(self) -> Floats:
         """Pseudo-counts of the words in each topic, shape (n_components, n_features): counts plus prior and seeds."""
         check_is_fitted(self)
         sparsely = (
@@ -204,7 +204,8 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         """Raise ValueError if a data frame has the columns in another order, where scikit-learn does not look."""
         if hasattr(self, "feature_names_in_"):
             return
-        labels, known = labels_of(X, self.n_features_in_), getattr(self, "feature_names_", None)
+        labels = labels_of(X, self.n_features_in_)
+        known = getattr(self, "feature_names_", None)
         if labels is not None:
             own = range(self.n_features_in_) if known is None else known.tolist()
             check_order(labels.tolist(), own, f"{MISMATCH}X")
@@ -222,9 +223,10 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         both.sort_indices()
         return both
 
-    def _rows(self) -> tuple[TopicRows, NDArray[Any]]:
+    def _rows(self) -> tuple[TopicRows, Array]:
         """Return the tokens of words in topics, seeds included, as `TopicRows`, and those of topics."""
-        totals, seeds = topic_totals(self.topic_word_counts_), self.seed_counts_
+        totals = topic_totals(self.topic_word_counts_)
+        seeds = self.seed_counts_
         if seeds is not None:
             totals = totals + np.bincount(seeds.indices, seeds.data, len(totals))
         return rows_of_counts_array(self._tokens()), totals

@@ -34,6 +34,7 @@ from schmp_estimators.core.io.checkpoint import (
 from schmp_estimators.core.places.place import Place, choose_place, retry
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.progress import FitBar, Progress
+from schmp_estimators.linear.contracts import declared, is_joint
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.penalties.base import Penalty, fields_of, of_strength
 from schmp_estimators.linear.penalties.choose import Grid, choose_penalty, factors_of
@@ -42,7 +43,6 @@ from schmp_estimators.linear.problem import Problem, open_problem
 from schmp_estimators.linear.programs.choose import (
     AT_HAND,
     choose_solver,
-    is_joint,
     make_program,
     schedule_of,
 )
@@ -439,7 +439,7 @@ def warn_of_gap(
     warnings.warn(
         f"{what} {reason} with {name} of {gap / weight:.3g}, above the tolerance of {tolerance / weight:.3g}. "
         f"Increase max_iter or tol, or scale the columns of X{slower if scheduled else ''}."
-        + getattr(loss, "remedy", ""),
+        + declared(loss, "remedy"),
         ConvergenceWarning,
         stacklevel=3,
     )
@@ -508,11 +508,8 @@ def _identity(estimator: Any, problem: Any, penalty: Penalty) -> dict[str, Any]:
         if name in used
     }
     named |= _identity_of_schedule(estimator)
-    known = {
-        "penalty": fields_of(penalty),
-        "penalty_factors": [factors_of(estimator, estimator.penalty_factors)],
-    }
-    for name, values in known.items():
+    factors = estimator._penalty(1.0, 1.0).strengths
+    for name, values in {"penalty": fields_of(penalty), "penalty_factors": [factors]}.items():
         whole = b"".join(np.asarray(value, np.float64).tobytes() for value in values)
         named[name] = hashlib.sha256(whole).hexdigest()
     return {**named, "dtype": str(problem.extent.dtype)}

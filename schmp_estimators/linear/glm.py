@@ -10,7 +10,7 @@ from sklearn.utils import ClassifierTags, RegressorTags, Tags
 from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.core.inputs.validation import keep
 from schmp_estimators.core.schedules.dynamic import Schedule
-from schmp_estimators.linear.contracts import declared
+from schmp_estimators.linear.contracts import declared, is_joint
 from schmp_estimators.linear.cross_validated import CrossValidated
 from schmp_estimators.linear.fitting import Penalised, SparseModel
 from schmp_estimators.linear.losses.base import Loss
@@ -23,10 +23,10 @@ from schmp_estimators.linear.paths import path_of
 from schmp_estimators.linear.penalties.base import fields_of, read_only
 from schmp_estimators.linear.penalties.choose import choose_penalty, factors_of, labels_of
 from schmp_estimators.linear.penalties.elastic_net import L1
-from schmp_estimators.linear.penalties.group import group_penalty
+from schmp_estimators.linear.penalties.group import check_blocks, group_penalty
 from schmp_estimators.linear.penalties.mcp import MCP
 from schmp_estimators.linear.predicting import Deciding
-from schmp_estimators.linear.programs.choose import is_joint, kind_of
+from schmp_estimators.linear.programs.choose import kind_of
 from schmp_estimators.linear.texts import described
 
 #: By name: what makes a loss, and what makes a penalty of a strength: of ratio, factors and `positive`.
@@ -61,7 +61,7 @@ class Pair(Deciding, Penalised, BaseEstimator):
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
-        tags.target_tags.positive_only = not getattr(self._loss(), "signed", True)
+        tags.target_tags.positive_only = not declared(self._loss(), "signed")
         if self._classifies:
             tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags()
         else:
@@ -113,11 +113,13 @@ class Pair(Deciding, Penalised, BaseEstimator):
         if not grouped and not is_joint(loss):
             kind_of(schedule, loss, L1(1.0) if is_named else penalty)
             return
+        if grouped and not is_named:
+            kind_of(schedule, loss, penalty)
         if penalty == "group" and self.groups is None and not is_joint(loss):
             raise ValueError(
                 'penalty="group" needs groups: the group of each column, or the columns of each group'
             )
-        if not grouped and penalty not in ("l1", "elasticnet"):
+        if is_named and not grouped and penalty not in ("l1", "elasticnet"):
             raise ValueError(
                 f'loss="multinomial" needs penalty "l1", "elasticnet" or "group"; got penalty={penalty!r}'
             )
@@ -139,6 +141,9 @@ class Pair(Deciding, Penalised, BaseEstimator):
                 strength, 0.5 if ratio is None else ratio, factors, bool(self.positive)
             )
         penalty = type(given)(*(unmask(field, "penalty") for field in fields_of(given)))
+        if declared(penalty, "in_blocks"):
+            check_blocks(penalty.columns, penalty.starts, n_columns)
+            return penalty.scaled(strength)
         for field in fields_of(penalty):
             if np.ndim(field) and np.shape(field) != (n_columns,):
                 raise ValueError(

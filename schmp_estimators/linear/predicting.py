@@ -23,7 +23,7 @@ from schmp_estimators.core.inputs.validation import (
     refuse_dates,
     validate_in_memory,
 )
-from schmp_estimators.linear.programs.choose import is_joint
+from schmp_estimators.linear.contracts import declared, is_joint
 from schmp_estimators.linear.programs.matrix import Storage
 from schmp_estimators.linear.programs.stored import is_sparse
 from schmp_estimators.linear.samples import (
@@ -79,7 +79,7 @@ class LinearModel:
             )
         n_targets = len(self.coef_) if np.ndim(getattr(self, "coef_", 0)) == 2 else None
         loss = self._loss()
-        function: Any = partial(_means, loss.mean) if hasattr(loss, "mean") else _scores
+        function: Any = partial(_means, loss.mean) if declared(loss, "mean") else _scores
         return _apply_rows(
             self, function, X, n_outputs=n_targets, dtype=np.float64, name="lasso-predict"
         )
@@ -108,7 +108,9 @@ class LinearModel:
             here(sample_weight, "sample_weight"),
             np.asarray(self.predict(X)),
         )
-        metric = getattr(self._loss(), "score", accuracy_score if self._classifies else r2_score)
+        metric = declared(self._loss(), "score") or (
+            accuracy_score if self._classifies else r2_score
+        )
         with name_input(y, "y"):
             refuse_dates(np.asarray(y), "y")
             try:

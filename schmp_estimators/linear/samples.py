@@ -37,9 +37,9 @@ from schmp_estimators.core.inputs.validation import (
 )
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.place import Place
+from schmp_estimators.linear.contracts import declared, is_joint, is_quadratic
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.penalties.choose import refuse_texts
-from schmp_estimators.linear.programs.choose import is_joint, is_quadratic
 from schmp_estimators.linear.programs.input import Label, Target
 from schmp_estimators.linear.programs.matrix import REQUIRED, Storage
 
@@ -302,16 +302,12 @@ def by_class(coefs: Any, levels: Any) -> tuple[np.ndarray, np.ndarray]:
 
 def classifies(loss: Loss) -> bool:
     """Return whether a loss is for classes, so that y is −1 or 1."""
-    return bool(getattr(loss, "classifies", False))
+    return bool(declared(loss, "classifies"))
 
 
 def reading(loss: Loss) -> dict[str, Any]:
     """Return options of scikit-learn's checks of y."""
-    return (
-        {}
-        if classifies(loss)
-        else {"multi_output": getattr(loss, "signed", True), "y_numeric": True}
-    )
+    return {} if classifies(loss) else {"multi_output": declared(loss, "signed"), "y_numeric": True}
 
 
 def find_targets(estimator: Any, samples: Samples) -> Targets:
@@ -327,9 +323,7 @@ def find_targets(estimator: Any, samples: Samples) -> Targets:
         responses = samples.y.reshape(len(samples.y), -1).T
         weights, unit = without_unit(samples.weights)
         shifted = (
-            estimator.fit_intercept
-            and getattr(loss, "of_difference", False)
-            and not is_quadratic(loss)
+            estimator.fit_intercept and declared(loss, "of_difference") and not is_quadratic(loss)
         )
         shifts = responses.mean(axis=-1) if shifted else 0.0  # rounding grows with the intercept
         jobs: list[Any] = [Target(k) if k else None for k in range(len(responses))]

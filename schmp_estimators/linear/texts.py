@@ -21,7 +21,7 @@ loss : {"squared", "logistic", "multinomial", "poisson", "huber"} or object
 penalty : {"l1", "elasticnet", "group", "mcp"} or object
     The penalty P.  "l1": Σ f|β|.  "elasticnet": Σ f(ρ|β| + ½(1 − ρ)β²).  "group": Σ f‖β_g‖ over `groups`, by default
     with the square roots of their sizes as f.  "mcp": the minimax concave penalty with γ = 3.  Or an object of strength
-    one: see `~schmp_estimators.penalised.Penalty`.  "group" and the loss "multinomial" need an X of up to 2²² entries.
+    one: see `~schmp_estimators.penalised.Penalty`.
 alpha : float
     Strength of the penalty, from 1e-300 to 1e300.
 C : float
@@ -101,7 +101,7 @@ moves_ : named tuple, or list of them
     If the schedule has `moved_above`: ``n_updates`` and ``last_moved``, two arrays of shape (n_features,).  They are
     the number of updates of each coefficient, and the passes over all coefficients after which it last changed by more.
     With several targets or classes there is one for each.
-solver_ : {"gram", "columns", "newton", "blocks", "rounds", "scheduled"}
+solver_ : {"gram", "columns", "newton", "rounds", "scheduled"}
     Name of the solver that was used; the user guide has a table.
 classes_ : ndarray of shape (n_classes,)
     Class labels.

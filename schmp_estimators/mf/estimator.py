@@ -8,13 +8,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar
 
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, _fit_context
 from sklearn.callback import with_callbacks
 
 from schmp_estimators.core.following import Ending, SweepingEstimator, make_seed, undone_on_error
-from schmp_estimators.core.inputs.validation import is_dask
+from schmp_estimators.core.inputs.validation import is_dask, keep
 from schmp_estimators.core.places.place import choose_place, retry
+from schmp_estimators.core.typing import Array, IntPair, Named
 from schmp_estimators.mf.data.ids import Known
 from schmp_estimators.mf.data.rows import open_ratings
 from schmp_estimators.mf.data.seen import RepeatedCallError
@@ -213,7 +213,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
 
     _objective = "objective"
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = CONSTRAINTS
+    _parameter_constraints: ClassVar[Named] = CONSTRAINTS
     #: scikit-learn needs this to route weights to `fit`, which takes them by name.
     __metadata_request__fit: ClassVar[dict[str, None]] = {"sample_weight": None}
     __metadata_request__partial_fit: ClassVar[dict[str, None]] = {"sample_weight": None}
@@ -224,7 +224,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         *,
         loss: str = "squared",
         unobserved_weight: float = 0.0,
-        confidence: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
+        confidence: Callable[[Array], Array] | None = None,
         fit_bias: bool = True,
         positive: bool = False,
         alpha: float | str = "auto",
@@ -248,32 +248,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         checkpoint_every: int = 5,
         verbose: int = 0,
     ) -> None:
-        self.n_components = n_components
-        self.loss = loss
-        self.unobserved_weight = unobserved_weight
-        self.confidence = confidence
-        self.fit_bias = fit_bias
-        self.positive = positive
-        self.alpha = alpha
-        self.penalty = penalty
-        self.clip = clip
-        self.n_users = n_users
-        self.n_items = n_items
-        self.solver = solver
-        self.schedule = schedule
-        self.learning_rate = learning_rate
-        self.n_shards = n_shards
-        self.random_state = random_state
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_iter_no_change = n_iter_no_change
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.evaluate_every = evaluate_every
-        self.n_jobs = n_jobs
-        self.checkpoint = checkpoint
-        self.checkpoint_every = checkpoint_every
-        self.verbose = verbose
+        keep(self, locals())
 
     @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
@@ -349,26 +324,22 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
             logger.info("partial_fit: all ratings are those of an earlier call, and change nothing")
             return self
 
-    def _factorise(
-        self, X: Any, y: Any, fit_params: dict[str, Any], *, anew: bool
-    ) -> ModelParallelMF:
+    def _factorise(self, X: Any, y: Any, fit_params: Named, *, anew: bool) -> ModelParallelMF:
         weights = read_fit_params(fit_params)
         self._validate_params()  # scikit-learn skips this in `partial_fit` after a fit
         if not anew:
             check_earlier(self)
         self._check_checkpoint(None if anew else self, "partial_fit")
         check_together(self, weights, anew=anew)
-        seed, known = (
-            make_seed(self.random_state),
-            None if anew else Known(self.user_ids_, self.item_ids_),
-        )
+        seed = make_seed(self.random_state)
+        known = None if anew else Known(self.user_ids_, self.item_ids_)
         with (
             undone_on_error(self),
             self._progress_bar(),
             choose_place(self.n_jobs, is_dask=is_dask(X), label="schmp-mf") as place,
         ):
 
-            def factorise() -> dict[str, Any]:
+            def factorise() -> Named:
                 with open_ratings(
                     X, y, self, weights=weights, place=place, earlier=known
                 ) as ratings:
@@ -407,4 +378,4 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         return tags
 
     n_shards_: int
-    _told: tuple[tuple[int, int], ...]
+    _told: tuple[IntPair, ...]

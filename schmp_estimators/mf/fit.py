@@ -1,7 +1,5 @@
 """One fit of `ModelParallelMF`: the shards of its ratings, the program that runs, and the result."""
 
-from __future__ import annotations
-
 import hashlib
 import logging
 from collections.abc import Sequence
@@ -9,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from schmp_estimators.core.engine.running import AnyRun, Source, static_run
 from schmp_estimators.core.io.checkpoint import Checkpoint, check_records, identity_of
@@ -17,6 +14,7 @@ from schmp_estimators.core.lanes import padded_width
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Harvest, Saved, check_saved, identity
 from schmp_estimators.core.rng import stream_key
+from schmp_estimators.core.typing import Array, Integers, Named
 from schmp_estimators.mf import parameters
 from schmp_estimators.mf.data import ratings as data
 from schmp_estimators.mf.data.ids import is_text
@@ -69,30 +67,31 @@ class MFFit:
     def __init__(
         self, estimator: Any, ratings: RatingRows, place: Place, *, seed: int, anew: bool
     ) -> None:
-        self._estimator, self._ratings, self._pieces, self._place = (
-            estimator,
-            ratings,
-            ratings.pieces,
-            place,
-        )
-        self._seed, self._known, self._hold_out = seed, ratings.known, data.NOTHING
+        self._estimator = estimator
+        self._ratings = ratings
+        self._pieces = ratings.pieces
+        self._place = place
+        self._seed = seed
+        self._known = ratings.known
+        self._hold_out = data.NOTHING
         self._shape = len(ratings.known.users), len(ratings.known.items)
         #: Users and items of the earlier fit, in its units; its scale, and what it has counted.
         self._earlier: tuple[Side, ...] = ()
-        self._earlier_scale, self._earlier_counts, self._earlier_occur = AS_THEY_ARE, (), ()
+        self._earlier_scale = AS_THEY_ARE
+        self._earlier_counts = ()
+        self._earlier_occur = ()
         if not anew:
             users = Side(estimator.user_factors_, estimator.user_bias_)
             self._earlier = users, Side(estimator.components_.T, estimator.item_bias_)
             self._earlier_scale = Scale(estimator.global_mean_, estimator.rating_scale_)
-            self._earlier_counts, self._earlier_occur = estimator._counts, estimator._occur
+            self._earlier_counts = estimator._counts
+            self._earlier_occur = estimator._occur
         # After an earlier fit ratings are fitted by sums, to which the influence of earlier ratings is added.
         self._solver = parameters.choose_solver(estimator, ratings.are_weighted)
         self._gradients = self._solver == "sgd" and anew
         self._rotating = self._gradients and estimator.schedule == "rotation"
-        self._unobserved, self._ranks = (
-            float(estimator.unobserved_weight),
-            estimator.loss in RANKING,
-        )
+        self._unobserved = float(estimator.unobserved_weight)
+        self._ranks = estimator.loss in RANKING
         #: None until it is computed from the ratings.
         self._alpha: float | None = parameters.given_alpha(estimator, anew)
         ranges = [ratings.range] if anew else [ratings.range, estimator.rating_range_]
@@ -105,7 +104,7 @@ class MFFit:
         #: The best factors so far, if early stopping keeps them.
         self._best: tuple[Side, ...] = ()
 
-    def run(self, X: Any, y: Any) -> dict[str, Any]:
+    def run(self, X: Any, y: Any) -> Named:
         """Factorise; return the fitted attributes, with the last factors, or with early stopping the best."""
         estimator = self._estimator
         if estimator.early_stopping:
@@ -123,7 +122,7 @@ class MFFit:
                 users[twice.user], items[twice.item], twice.earlier
             ) from None
 
-    def _run(self, X: Any, y: Any) -> dict[str, Any]:
+    def _run(self, X: Any, y: Any) -> Named:
         estimator = self._estimator
         self._choose()
         first, saved, estimator.history_ = (
@@ -132,24 +131,31 @@ class MFFit:
         if self._earlier:
             saved = self._begin_from_earlier()
         estimator.n_iter_ = first
-        options: dict[str, Any] = {"n_sweeps": estimator.max_iter, "saved": saved, "first": first}
-        options |= {"may_ask": self._may_ask, "ends": estimator._ends}
-        with static_run(self._program, self._sources(), self._place, **options) as run:
+        with static_run(
+            self._program,
+            self._sources(),
+            self._place,
+            n_sweeps=estimator.max_iter,
+            saved=saved,
+            first=first,
+            may_ask=self._may_ask,
+            ends=estimator._ends,
+        ) as run:
             plan, found = self._plan, run.told_by_sources()  # all shards have been made by then
             if plan.keep_seen:
                 self._seen = SeenItems(tuple(found), plan.users, plan.item_ids)
                 if self._earlier:
                     check_not_seen(self._seen, estimator._seen or ())
-            told: dict[str, Any] = {
-                "place": self._place,
-                "first": first,
-                "n_samples": self._n_ratings,
-            }
-            told |= {
-                "snapshot": lambda: self._attributes(self._factors(run.harvest())),
-                "took": lambda: run.took,
-            }
-            for done in estimator._follow(run, X, y, **told):
+            for done in estimator._follow(
+                run,
+                X,
+                y,
+                place=self._place,
+                first=first,
+                n_samples=self._n_ratings,
+                snapshot=lambda: self._attributes(self._factors(run.harvest())),
+                took=lambda: run.took,
+            ):
                 self._check_finite(done)
                 self._keep_best(run)
                 if self._checkpoint and done % estimator.checkpoint_every == 0:
@@ -160,7 +166,8 @@ class MFFit:
 
     def _may_ask(self, sweep: int) -> bool:
         """Return whether the fit may need more than the record of a sweep, or may end there for reasons but `tol`."""
-        estimator, after = self._estimator, sweep + 1
+        estimator = self._estimator
+        after = sweep + 1
         return bool(
             estimator.early_stopping
             or estimator._may_ask(sweep, after % estimator.checkpoint_every == 0)
@@ -180,10 +187,8 @@ class MFFit:
             )
         if not self._gradients:
             raise ValueError(f"{what}; raise alpha")
-        copies, rate = (
-            "" if self._rotating else f" for {self._n_shards} copies of the items",
-            estimator.learning_rate,
-        )
+        copies = "" if self._rotating else f" for {self._n_shards} copies of the items"
+        rate = estimator.learning_rate
         raise ValueError(
             f"{what}: learning_rate={rate:g} is too large{copies}; lower it, or raise alpha"
         )
@@ -198,7 +203,7 @@ class MFFit:
         if errors and errors[-1] < min(errors[:-1], default=np.inf):
             self._best = self._factors(run.harvest())
 
-    def _resume(self) -> tuple[int, Saved | None, list[dict[str, Any]]]:
+    def _resume(self) -> tuple[int, Saved | None, list[Named]]:
         """Return the first sweep to do, the state to start from, and the history so far."""
         estimator = self._estimator
         told = self._told, self._hold_out, self._scale, *map(_digest, self._known)
@@ -211,10 +216,11 @@ class MFFit:
         self._checkpoint = Checkpoint(estimator.checkpoint, found)
         return self._checkpoint.read(self._go_on) or (0, None, [])
 
-    def _go_on(self, found: dict[str, Any]) -> tuple[int, Saved | None, list[dict[str, Any]]]:
+    def _go_on(self, found: Named) -> tuple[int, Saved | None, list[Named]]:
         """Return the same, from what is in the checkpoint."""
         assert self._checkpoint is not None
-        self._best, history = found["best"], found["history"]
+        self._best = found["best"]
+        history = found["history"]
         done = check_records(self._checkpoint.url, history, self._estimator.max_iter)
         saved = check_saved(found["saved"], self._program, self._n_shards)
         logger.info("continuing after epoch %d from %s", done, self._checkpoint.url)
@@ -227,24 +233,23 @@ class MFFit:
 
     def _choose(self) -> None:
         """Count and measure the ratings; choose the number of shards, what they contain, and the program."""
-        estimator, pieces, grid, (n_users, n_items) = (
-            self._estimator,
-            self._pieces,
-            self._ratings.grid,
-            self._shape,
+        estimator = self._estimator
+        pieces = self._pieces
+        grid = self._ratings.grid
+        n_users, n_items = self._shape
+        count = partial(
+            data.count_and_measure,
+            n_users=n_users,
+            n_items=n_items,
+            hold_out=self._hold_out,
+            grid=grid,
+            sums_rows=self._alpha is None,
         )
-        how: dict[str, Any] = {
-            "hold_out": self._hold_out,
-            "grid": grid,
-            "sums_rows": self._alpha is None,
-        }
-        count = partial(data.count_and_measure, n_users=n_users, n_items=n_items, **how)
         counted = pieces.reduce(count, data.add_counted, "mf-count-ratings")
-        counts, weights = self._sides(counted.counts), self._sides(counted.confidences)
-        self._occur, self._told = (
-            _grown(self._sides(counted.occur), self._earlier_occur),
-            counted.told,
-        )
+        counts = self._sides(counted.counts)
+        weights = self._sides(counted.confidences)
+        self._occur = _grown(self._sides(counted.occur), self._earlier_occur)
+        self._told = counted.told
         # For users and items clicks so far, and sums of weights; for ratings the sums twice.
         both = zip(counts if self._unobserved else weights, weights, strict=True)
         self._counts = _grown(
@@ -278,13 +283,14 @@ class MFFit:
         self._plan = data.ShardPlan(users, items, item_counts, self._hold_out, *form)
         self._program = self._choose_program(mean)
 
-    def _sides(self, array: NDArray[Any]) -> list[NDArray[Any]]:
+    def _sides(self, array: Array) -> list[Array]:
         """Return the parts of users and of items, for an array of both."""
         return [part.copy() for part in np.split(array, self._shape[:1])]
 
     def _check_against_earlier(self, mean: float, spread: float, keep_seen: bool) -> None:
         """Raise an error if ratings are on another scale than earlier ones, or are those of an earlier call."""
-        estimator, (earlier, unit) = self._estimator, self._earlier_scale
+        estimator = self._estimator
+        earlier, unit = self._earlier_scale
         if not self._unobserved and max(spread, abs(mean - earlier)) > _OTHER_SCALE * unit:
             raise ValueError(
                 f"ratings of mean {mean:g} and standard deviation {spread:g} are not on the scale of the first fit, "
@@ -300,9 +306,7 @@ class MFFit:
                 "them out of partial_fit, or begin anew with fit"
             )
 
-    def _deal(
-        self, user_counts: NDArray[np.int64], item_counts: NDArray[np.int64]
-    ) -> tuple[Placement, Placement]:
+    def _deal(self, user_counts: Integers, item_counts: Integers) -> tuple[Placement, Placement]:
         """Assign users and items to shards; after an earlier fit, only those with new ratings or missing pairs."""
         every = (
             not self._earlier,
@@ -325,9 +329,16 @@ class MFFit:
 
     def _sources(self) -> list[Source]:
         """Divide the ratings among shards, which are made from their parts where they are needed."""
-        pieces, plan, users = self._pieces, self._place.lasting(self._plan), self._plan.users
-        how: dict[str, Any] = {"scale": self._scale, "sent": not self._place.is_local}
-        split = partial(data.split_ratings, users=users, n_items=self._shape[1], **how)
+        pieces = self._pieces
+        plan = self._place.lasting(self._plan)
+        users = self._plan.users
+        split = partial(
+            data.split_ratings,
+            users=users,
+            n_items=self._shape[1],
+            scale=self._scale,
+            sent=not self._place.is_local,
+        )
         found = pieces.each(split, "mf-split-ratings")
         pieces.partitions = []  # from now on only the parts for shards are needed
         parts = [pieces.place.take(found, p, "mf-take-part") for p in range(self._n_shards)]
@@ -358,12 +369,11 @@ class MFFit:
 
     def _choose_program(self, mean: float) -> Any:
         """Return the program, given the mean of the ratings."""
-        estimator, (centre, unit) = self._estimator, self._scale
-        fit_bias, positive = (
-            bool(estimator.fit_bias and not self._unobserved),
-            bool(estimator.positive),
-        )
-        common: dict[str, Any] = {
+        estimator = self._estimator
+        centre, unit = self._scale
+        fit_bias = bool(estimator.fit_bias and not self._unobserved)
+        positive = bool(estimator.positive)
+        common: Named = {
             "n_components": int(estimator.n_components),
             "mean": 0.0
             if estimator.fit_bias or self._ranks or self._unobserved
@@ -380,16 +390,19 @@ class MFFit:
             return ImplicitFactorization(**common, unobserved=self._unobserved, anew=anew)
         if not self._gradients:
             return CcdFactorization(**common)
-        common |= {"learning_rate": float(estimator.learning_rate), "loss": estimator.loss}
-        common |= {
-            "evaluate_every": int(estimator.evaluate_every),
-            "validates": bool(self._hold_out.threshold),
-        }
-        return SgdFactorization(**common) if self._rotating else BspFactorization(**common)
+        program = SgdFactorization if self._rotating else BspFactorization
+        return program(
+            **common,
+            learning_rate=float(estimator.learning_rate),
+            loss=estimator.loss,
+            evaluate_every=int(estimator.evaluate_every),
+            validates=bool(self._hold_out.threshold),
+        )
 
     def _begin_from_earlier(self) -> Saved:
         """Return the state from which the run starts after an earlier fit."""
-        plan, sides = self._plan, [rescaled(side, 1 / self._scale.unit) for side in self._earlier]
+        plan = self._plan
+        sides = [rescaled(side, 1 / self._scale.unit) for side in self._earlier]
         counts = (
             self._earlier_counts,
             plan.users.members,
@@ -407,12 +420,15 @@ class MFFit:
         found = tuple(gather(sides, placement, self._scale.unit) for sides, placement in placed)
         for side, before, moved in zip(found, self._earlier, self._moved, strict=False):
             kept = np.flatnonzero(~moved[: len(before.bias)])
-            side.factors[kept], side.bias[kept] = before.factors[kept], before.bias[kept]
+            side.factors[kept] = before.factors[kept]
+            side.bias[kept] = before.bias[kept]
         return found
 
-    def _attributes(self, factors: tuple[Side, ...]) -> dict[str, Any]:
+    def _attributes(self, factors: tuple[Side, ...]) -> Named:
         """Return the fitted attributes."""
-        (users, items), estimator, earlier = factors, self._estimator, bool(self._earlier)
+        users, items = factors
+        estimator = self._estimator
+        earlier = bool(self._earlier)
         seen = estimator._seen if earlier else ()
         return {
             "components_": items.factors.T,
@@ -439,16 +455,14 @@ class MFFit:
         }
 
 
-def _grown(
-    sides: Sequence[NDArray[Any]], earlier: Sequence[NDArray[Any]]
-) -> tuple[NDArray[Any], ...]:
+def _grown(sides: Sequence[Array], earlier: Sequence[Array]) -> tuple[Array, ...]:
     """Return sides with what earlier fits have counted added to them, for fewer rows; mutates `sides`."""
     for now, before in zip(sides, earlier, strict=False):
         now[: len(before)] += before
     return tuple(sides)
 
 
-def _digest(ids: NDArray[Any]) -> str:
+def _digest(ids: Array) -> str:
     """Return a fingerprint of ids."""
     return hashlib.sha256(
         "\0".join(map(str, ids)).encode() if is_text(ids) else ids.tobytes()

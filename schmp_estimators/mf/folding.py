@@ -1,15 +1,13 @@
 """Folding in: vectors of users from their ratings, while the items stay as they are."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from schmp_estimators.core.places.threads import one_blas_thread
-from schmp_estimators.core.values import freeze
+from schmp_estimators.core.typing import FloatPair, Floats, Floats32, Integers
+from schmp_estimators.core.values import freeze, part_of_each
 from schmp_estimators.mf.data.inputs import check_taken, clicks_of, user_ratings
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.foldin import fold_in
@@ -22,8 +20,8 @@ _KEY = np.uint64(0)
 class Items(NamedTuple):
     """All that is needed to fold in a user, for standardised ratings."""
 
-    features: NDArray[np.float64]
-    bias: NDArray[np.float64]
+    features: Floats
+    bias: Floats
     mean: float
     unit: float
     alpha: float
@@ -33,16 +31,14 @@ class Items(NamedTuple):
     #: Weight of missing pairs.
     unobserved: float
     #: (n_features, n_features) products of the features times that weight.
-    gram: NDArray[np.float64]
-    limits: tuple[float, float]
+    gram: Floats
+    limits: FloatPair
     confidence: Any
     #: For a loss that ranks: the loss, the items that may be drawn, the first step and the number of epochs; else None.
-    drawing: tuple[Any, NDArray[np.int64], float, int] | None
+    drawing: tuple[Any, Integers, float, int] | None
 
 
-def features_of(
-    unit: float, fit_bias: bool, components: NDArray[np.float32]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def features_of(unit: float, fit_bias: bool, components: Floats32) -> tuple[Floats, Floats]:
     """Return features of items for standardised ratings, with ones for the users' biases, and all their products."""
     features = np.ascontiguousarray(components.T, np.float64) / np.sqrt(unit)
     if fit_bias:
@@ -51,7 +47,7 @@ def features_of(
         return freeze((features, features.T @ features))
 
 
-def predict_rows(rows: Any, items: Items) -> NDArray[np.float64]:
+def predict_rows(rows: Any, items: Items) -> Floats:
     """Return the predictions of all entries of a dense matrix."""
     if sparse.issparse(rows):
         raise ValueError(
@@ -63,34 +59,32 @@ def predict_rows(rows: Any, items: Items) -> NDArray[np.float64]:
     )
 
 
-def find_vectors(rows: Any, items: Items) -> NDArray[np.float64]:
+def find_vectors(rows: Any, items: Items) -> Floats:
     """Return the vectors of the users of a matrix."""
     return without_bias(solve(user_ratings(rows), items), items)
 
 
-def without_bias(solved: NDArray[np.float64], items: Items) -> NDArray[np.float64]:
+def without_bias(solved: Floats, items: Items) -> Floats:
     """Return solutions as vectors of users, without biases, in the units of ratings."""
     return np.ascontiguousarray(solved[:, : items.features.shape[1] - items.fit_bias]) * np.sqrt(
         items.unit
     )
 
 
-def solve(ratings: UserRatings, items: Items) -> NDArray[np.float64]:
+def solve(ratings: UserRatings, items: Items) -> Floats:
     """Return (n_users, n_features) the solution for each user, for standardised ratings."""
     if items.drawing is not None:
         return _by_steps(ratings, items)
-    values, weights, counts = (
-        ratings.values.real,
-        np.ones(ratings.values.size),
-        np.diff(ratings.indptr),
-    )
+    values = ratings.values.real
+    weights = np.ones(ratings.values.size)
+    counts = np.diff(ratings.indptr)
     if items.confidence is not None:
         values, weights = clicks_of(values, items.confidence)
     sizes: Any = counts
     if np.iscomplexobj(ratings.values):
         weights = ratings.values.imag
         if not items.unobserved:
-            sizes = np.bincount(np.repeat(np.arange(counts.size), counts), weights, counts.size)
+            sizes = np.bincount(part_of_each(counts), weights, counts.size)
     left = ((values - items.mean) / items.unit - items.bias[ratings.items]) * weights
     features = items.features
     out = np.zeros((counts.size, features.shape[1]))
@@ -101,13 +95,12 @@ def solve(ratings: UserRatings, items: Items) -> NDArray[np.float64]:
     return out
 
 
-def _by_steps(ratings: UserRatings, items: Any) -> NDArray[np.float64]:
+def _by_steps(ratings: UserRatings, items: Any) -> Floats:
     """Return the vectors to which the steps of the fit take users from zero, for a loss that ranks."""
     check_taken(float(ratings.values.min(initial=1.0)))
-    (loss, candidates, rate, n_epochs), n_users = items.drawing, ratings.indptr.size - 1
-    out, given = (
-        np.zeros((n_users, items.features.shape[1])),
-        freeze((ratings, candidates, items.features, items.bias)),
-    )
+    loss, candidates, rate, n_epochs = items.drawing
+    n_users = ratings.indptr.size - 1
+    out = np.zeros((n_users, items.features.shape[1]))
+    given = freeze((ratings, candidates, items.features, items.bias))
     fold_in_drawn(loss, *given, (rate, items.alpha), n_epochs, _KEY, items.positive, out)
     return out

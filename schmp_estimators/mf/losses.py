@@ -5,8 +5,9 @@ of an item that the user has taken and of an item that was drawn, and returns th
 both.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from schmp_estimators.core.typing import Named
 from schmp_estimators.mf.kernels.sgd import log_odds
 
 
@@ -33,4 +34,4 @@ class Logistic(NamedTuple):
 
 
 #: By the names that users know.
-RANKING: dict[str, Any] = {"logistic": Logistic(), "bpr": Bpr()}
+RANKING: Named = {"logistic": Logistic(), "bpr": Bpr()}

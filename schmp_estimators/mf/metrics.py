@@ -1,17 +1,17 @@
 """Measures of recommended lists against held-out items, and scorers that use them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Set
 from itertools import chain
 from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 
 from schmp_estimators.core.inputs.masks import unmask
+from schmp_estimators.core.typing import Array, Floats, Integers, Masks, Positions
+from schmp_estimators.core.values import part_of_each
 from schmp_estimators.mf.data.ids import (
     as_objects,
     at_least_one,
@@ -31,11 +31,11 @@ class Hits(NamedTuple):
     """Which items of ranked lists are relevant, and how many could have been, for users with relevant items."""
 
     #: (m, k) whether the item in this place is relevant, and whether the place is empty.
-    right: NDArray[np.bool_]
-    empty: NDArray[np.bool_]
+    right: Masks
+    empty: Masks
     #: (m,) number of relevant items, and of other items that could have been recommended.
-    relevant: NDArray[np.int64]
-    others: NDArray[np.int64]
+    relevant: Integers
+    others: Integers
 
 
 def precision_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
@@ -117,40 +117,38 @@ def auc_at_k(
     return _mean("auc", items, relevant, k, n_candidates)
 
 
-def _precision(hits: Hits) -> NDArray[np.float64]:
+def _precision(hits: Hits) -> Floats:
     return hits.right.mean(axis=1)
 
 
-def _recall(hits: Hits) -> NDArray[np.float64]:
+def _recall(hits: Hits) -> Floats:
     return hits.right.sum(axis=1) / hits.relevant
 
 
-def _average_precision(hits: Hits) -> NDArray[np.float64]:
+def _average_precision(hits: Hits) -> Floats:
     k = hits.right.shape[1]
     precisions = np.cumsum(hits.right, axis=1) / np.arange(1, k + 1)
     return np.sum(precisions * hits.right, axis=1) / np.minimum(hits.relevant, k)
 
 
-def _ndcg(hits: Hits) -> NDArray[np.float64]:
+def _ndcg(hits: Hits) -> Floats:
     gains = 1 / np.log2(np.arange(2, hits.right.shape[1] + 2))
     ideal = np.cumsum(gains)[np.minimum(hits.relevant, gains.size) - 1]
     return np.asarray(hits.right @ gains / ideal)
 
 
-def _auc(hits: Hits) -> NDArray[np.float64]:
+def _auc(hits: Hits) -> Floats:
     wrong = ~hits.right & ~hits.empty
-    before, found, n_wrong = (
-        np.cumsum(hits.right, axis=1),
-        hits.right.sum(axis=1),
-        wrong.sum(axis=1),
-    )
+    before = np.cumsum(hits.right, axis=1)
+    found = hits.right.sum(axis=1)
+    n_wrong = wrong.sum(axis=1)
     ahead = np.sum(before * wrong, axis=1) + (found + hits.relevant) / 2 * (hits.others - n_wrong)
     with np.errstate(invalid="ignore"):
         return np.where(hits.others > 0, ahead / (hits.relevant * hits.others), 1.0)
 
 
 #: By name, functions that return the value of each user.
-METRICS: dict[str, Callable[[Hits], NDArray[np.float64]]] = {
+METRICS: dict[str, Callable[[Hits], Floats]] = {
     "precision": _precision, "recall": _recall, "average_precision": _average_precision, "ndcg": _ndcg, "auc": _auc,
 }  # fmt: skip
 
@@ -195,7 +193,8 @@ class RankingScorer:
             raise ValueError(
                 f"threshold={threshold!r}; it is a number: ratings above it are relevant"
             )
-        self.metric, self.threshold = metric, threshold
+        self.metric = metric
+        self.threshold = threshold
         self.k = at_least_one(k, "k", "a number of recommendations, ")
 
     def __call__(self, estimator: Any, X: Any, y: Any = None) -> float:
@@ -213,9 +212,9 @@ class RankingScorer:
 
 
 def find_hits(
-    found: NDArray[np.int64],
-    rows: NDArray[np.int64],
-    wanted: NDArray[np.int64],
+    found: Integers,
+    rows: Integers,
+    wanted: Integers,
     n_candidates: Any,
     n_items: int,
 ) -> Hits:
@@ -231,7 +230,8 @@ def find_hits(
         Number of items that could be recommended to each user.
     n_items : int
     """
-    width, known = n_items + 1, wanted < n_items
+    width = n_items + 1
+    known = wanted < n_items
     keys = np.unique(rows[known] * width + wanted[known])
     could_be = np.bincount(keys // width, minlength=len(found))
     relevant = could_be + np.bincount(rows[~known], minlength=len(found))
@@ -270,7 +270,8 @@ def _mean(
             "items and relevant must both hold whole numbers, or both strings; convert one of them"
         )
     table = merge([distinct(wanted), distinct(listed)], "item")
-    row_of, found = look_up(table), np.full(ranked.shape, -1)
+    row_of = look_up(table)
+    found = np.full(ranked.shape, -1)
     found[there] = row_of(listed)
     found = found[:, :k]
     ascending = np.sort(found, axis=1)
@@ -293,7 +294,7 @@ def _mean(
     return float(METRICS[metric](hits).mean())
 
 
-def _read_lists(items: ArrayLike) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+def _read_lists(items: ArrayLike) -> tuple[Array, Masks]:
     """Return recommended items in a table, and the places of none: -1, None, NaN, or the largest uint64."""
     ranked = unmask(items, "items")
     try:
@@ -312,7 +313,7 @@ def _read_lists(items: ArrayLike) -> tuple[NDArray[Any], NDArray[np.bool_]]:
 
 def _is_nothing(ids: Any) -> Any:
     """Return whether ids stand for no item; this is also true of the largest uint64, and of missing objects."""
-    return is_missing(ids) or (ids == -1) | (ids == 2**64 - 1)
+    return not isinstance(ids, str) and (is_missing(ids) or (ids == -1) | (ids == 2**64 - 1))
 
 
 def _are_numbers(arrays: Any, ndim: int) -> bool:
@@ -322,7 +323,7 @@ def _are_numbers(arrays: Any, ndim: int) -> bool:
     return found == ndim and isinstance(dtype, np.dtype) and dtype.kind in "iuf"
 
 
-def _read_relevant(relevant: Relevant) -> tuple[NDArray[np.intp], NDArray[Any], int]:
+def _read_relevant(relevant: Relevant) -> tuple[Positions, Array, int]:
     """Return the rows and ids of relevant items, and the number of rows."""
     relevant = unmask(relevant, "relevant")
     if sparse.issparse(relevant):
@@ -342,7 +343,7 @@ def _read_relevant(relevant: Relevant) -> tuple[NDArray[np.intp], NDArray[Any], 
         lists = list(map(list, lists))
         given = as_objects(chain.from_iterable(lists))
     wanted = read_ids(given, "item", "relevant")
-    rows = np.repeat(np.arange(len(lists)), list(map(len, lists)))
+    rows = part_of_each(list(map(len, lists)))
     if wanted.size > 2 * len(lists) and not is_text(wanted) and wanted.max() < 2:
         raise ValueError(
             "relevant holds zeros and ones, as a dense matrix does; pass lists of ids, or "
@@ -355,7 +356,7 @@ def _is_list(one: Any) -> bool:
     return hasattr(one, "__iter__") and not isinstance(one, str | bytes | dict)
 
 
-def _read_sizes(n_candidates: Any, n_users: int) -> NDArray[np.int64]:
+def _read_sizes(n_candidates: Any, n_users: int) -> Integers:
     sizes = np.asarray(n_candidates)
     if sizes.dtype.kind not in "iu" or sizes.shape not in ((), (n_users,)):
         raise ValueError(

@@ -1,7 +1,5 @@
 """What values the parameters of `ModelParallelMF` may have, alone and in combination."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Sequence
@@ -10,40 +8,41 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from schmp_estimators.core.inputs.validation import COUNT, NOT_NEGATIVE, SHARE
+from schmp_estimators.core.typing import Integers, Named
 from schmp_estimators.mf.losses import RANKING
 
 #: Largest number that float32 can hold after a multiplication by the ratings of a row.
 _MOST = 1e30
 
-CONSTRAINTS: dict[str, list[Any]] = {
+CONSTRAINTS: Named = {
     "n_components": [Interval(Integral, 1, 2**31 - 1, closed="both")],
     "loss": [StrOptions({"squared", *RANKING})],
-    "unobserved_weight": [Interval(Real, 0, None, closed="left")],
+    "unobserved_weight": [NOT_NEGATIVE],
     "confidence": [None, callable],
     "fit_bias": ["boolean"],
     "positive": ["boolean"],
     "alpha": [StrOptions({"auto"}), Interval(Real, 0, _MOST, closed="both")],
     "penalty": [StrOptions({"per_rating", "per_row"})],
     "clip": ["boolean"],
-    "n_users": [None, Interval(Integral, 1, None, closed="left")],
-    "n_items": [None, Interval(Integral, 1, None, closed="left")],
+    "n_users": [None, COUNT],
+    "n_items": [None, COUNT],
     "solver": [StrOptions({"auto", "sgd", "ccd"})],
     "schedule": [StrOptions({"rotation", "bsp"})],
     "learning_rate": [Interval(Real, 0, _MOST, closed="right")],
-    "n_shards": [None, Interval(Integral, 1, None, closed="left")],
+    "n_shards": [None, COUNT],
     "random_state": ["random_state"],
-    "max_iter": [Interval(Integral, 1, None, closed="left")],
-    "tol": [Interval(Real, 0, None, closed="left")],
-    "n_iter_no_change": [None, Interval(Integral, 1, None, closed="left")],
+    "max_iter": [COUNT],
+    "tol": [NOT_NEGATIVE],
+    "n_iter_no_change": [None, COUNT],
     "early_stopping": ["boolean"],
-    "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+    "validation_fraction": [SHARE],
     "evaluate_every": [Interval(Integral, 0, None, closed="left")],
     "n_jobs": [None, Integral],
     "checkpoint": [None, str, os.PathLike],
-    "checkpoint_every": [Interval(Integral, 1, None, closed="left")],
+    "checkpoint_every": [COUNT],
     "verbose": ["verbose"],
 }
 
@@ -59,7 +58,7 @@ _ALPHA_OF_CLICKS = 0.07
 #: The value of "auto" with losses that rank; see "Losses that rank" in docs/measurements/mf.
 _ALPHA_OF_RANKING = 0.05
 #: Values of parameters that ask for nothing.
-_NEUTRAL: dict[str, Any] = {
+_NEUTRAL: Named = {
     "unobserved_weight": 0, "confidence": None, "fit_bias": True, "penalty": "per_rating", "clip": False,
     "solver": "auto", "schedule": "rotation", "learning_rate": 0.1, "n_iter_no_change": None,
     "early_stopping": False, "validation_fraction": 0.1, "evaluate_every": 0,
@@ -112,7 +111,8 @@ def check_together(estimator: Any, weights: Any, *, anew: bool) -> None:
 
     `anew`: whether it is a first fit; a later one does not read what only the first one can use.
     """
-    u, weighted = estimator.unobserved_weight, weights is not None
+    u = estimator.unobserved_weight
+    weighted = weights is not None
     ranks = f"loss={estimator.loss!r}" if estimator.loss in RANKING else ""
     whole = "" if estimator.early_stopping else "early_stopping=False"
     is_ccd = anew and choose_solver(estimator, weighted) == "ccd"
@@ -127,7 +127,8 @@ def check_together(estimator: Any, weights: Any, *, anew: bool) -> None:
     }
     for kind, (needed, reasons) in _ACTING.items():
         for name, reason in reasons.items() if kinds[kind] else ():
-            value, neutral = getattr(estimator, name), _NEUTRAL[name]
+            value = getattr(estimator, name)
+            neutral = _NEUTRAL[name]
             if value not in (neutral, "ccd" if u else "sgd"):
                 raise ValueError(
                     f"{name}={value!r} needs {needed}; with {kinds[kind]} leave it {neutral!r}: {reason}"
@@ -188,7 +189,7 @@ def given_alpha(estimator: Any, anew: bool) -> float | None:
     )
 
 
-def choose_alpha(penalty: str, counts: Sequence[NDArray[np.int64]], noise: float) -> float:
+def choose_alpha(penalty: str, counts: Sequence[Integers], noise: float) -> float:
     """Compute the weight of the penalty from ratings; see "How much to regularise" in the user guide.
 
     Parameters
@@ -206,7 +207,7 @@ def choose_alpha(penalty: str, counts: Sequence[NDArray[np.int64]], noise: float
     return _SHARE_OF_EDGE * (edge / (users * items) if penalty == "per_rating" else edge)
 
 
-def read_fit_params(fit_params: dict[str, Any]) -> Any:
+def read_fit_params(fit_params: Named) -> Any:
     """Return `sample_weight`, or None; nothing else is allowed.
 
     It is no named parameter, because scikit-learn's checks would take it for weights of the rows of a matrix.

@@ -1,18 +1,27 @@
 """Recommendations of a fitted factorisation: the best items for users, similar items and similar users."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from schmp_estimators.core.inputs.validation import validate_in_memory
 from schmp_estimators.core.lanes import pad_rows
-from schmp_estimators.core.values import freeze
+from schmp_estimators.core.typing import (
+    Array,
+    Floats,
+    Floats32,
+    Function,
+    Integers,
+    Integers32,
+    Masks,
+    Named,
+    Positions,
+)
+from schmp_estimators.core.values import freeze, offsets_of
 from schmp_estimators.mf.data.ids import (
     KINDS,
     as_objects,
@@ -36,20 +45,20 @@ _ROWS = (
     "matrix, users = to_matrix(pairs, ratings) makes one from ids"
 )
 #: Lists of items, one for each of some users: offsets and items.
-_Lists = tuple[NDArray[np.int64], NDArray[np.int32]]
+_Lists = tuple[Integers, Integers32]
 
 
 class Recommender:
     """The methods of a fitted factorisation that rank items or users."""
 
-    components_: NDArray[np.float32]
-    user_factors_: NDArray[np.float32]
-    user_bias_: NDArray[np.float32]
-    item_bias_: NDArray[np.float32]
+    components_: Floats32
+    user_factors_: Floats32
+    user_bias_: Floats32
+    item_bias_: Floats32
     global_mean_: float
     alpha_: float
-    user_ids_: NDArray[Any]
-    item_ids_: NDArray[Any]
+    user_ids_: Array
+    item_ids_: Array
     n_features_in_: int
     _fitted_on_pairs: bool
     #: For each fit, the items that each user has rated; None if that is not known.
@@ -59,17 +68,17 @@ class Recommender:
     #: `loss` of the fit.
     _loss: str
     #: Numbers of ratings, or sums of their weights, of users and of items so far.
-    _counts: tuple[NDArray[np.float32], ...]
+    _counts: tuple[Floats32, ...]
     #: Which users and which items have had ratings.
-    _occur: tuple[NDArray[np.bool_], NDArray[np.bool_]]
+    _occur: tuple[Masks, Masks]
     #: Returns an estimator of the same items, as if fitted on a matrix like the given one.
     _for_matrices: Any
     #: Returns the ratings of new users, their vectors, and the levels to which products of vectors are added.
-    _folded: Callable[[Any], tuple[UserRatings, NDArray[np.float32], NDArray[np.float64]]]
+    _folded: Callable[[Any], tuple[UserRatings, Floats32, Floats]]
 
     def recommend(
         self, users: Any, n: int = 10, *, exclude: Any = "fitted", items: ArrayLike | None = None
-    ) -> tuple[NDArray[Any], NDArray[Any]]:
+    ) -> tuple[Array, Array]:
         """Return the items with the highest predictions for each user, among items with ratings.
 
         Parameters
@@ -119,20 +128,20 @@ class Recommender:
                 users, "users", "give ids as a list, or a row of ratings for each new user"
             )
             told, vectors, level = self._folded(rows)
-            ids, of_fit = np.arange(len(level)), told[:2]
+            ids = np.arange(len(level))
+            of_fit = told[:2]
         else:
-            ids, of_fit = self._rows_of(users, "user"), None
+            ids = self._rows_of(users, "user")
+            of_fit = None
             known = ids < len(self.user_bias_)
-            vectors, level = (
-                vectors_of(ids, self.user_factors_),
-                np.full(ids.size, self.global_mean_),
-            )
+            vectors = vectors_of(ids, self.user_factors_)
+            level = np.full(ids.size, self.global_mean_)
             level[known] += self.user_bias_[ids[known]]
         lists = of_fit if of_fit and _is_fitted(exclude) else self._lists(ids, exclude)
         found, scores = self._best_items(self._or_mean(vectors), lists, n, items)
         return _named(found, self.item_ids_), scores + level[:, None]
 
-    def to_matrix(self, X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
+    def to_matrix(self, X: Any, y: Any) -> tuple[Any, Array]:
         """Convert the ratings of pairs to a matrix with the columns of `components_`, for `recommend`.
 
         Parameters
@@ -168,7 +177,7 @@ class Recommender:
             (values.astype(np.float64), items, indptr), shape=(who.size, len(self.item_bias_))
         ), who
 
-    def similar_items(self, items: ArrayLike, n: int = 10) -> tuple[NDArray[Any], NDArray[Any]]:
+    def similar_items(self, items: ArrayLike, n: int = 10) -> tuple[Array, Array]:
         """Return the items with the largest cosine similarity to each item.
 
         Parameters
@@ -205,7 +214,7 @@ class Recommender:
         check_is_fitted(self)
         return self._most_similar("item", items, n, self.components_, lambda items: items.T)
 
-    def similar_users(self, users: ArrayLike, n: int = 10) -> tuple[NDArray[Any], NDArray[Any]]:
+    def similar_users(self, users: ArrayLike, n: int = 10) -> tuple[Array, Array]:
         """Return the users with the largest cosine similarity to each user.
 
         Parameters
@@ -226,14 +235,15 @@ class Recommender:
         return self._most_similar("user", users, n, self.user_factors_, np.asarray)
 
     def _most_similar(
-        self, kind: str, asked: Any, n: int, factors: NDArray[np.float32], rows: Callable[..., Any]
-    ) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        self, kind: str, asked: Any, n: int, factors: Floats32, rows: Function
+    ) -> tuple[Array, Floats]:
         """Return the ids with the largest cosines, and these; none for unknown ids.
 
         `rows` returns the vectors of `factors`.
         """
         at_least_one(n, "n", f"a number of {kind}s, ")
-        side, rank = KINDS.index(kind), self.components_.shape[0]
+        side = KINDS.index(kind)
+        rank = self.components_.shape[0]
         # without a penalty only as many ratings as a vector has entries say what it is
         least = 0 if self.alpha_ or self._unobserved else rank
         directions, bias = self._once(
@@ -249,21 +259,18 @@ class Recommender:
         known = np.flatnonzero(ids < len(bias))
         known = known[bias[ids[known]] == 0.0]
         lists = np.arange(known.size + 1), ids[known].astype(np.int32)
-        found, scores = np.full((ids.size, n), -1), np.full((ids.size, n), -np.inf)
+        found = np.full((ids.size, n), -1)
+        scores = np.full((ids.size, n), -np.inf)
         found[known], scores[known] = _best(directions[ids[known]], directions, bias, lists, n)
         return _named(found, self._ids_of(kind)), scores
 
-    def _told_by(
-        self, X: Any, y: Any, weights: Any
-    ) -> tuple[NDArray[Any], NDArray[np.intp], UserRatings]:
+    def _told_by(self, X: Any, y: Any, weights: Any) -> tuple[Array, Positions, UserRatings]:
         """Return the users of pairs, the position of each pair among them, and their ratings of known items, sorted."""
         self._check_columns(X)
         users, items, values = read_ratings(X, y, weights, clicks=True)
         who, rows = np.unique(users, return_inverse=True)
-        columns, n_items = (
-            number(items, self.item_ids_, "item", rows=self._looked_up("item")),
-            len(self.item_bias_),
-        )
+        columns = number(items, self.item_ids_, "item", rows=self._looked_up("item"))
+        n_items = len(self.item_bias_)
         known = RatingBlock(*(array[columns < n_items] for array in (rows, columns, values)))
         indptr, told = sort_ratings(known, who.size, n_items)
         if (again := repeated(told.users, told.items)).size:
@@ -277,7 +284,7 @@ class Recommender:
         if self._fitted_on_pairs:
             check_pair_columns(X, self, reset=False)
 
-    def _lists(self, ids: NDArray[Any], exclude: Any) -> _Lists:
+    def _lists(self, ids: Array, exclude: Any) -> _Lists:
         """Return lists of the items that are not to be recommended to each of `ids`."""
         if exclude is None:
             return np.zeros(ids.size + 1, np.int64), np.empty(0, np.int32)
@@ -287,7 +294,7 @@ class Recommender:
                     f"the ratings of a Dask input are not kept with the model; pass exclude=None, or {_ROWS}"
                 )
             lists = [np.unique(np.concatenate([seen.of(i) for seen in self._seen])) for i in ids]
-            offsets = np.concatenate([[0], np.cumsum([len(one) for one in lists])])
+            offsets = offsets_of([len(one) for one in lists])
             return offsets.astype(np.int64), np.concatenate([*lists, []]).astype(np.int32)
         if not sparse.issparse(exclude):
             raise ValueError(
@@ -327,7 +334,7 @@ class Recommender:
         """Whether the model ranks items instead of predicting ratings."""
         return bool(self._unobserved or self._loss in RANKING)
 
-    def _or_mean(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _or_mean(self, vectors: Floats32) -> Floats32:
         """Return vectors of users; if the model ranks, zero vectors become the mean over all users.  Mutates them."""
         if self._ranks:  # users have no biases
             mean = self._once(
@@ -337,8 +344,8 @@ class Recommender:
         return vectors
 
     def _best_items(
-        self, rows: NDArray[np.float32], lists: _Lists, n: int, candidates: ArrayLike | None = None
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        self, rows: Floats32, lists: _Lists, n: int, candidates: ArrayLike | None = None
+    ) -> tuple[Integers, Floats]:
         """Return the items with the highest predictions that occur and are not in the lists, and the predictions."""
         may_be = self._occur[1]
         if candidates is not None:
@@ -347,18 +354,18 @@ class Recommender:
         bias = np.where(may_be, self.item_bias_, -np.float32(np.inf))
         return _best(rows, self._padded_items(), bias, lists, n)
 
-    def _padded_items(self) -> NDArray[np.float32]:
-        padded: NDArray[np.float32] = self._once(
+    def _padded_items(self) -> Floats32:
+        padded: Floats32 = self._once(
             "items", lambda items: freeze(pad_rows(items.T)), self.components_
         )
         return padded
 
-    def _once(self, name: str, make: Callable[..., Any], *arrays: Any) -> Any:
+    def _once(self, name: str, make: Function, *arrays: Any) -> Any:
         """Return what `make` returns for fitted arrays; it is called once, as long as the model has these arrays.
 
         The arrays become read-only, so that the result stays valid.
         """
-        tables: dict[str, Any] = self.__dict__.setdefault("_tables", {})
+        tables: Named = self.__dict__.setdefault("_tables", {})
         found = tables.get(name)
         if found is None or any(
             array is not now for array, now in zip(found[0], arrays, strict=True)
@@ -373,7 +380,7 @@ class Recommender:
         state: Any = super().__getstate__()
         return {name: value for name, value in state.items() if name != "_tables"}
 
-    def _rows_of(self, ids: Any, kind: str) -> NDArray[np.int64]:
+    def _rows_of(self, ids: Any, kind: str) -> Integers:
         """Return the rows of users or items, given their ids."""
         if dimensions(ids) != 1:
             remedy = f"Pass [{ids!r}] for one {kind}" if np.isscalar(ids) else "Pass a flat list"
@@ -386,7 +393,7 @@ class Recommender:
             self._looked_up(kind),
         )
 
-    def _ids_of(self, kind: str) -> NDArray[Any]:
+    def _ids_of(self, kind: str) -> Array:
         return self.user_ids_ if kind == "user" else self.item_ids_
 
     def _looked_up(self, kind: str) -> Any:
@@ -401,9 +408,10 @@ def dimensions(given: Any) -> int:
         return -1
 
 
-def vectors_of(rows: NDArray[np.int64], factors: NDArray[np.float32]) -> NDArray[np.float32]:
+def vectors_of(rows: Integers, factors: Floats32) -> Floats32:
     """Return the vectors of users, given their rows; zeros for unknown users."""
-    known, vectors = rows < len(factors), np.zeros((rows.size, factors.shape[1]), np.float32)
+    known = rows < len(factors)
+    vectors = np.zeros((rows.size, factors.shape[1]), np.float32)
     vectors[known] = factors[rows[known]]
     return vectors
 
@@ -414,25 +422,26 @@ def _is_fitted(exclude: Any) -> bool:
 
 
 def _best(
-    rows: NDArray[np.float32],
-    others: NDArray[np.float32],
-    bias: NDArray[np.float32],
+    rows: Floats32,
+    others: Floats32,
+    bias: Floats32,
     lists: _Lists,
     n: int,
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+) -> tuple[Integers, Floats]:
     """Return the rows of `others`, except those in the lists, with the largest products with each row; and these."""
     shape = len(rows), min(int(n), len(others))
-    found, scores = np.full((len(rows), n), -1), np.full((len(rows), n), -np.inf)
-    best, values = np.empty(shape, np.int64), np.empty(shape, np.float32)
+    found = np.full((len(rows), n), -1)
+    scores = np.full((len(rows), n), -np.inf)
+    best = np.empty(shape, np.int64)
+    values = np.empty(shape, np.float32)
     padded = rows if rows.shape[1:] == others.shape[1:] else pad_rows(rows)
     top_items(*freeze((np.arange(len(rows)), padded, others, bias, *lists)), best, values)
-    found[:, : shape[1]], scores[:, : shape[1]] = best, values
+    found[:, : shape[1]] = best
+    scores[:, : shape[1]] = values
     return found, scores
 
 
-def _directions(
-    factors: NDArray[np.float32], occur: NDArray[np.bool_]
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def _directions(factors: Floats32, occur: Masks) -> tuple[Floats32, Floats32]:
     """Return padded directions of vectors, and 0, or −inf for vectors that do not occur or are as good as zero."""
     lengths = np.sqrt(np.einsum("nk,nk->n", factors, factors, dtype=np.float64)) * occur
     lengths[lengths <= np.finfo(np.float32).eps * lengths.max(initial=0.0)] = 0.0
@@ -443,7 +452,7 @@ def _directions(
     return freeze((pad_rows(directions), np.where(lengths > 0, 0.0, -np.inf).astype(np.float32)))
 
 
-def _named(rows: NDArray[np.int64], table: NDArray[Any]) -> NDArray[Any]:
+def _named(rows: Integers, table: Array) -> Array:
     """Return the ids of rows; for negative rows -1, in the dtype of the ids, or None."""
     nothing = None if is_text(table) else np.array(-1).astype(table.dtype)
     named = table[rows]

@@ -1,18 +1,17 @@
 """Parts of pairs to fit on and to judge by, for scikit-learn's cross-validation."""
 
-from __future__ import annotations
-
+from abc import abstractmethod
 from collections.abc import Iterator
 from numbers import Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length
 
 from schmp_estimators.core.inputs.validation import read_chunk
+from schmp_estimators.core.typing import Array, Integers, Masks, Positions
 from schmp_estimators.mf.data.ids import at_least_one, is_missing
 from schmp_estimators.mf.data.inputs import (
     check_duplicates_kept,
@@ -22,7 +21,7 @@ from schmp_estimators.mf.data.inputs import (
 )
 
 
-def as_pairs(X: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
+def as_pairs(X: Any) -> tuple[Integers, Array]:
     """Convert a matrix of ratings to pairs, so that they can be split.
 
     Parameters
@@ -58,14 +57,36 @@ class _Splitter(BaseCrossValidator):
         """Return the number of splits."""
         return self.n_splits
 
-    def _rows(
-        self, fitted: NDArray[np.bool_], judged: NDArray[np.bool_]
-    ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        if not (fitted.any() and judged.any()):
-            raise ValueError(
-                f"{self}: of {fitted.size} pairs {fitted.sum()} are left to fit on, and {judged.sum()} to judge by"
-            )
-        return np.flatnonzero(fitted), np.flatnonzero(judged)
+    def split(
+        self, X: Any, y: Any = None, groups: Any = None
+    ) -> Iterator[tuple[Positions, Positions]]:
+        """Return an iterator over pairs of arrays: rows to fit, and rows that are held out.
+
+        Parameters
+        ----------
+        X : pairs of shape (n_ratings, 2)
+            Ids of a user and an item in each row.
+        y : object
+            Not used.
+        groups : array-like of shape (n_ratings,), default=None
+            Times: numbers, or dates and times of one kind.
+
+        Raises
+        ------
+        ValueError
+            If X holds no pairs, a time is missing, times are strings or cannot be compared, or a split leaves no
+            entries to fit or to hold out.
+        """
+        for fitted, judged in self._masks(X, groups):
+            if not (fitted.any() and judged.any()):
+                raise ValueError(
+                    f"{self}: of {fitted.size} pairs {fitted.sum()} are left to fit on, and {judged.sum()} to judge by"
+                )
+            yield np.flatnonzero(fitted), np.flatnonzero(judged)
+
+    @abstractmethod
+    def _masks(self, X: Any, groups: Any) -> Iterator[tuple[Masks, Masks]]:
+        """Yield which rows each split fits, and which it holds out."""
 
 
 class LeaveLastOut(_Splitter):
@@ -90,32 +111,13 @@ class LeaveLastOut(_Splitter):
     """
 
     def __init__(self, n_last: int = 1, n_splits: int = 1) -> None:
-        self.n_last, self.n_splits = (
-            at_least_one(n_last, "n_last"),
-            at_least_one(n_splits, "n_splits"),
-        )
+        self.n_last = at_least_one(n_last, "n_last")
+        self.n_splits = at_least_one(n_splits, "n_splits")
 
-    def split(
-        self, X: Any, y: Any = None, groups: Any = None
-    ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-        """Return an iterator over pairs of arrays: rows to fit, and rows that are held out.
-
-        Parameters
-        ----------
-        X : pairs of shape (n_ratings, 2)
-            Ids of a user and an item in each row.
-        y : object
-            Not used.
-        groups : array-like of shape (n_ratings,), default=None
-            Times: numbers, or dates and times of one kind.
-
-        Raises
-        ------
-        ValueError
-            If X holds no pairs, a time is missing, times are strings or cannot be compared, or no user has enough
-            entries.
-        """
-        users, times = _users_of(X), _times_of(X, groups)
+    def _masks(self, X: Any, groups: Any) -> Iterator[tuple[Masks, Masks]]:
+        """Yield which rows each split fits, and which it holds out."""
+        users = _users_of(X)
+        times = _times_of(X, groups)
         place, sizes = _places(users, times)
         from_end = sizes[users] - 1 - place
         for first in range(0, self.n_splits * self.n_last, self.n_last):
@@ -124,9 +126,7 @@ class LeaveLastOut(_Splitter):
                 & (from_end < first + self.n_last)
                 & (sizes[users] > first + self.n_last)
             )
-            yield self._rows(
-                from_end >= first + self.n_last * (sizes[users] > first + self.n_last), judged
-            )
+            yield from_end >= first + self.n_last * (sizes[users] > first + self.n_last), judged
 
 
 class TimeSplit(_Splitter):
@@ -153,12 +153,11 @@ class TimeSplit(_Splitter):
     def __init__(self, n_splits: int = 1, test_size: float = 0.2) -> None:
         self.n_splits, self.test_size = at_least_one(n_splits, "n_splits"), _share(test_size)
 
-    def split(
-        self, X: Any, y: Any = None, groups: Any = None
-    ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-        """Return an iterator over rows to fit and rows that are held out, as `LeaveLastOut.split`."""
+    def _masks(self, X: Any, groups: Any) -> Iterator[tuple[Masks, Masks]]:
+        """Yield which rows each split fits, and which it holds out."""
         times = _times_of(X, groups)
-        size, earlier = times.size, np.searchsorted(np.sort(times), times)
+        size = times.size
+        earlier = np.searchsorted(np.sort(times), times)
         ascending = np.sort(earlier)
         for number in range(self.n_splits):
             starts = [round(size * (1 - self.test_size * n)) for n in (number + 1, number)]
@@ -168,7 +167,7 @@ class TimeSplit(_Splitter):
                 )
             # entries are counted as earlier, also behind the last one
             before, to_last = (earlier < np.append(ascending, size)[start] for start in starts)
-            yield self._rows(before, ~before & to_last)
+            yield before, ~before & to_last
 
 
 class UserShareSplit(_Splitter):
@@ -195,16 +194,15 @@ class UserShareSplit(_Splitter):
         self.n_splits, self.test_size = at_least_one(n_splits, "n_splits"), _share(test_size)
         self.random_state = random_state
 
-    def split(
-        self, X: Any, y: Any = None, groups: Any = None
-    ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+    def _masks(self, X: Any, groups: Any) -> Iterator[tuple[Masks, Masks]]:
         """Return an iterator over rows to fit and rows that are held out, as `LeaveLastOut.split`, without times."""
-        users, random = _users_of(X), check_random_state(self.random_state)
+        users = _users_of(X)
+        random = check_random_state(self.random_state)
         for _ in range(self.n_splits):
             place, sizes = _places(users, random.uniform(size=users.size))
             n_judged = np.floor(self.test_size * sizes + random.uniform(size=sizes.size))
             judged = place < np.minimum(n_judged, sizes - 1)[users]
-            yield self._rows(~judged, judged)
+            yield ~judged, judged
 
 
 def _share(share: Any) -> float:
@@ -213,18 +211,19 @@ def _share(share: Any) -> float:
     return float(share)
 
 
-def _users_of(X: Any) -> NDArray[np.intp]:
+def _users_of(X: Any) -> Positions:
     """Return numbers for the users of pairs."""
     return np.unique(read_pairs(X, "X")[0], return_inverse=True)[1]
 
 
-def _times_of(X: Any, times: Any) -> NDArray[Any]:
+def _times_of(X: Any, times: Any) -> Array:
     """Return times, or numbers in the same order."""
     if times is None:
         return np.arange(len(read_pairs(X, "X")[0]))
     check_consistent_length(X, times)
     found = read_column(times, "groups", "time")
-    kind, objects = found.dtype.kind, found.dtype.kind == "O"
+    kind = found.dtype.kind
+    objects = found.dtype.kind == "O"
     lacks = {"f": np.isnan, "M": np.isnat, "m": np.isnat, "O": np.frompyfunc(is_missing, 1, 1)}
     if kind in lacks and (missing := np.flatnonzero(lacks[kind](found))).size:
         raise ValueError(
@@ -243,9 +242,7 @@ def _times_of(X: Any, times: Any) -> NDArray[Any]:
     )
 
 
-def _places(
-    users: NDArray[np.intp], order: NDArray[Any]
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _places(users: Positions, order: Array) -> tuple[Positions, Positions]:
     """Return the place of each entry among those of its user, sorted by `order` (stable), and the users' sizes."""
     by_order = np.argsort(order, kind="stable")
     by_user = by_order[np.argsort(users[by_order], kind="stable")]

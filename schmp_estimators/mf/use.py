@@ -1,13 +1,10 @@
 """Uses of a fitted factorisation besides recommending: folding in new users, predicting, scoring."""
 
-from __future__ import annotations
-
 from copy import copy
 from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
@@ -20,7 +17,8 @@ from schmp_estimators.core.inputs.validation import (
 )
 from schmp_estimators.core.lanes import pad_rows
 from schmp_estimators.core.later import Later
-from schmp_estimators.core.values import freeze
+from schmp_estimators.core.typing import Arguments, Array, FloatPair, Floats, Floats32
+from schmp_estimators.core.values import freeze, part_of_each
 from schmp_estimators.mf.data import inputs
 from schmp_estimators.mf.data.ids import KINDS, is_text, number
 from schmp_estimators.mf.data.ratings import (
@@ -61,7 +59,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     global_mean_: float
     rating_scale_: float
-    rating_range_: tuple[float, float]
+    rating_range_: FloatPair
     n_iter_: int
 
     def transform(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Any:
@@ -108,7 +106,8 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             self._check_columns(X)
             model = self.user_ids_, self.user_factors_
             return map_chunks(_known_vectors, X, model, name="mf-fold-in", shape=(rank,))
-        items, owner = self._items(), self._for_matrices(X)
+        items = self._items()
+        owner = self._for_matrices(X)
         if y is not None:
             inputs.warn_unused(y, len(X) if isinstance(X, list) else X.shape[0])
         if sample_weight is None:
@@ -164,7 +163,8 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             return map_chunks(
                 _predict_pairs, X, self._pair_model(is_here=not is_dask(X)), name="mf-predict"
             )
-        owner, n_items = self._for_matrices(X), len(self.item_bias_)
+        owner = self._for_matrices(X)
+        n_items = len(self.item_bias_)
         if self._fitted_on_pairs and getattr(X, "shape", ())[1:] == (3,) and n_items != 3:
             raise ValueError(
                 "X has 3 columns; predict takes two, the ids of a user and an item, or a matrix with a column for each "
@@ -235,7 +235,8 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             lists = self._lists(ids, None if self._seen is None else "fitted")
         else:
             told, judged = self._divided(X, y)
-            (rows, wanted, values), lists = judged, told[:2]
+            rows, wanted, values = judged
+            lists = told[:2]
             vectors = solve(told, self._items())[:, : self.components_.shape[0]].astype(np.float32)
         right = values > threshold
         if not right.any():
@@ -270,14 +271,13 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
                 f"X holds {ratings.values.size} ratings, but score judges some of them by what the others say of their "
                 "users; pass more rows"
             )
-        users = np.repeat(
-            np.arange(ratings.indptr.size - 1, dtype=np.int32), np.diff(ratings.indptr)
-        )
+        users = part_of_each(np.diff(ratings.indptr), np.int32)
         every = RatingBlock(users, ratings.items, ratings.values)
         share = max(_HELD_BACK, min(0.5, _FEWEST_JUDGED / users.size))
         part = HoldOut(_KEY, np.uint64(share * 2.0**64))
         judged = held_out_mask(every, settle_hold_out(part, draw_hold_out(every, part)))
-        told, rest = chosen(every, ~judged), chosen(every, judged)
+        told = chosen(every, ~judged)
+        rest = chosen(every, judged)
         indptr = np.searchsorted(told.users, np.arange(ratings.indptr.size))
         return UserRatings(indptr, told.items, told.values), rest
 
@@ -289,9 +289,10 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             ambiguous and (among_two == "never" or inputs.hold_floats(columns))
         )
 
-    def _fold_in_pairs(self, X: Any, y: Any, weights: Any) -> NDArray[np.float64]:
+    def _fold_in_pairs(self, X: Any, y: Any, weights: Any) -> Floats:
         """Return the vector of the user of each pair, folded in from the ratings of these pairs."""
-        (_, rows, ratings), model = self._told_by(X, y, weights), self._items()
+        _, rows, ratings = self._told_by(X, y, weights)
+        model = self._items()
         return without_bias(solve(ratings, model), model)[rows]
 
     def _for_matrices(self, X: Any) -> Any:
@@ -307,7 +308,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             twin.feature_names_in_ = self.item_ids_
         return twin
 
-    def _pair_model(self, is_here: bool = True) -> tuple[Any, ...]:
+    def _pair_model(self, is_here: bool = True) -> Arguments:
         """Return what is needed to predict; the functions that find ids stay in this process."""
         users = self._once("users", lambda users: freeze(pad_rows(users)), self.user_factors_)
         sides = users, self._padded_items(), *freeze((self.user_bias_, self.item_bias_))
@@ -327,7 +328,8 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         per_rating = parameters.penalty == "per_rating"
         flags = per_rating, bool(parameters.positive), fit_bias
         bias = self.item_bias_.astype(np.float64) / unit
-        weight, limits = self._unobserved, self._limits()
+        weight = self._unobserved
+        limits = self._limits()
         alpha = self.alpha_ if parameters.alpha == "auto" else float(parameters.alpha)
         numbers = self.global_mean_, unit, alpha
         drawing: Any = None
@@ -339,25 +341,27 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         rest = limits, parameters.confidence, drawing
         return Items(features, bias, *numbers, *flags, weight, weight * gram, *rest)
 
-    def _folded(self, rows: Any) -> tuple[UserRatings, NDArray[np.float32], NDArray[np.float64]]:
-        told, items = inputs.user_ratings(rows), self._items()
-        solved, rank = solve(told, items), self.components_.shape[0]
+    def _folded(self, rows: Any) -> tuple[UserRatings, Floats32, Floats]:
+        told = inputs.user_ratings(rows)
+        items = self._items()
+        solved = solve(told, items)
+        rank = self.components_.shape[0]
         level = np.full(len(solved), items.mean)
         if items.fit_bias:
             level += solved[:, rank] * items.unit
         return told, (solved[:, :rank] * np.sqrt(items.unit)).astype(np.float32), level
 
-    def _limits(self) -> tuple[float, float]:
+    def _limits(self) -> FloatPair:
         """Return the range of predictions."""
         parameters: Any = self
         return self.rating_range_ if parameters.clip else (-np.inf, np.inf)
 
 
-def _predict_pairs(pairs: Any, model: tuple[Any, ...]) -> NDArray[np.float64]:
+def _predict_pairs(pairs: Any, model: Arguments) -> Floats:
     return _predict_ids(inputs.read_pairs(pairs), model)
 
 
-def _predict_ids(pairs: tuple[NDArray[Any], ...], model: tuple[Any, ...]) -> NDArray[np.float64]:
+def _predict_ids(pairs: tuple[Array, ...], model: Arguments) -> Floats:
     tables, sides, mean, limits = model
     users, items = (number(column, *table) for column, table in zip(pairs, tables, strict=True))
     out = np.empty(users.size)
@@ -365,9 +369,7 @@ def _predict_ids(pairs: tuple[NDArray[Any], ...], model: tuple[Any, ...]) -> NDA
     return np.clip(out, *limits, out=out)
 
 
-def _known_vectors(
-    pairs: Any, model: tuple[NDArray[Any], NDArray[np.float32]]
-) -> NDArray[np.float64]:
+def _known_vectors(pairs: Any, model: tuple[Array, Floats32]) -> Floats:
     """Return the vectors of the users of pairs; zeros for unknown users."""
     ids, factors = model
     return vectors_of(number(inputs.read_pairs(pairs)[0], ids, "user"), factors).astype(np.float64)

@@ -1,7 +1,5 @@
 """Callbacks for scikit-learn's callback API that watch a fit and may end it."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 
@@ -60,7 +58,10 @@ class HeldOutPerplexity:
             raise ValueError(f"tol={tol!r}; it is a relative fall, at least 0")
         if tol and patience is None:
             raise ValueError(f"tol={tol!r} is for patience, which is None; give both, or no tol")
-        self.X, self.every, self.patience, self.tol = X, every, patience, tol
+        self.X = X
+        self.every = every
+        self.patience = patience
+        self.tol = tol
         self.history_: list[dict[str, Any]] = []
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 from sklearn.utils._optional_dependencies import check_matplotlib_support
@@ -10,9 +12,21 @@ from sklearn.utils.validation import check_is_fitted
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+
+def last_step(estimator: Any, names: Any) -> tuple[Any, Any]:
+    """Return the last step of a pipeline, and names of the columns that it is fitted to, if the steps in front know."""
+    if not hasattr(estimator, "steps"):
+        return estimator, names
+    if names is None and len(estimator.steps) > 1:
+        with suppress(AttributeError, ValueError):  # a step that gives no names
+            names = estimator[:-1].get_feature_names_out()
+    return estimator[-1], names
+
+
 _AXES = {"iterations": "Sweeps", "seconds": "Seconds", "samples": "Data samples operated upon"}
 
 
+@dataclass(eq=False, repr=False)
 class ConvergenceDisplay:
     """Objective of a fit against sweeps, seconds or data samples operated upon.
 
@@ -49,17 +63,12 @@ class ConvergenceDisplay:
     'Data samples operated upon'
     """
 
-    def __init__(
-        self,
-        x: list[float],
-        y: list[float],
-        *,
-        x_name: str,
-        y_name: str,
-        estimator_name: str | None = None,
-    ) -> None:
-        self.x, self.y = x, y
-        self.x_name, self.y_name, self.estimator_name = x_name, y_name, estimator_name
+    x: list[float]
+    y: list[float]
+    _: KW_ONLY
+    x_name: str
+    y_name: str
+    estimator_name: str | None = None
 
     @classmethod
     def from_estimator(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,10 +10,13 @@ from numpy.typing import NDArray
 from sklearn.utils._optional_dependencies import check_matplotlib_support
 from sklearn.utils.validation import check_is_fitted
 
+from schmp_estimators.monitor.display import last_step
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 #: By the attribute that has a value for each fold: what penalties are called, and what the values are.
+Floats = NDArray[np.float64]
 _SCORED = {
     "mse_path_": ("alpha", "Mean squared error"),
     "deviance_path_": ("alpha", "Deviance"),
@@ -22,6 +26,7 @@ _SCORED = {
 _MOST_COUNTS, _APART = 9, 0.045
 
 
+@dataclass(eq=False, repr=False)
 class PathDisplay:
     """Coefficients, or errors and scores of a cross-validation, along a path of penalties.
 
@@ -80,20 +85,14 @@ class PathDisplay:
     'Mean squared error'
     """
 
-    def __init__(
-        self,
-        penalties: Any,
-        curves: Any,
-        *,
-        name: str,
-        value_name: str,
-        choices: dict[str, float] | None = None,
-        counts: Any = None,
-        labels: dict[int, str] | None = None,
-    ) -> None:
-        self.penalties, self.curves = penalties, curves
-        self.name, self.value_name, self.choices = name, value_name, choices
-        self.counts, self.labels = counts, labels
+    penalties: Any
+    curves: Any
+    _: KW_ONLY
+    name: str
+    value_name: str
+    choices: dict[str, float] | None = None
+    counts: Any = None
+    labels: dict[int, str] | None = None
 
     @classmethod
     def from_path(
@@ -141,7 +140,8 @@ class PathDisplay:
             raise ValueError(
                 f"n_named={n_named!r}; it is a number of names, at least 0, or at least 1 with names"
             )
-        penalties, coefs = np.asarray(penalties, float), np.asarray(coefs, float)
+        penalties = np.asarray(penalties, float)
+        coefs = np.asarray(coefs, float)
         if coefs.ndim != 2 or penalties.shape != coefs.shape[1:]:
             raise ValueError(
                 f"coefs has shape {coefs.shape}, and penalties {penalties.shape}; give one column of coefs for each "
@@ -219,7 +219,8 @@ class PathDisplay:
         if kind == "cv" and (names is not None or n_named != 8):
             raise ValueError("names and n_named are for kind='path', but kind='cv'; leave them out")
         check_is_fitted(estimator)
-        model, names = _last_step(estimator, names)
+        model, names = last_step(estimator, names)
+        names = getattr(model, "feature_names_in_", None) if names is None else names
         found = next((one for one in _SCORED if hasattr(model, one)), None)
         if found is None:
             raise TypeError(
@@ -231,10 +232,12 @@ class PathDisplay:
             raise ValueError(
                 "the estimator has several targets, each with a path of its own; give that of one target"
             )
-        penalties, values = getattr(model, f"{name}s_"), getattr(model, found)
+        penalties = getattr(model, f"{name}s_")
+        values = getattr(model, found)
         if values.ndim > 2:  # of several L1 ratios
             row = list(model.l1_ratio).index(model.l1_ratio_)
-            penalties, values = penalties[row] if penalties.ndim > 1 else penalties, values[row]
+            penalties = penalties[row] if penalties.ndim > 1 else penalties
+            values = values[row]
         coefs = model.coefs_path_
         if kind == "path":
             if coefs.ndim > 2:
@@ -271,7 +274,8 @@ class PathDisplay:
 
         if ax is None:
             _, ax = plt.subplots()
-        penalties, curves = np.asarray(self.penalties, float), np.asarray(self.curves, float)
+        penalties = np.asarray(self.penalties, float)
+        curves = np.asarray(self.curves, float)
         self.mean_: Any = None
         self.errors_: Any = None
         self.counts_: Any = None
@@ -293,10 +297,9 @@ class PathDisplay:
         self.ax_, self.figure_ = ax, ax.figure
         return self
 
-    def _draw_choices(
-        self, ax: Axes, penalties: NDArray[np.float64], curves: NDArray[np.float64]
-    ) -> None:
-        mean, count = curves.mean(axis=1), curves.shape[1]
+    def _draw_choices(self, ax: Axes, penalties: Floats, curves: Floats) -> None:
+        mean = curves.mean(axis=1)
+        count = curves.shape[1]
         error = curves.std(axis=1, ddof=1) / np.sqrt(count) if count > 1 else np.zeros_like(mean)
         [self.mean_] = ax.plot(penalties, mean, color="C0", label="mean")
         self.errors_ = ax.fill_between(
@@ -313,7 +316,7 @@ class PathDisplay:
             )
         ax.legend()
 
-    def _write_labels(self, ax: Axes, curves: NDArray[np.float64]) -> None:
+    def _write_labels(self, ax: Axes, curves: Floats) -> None:
         """Write names beside the ends of curves, apart from each other."""
         low, high = ax.get_ylim()
         places = sorted(self.labels or {}, key=lambda place: curves[-1, place])
@@ -328,7 +331,8 @@ class PathDisplay:
                 min(heights[i], 1.0 - (len(heights) - 1 - i) * _APART) if over else heights[i]
             )
         for place, height in zip(places, heights, strict=True):
-            text, color = (self.labels or {})[place], self.lines_[place].get_color()
+            text = (self.labels or {})[place]
+            color = self.lines_[place].get_color()
             options: dict[str, Any] = {
                 "transform": ax.transAxes,
                 "va": "center",
@@ -337,7 +341,7 @@ class PathDisplay:
             }
             self.labels_.append(ax.text(1.01, height, text, **options))
 
-    def _write_counts(self, ax: Axes, penalties: NDArray[np.float64]) -> None:
+    def _write_counts(self, ax: Axes, penalties: Floats) -> None:
         """Write the numbers of coefficients above some penalties."""
         step = -(-len(penalties) // _MOST_COUNTS)
         self.counts_ = ax.secondary_xaxis("top")
@@ -347,16 +351,3 @@ class PathDisplay:
         )
         self.counts_.minorticks_off()
         self.counts_.set_xlabel("Coefficients that are not zero")
-
-
-def _last_step(estimator: Any, names: Any) -> tuple[Any, Any]:
-    """Return the last step of a pipeline, and the names of the columns that it is fitted to."""
-    if not hasattr(estimator, "steps"):
-        return estimator, getattr(estimator, "feature_names_in_", None) if names is None else names
-    model = estimator[-1]
-    if names is None and len(estimator.steps) > 1:
-        try:
-            names = estimator[:-1].get_feature_names_out()
-        except (AttributeError, ValueError):  # a step that gives no names
-            names = getattr(model, "feature_names_in_", None)
-    return model, names

@@ -166,16 +166,15 @@ class ScheduleDisplay:
             within = [
                 one for one in spans if one.sweep is not None and sweeps[0] <= one.sweep < sweeps[1]
             ]
-            begin, end = (
-                min((one.start for one in within), default=0),
-                max((one.stop for one in within), default=0),
-            )
+            begin = min((one.start for one in within), default=0)
+            end = max((one.stop for one in within), default=0)
             spans = [
                 *within,
                 *(one for one in spans if one.name == _WAITED and begin <= one.start < end),
             ]
         if not spans:
-            limits, remedy = "", "fit on the cluster of this client first, and call this soon"
+            limits = ""
+            remedy = "fit on the cluster of this client first, and call this soon"
             if sweeps is not None and messages:
                 limits = f" of the sweeps from {sweeps[0]} to before {sweeps[1]}"
                 remedy = "take others, or sweeps=None, as for L1 models, which have no sweeps"
@@ -251,7 +250,8 @@ class ScheduleDisplay:
         )
         right.set(ylabel="Converged, %", ylim=(0, 105))
         right.grid(False)
-        self.workers_, self.bars_ = [], {"last move": [bars], "converged": [line]}
+        self.workers_ = []
+        self.bars_ = {"last move": [bars], "converged": [line]}
         ax.legend([bars, line], list(self.bars_), loc="center right")
         self.ax_, self.figure_ = ax, ax.figure
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
 from typing import Any
 
@@ -10,10 +11,13 @@ from numpy.typing import NDArray
 from sklearn.utils._optional_dependencies import check_matplotlib_support
 from sklearn.utils.validation import check_is_fitted
 
+from schmp_estimators.monitor.display import last_step
+
 #: Words of a topic in bars and in the name of a row, topics beside each other, inches of a row.
 _BARS, _NAME, _COLUMNS, _ROW = 8, 4, 4, 0.29
 
 
+@dataclass(eq=False, repr=False)
 class TopicDisplay:
     """Topics as bars of their words, or as a map of how much each group of documents is about each topic.
 
@@ -68,19 +72,13 @@ class TopicDisplay:
     (2, 2)
     """
 
-    def __init__(
-        self,
-        words: Any,
-        probabilities: Any,
-        *,
-        topics: Any,
-        sizes: Any,
-        shares: Any = None,
-        group_names: Any = None,
-    ) -> None:
-        self.words, self.probabilities = words, probabilities
-        self.topics, self.sizes = topics, sizes
-        self.shares, self.group_names = shares, group_names
+    words: Any
+    probabilities: Any
+    _: KW_ONLY
+    topics: Any
+    sizes: Any
+    shares: Any = None
+    group_names: Any = None
 
     @classmethod
     def from_estimator(
@@ -205,7 +203,8 @@ class TopicDisplay:
         return self
 
     def _draw_bars(self, ax: Any, kwargs: dict[str, Any]) -> None:
-        words, probabilities = np.asarray(self.words), np.asarray(self.probabilities, float)
+        words = np.asarray(self.words)
+        probabilities = np.asarray(self.probabilities, float)
         self.axes_ = _axes(ax, len(words), (words.shape[1] + 3) * 0.17)
         longest = probabilities.max(initial=0.0) * 1.05
         for axes, topic, size, names, row in zip(
@@ -260,17 +259,12 @@ class TopicDisplay:
 
 def _topics_of(estimator: Any, feature_names: Any) -> tuple[Any, Any]:
     """Return the model that has topics, and the names of its words, as far as anybody knows them."""
-    model = estimator[-1] if hasattr(estimator, "steps") else estimator
+    model, names = last_step(estimator, feature_names)
     if not hasattr(model, "top_words"):
         raise TypeError(
             f"{type(model).__name__} has no topics; give a DistributedLDA, or a Pipeline that ends with one"
         )
-    if feature_names is None and model is not estimator:
-        try:
-            return model, estimator[:-1].get_feature_names_out()
-        except (AttributeError, ValueError):  # a step knows no names
-            return model, None
-    return model, feature_names
+    return model, names
 
 
 def _by_group(
@@ -287,7 +281,8 @@ def _by_group(
         raise ValueError(
             "groups has masked entries; leave these documents out, or give them a group of their own"
         )
-    theta, groups = np.asarray(proportions), np.asarray(groups)
+    theta = np.asarray(proportions)
+    groups = np.asarray(groups)
     if groups.shape != theta.shape[:1]:
         raise ValueError(
             f"groups has shape {groups.shape}, but X has {len(theta)} documents; give one group for each"

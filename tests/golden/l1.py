@@ -87,6 +87,20 @@ def lasso(X, y=None, weights=None, chunks=None, **parameters):
     )
 
 
+def groups(X, y=None, weights=None, chunks=None, **parameters):
+    """Fit groups of five neighbouring columns, of which the second has no penalty."""
+    numbers = np.arange(X.shape[1]) // 5
+    own = np.where(np.arange(numbers[-1] + 1) == 1, 0.0, 2.0)
+    given = {"penalty": "group", "groups": numbers, "penalty_factors": own, "alpha": 0.05}
+    y = response(X) if y is None else y
+    return fit(se.SparseGLM, X, y, weights, chunks, **given | parameters)
+
+
+def classes(X, weights=None, chunks=None, **parameters):
+    given = {"loss": "multinomial", "alpha": 0.02}
+    return fit(se.SparseGLM, X, labels(X), weights, chunks, **given | parameters)
+
+
 def logistic(X, y=None, weights=None, chunks=None, **parameters):
     return fit(
         se.SparseLogisticRegression,
@@ -309,6 +323,19 @@ CASES = {
     "logistic, warm": (
         warm(lambda: (se.SparseLogisticRegression(0.5), WIDE, response(WIDE) > 0), C=1.0),
         HERE,
+    ),
+    "groups, wide, 3 shards": (groups(WIDE, n_shards=3), MEMORY),
+    "groups, chunks": (groups(TALL, weights=WEIGHTS, chunks=30), CHUNKS),
+    "groups, sparse, Huber": (groups(SPARSE, loss="huber", alpha=0.01), MEMORY),
+    "groups, int8, Poisson": (
+        groups(SMALL_INTEGERS, y=np.floor(np.abs(response(SMALL_INTEGERS))), loss="poisson"),
+        MEMORY,
+    ),
+    "classes at once, wide": (classes(WIDE), MEMORY),
+    "classes at once, sparse, 2 shards": (classes(SPARSE, n_shards=2), MEMORY),
+    "classes at once, net, chunks": (
+        classes(TALL, chunks=30, penalty="elasticnet", penalty_factors=factors(12)),
+        CHUNKS,
     ),
     "logistic path": (logistic_path(TALL), HERE),
     "logistic path, chunks": (logistic_path(TALL, chunks=30), CHUNKS),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import wait
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -26,6 +26,7 @@ from schmp_estimators.core.dashboard.fits import SPANS
 from schmp_estimators.core.engine.communicator import Communicator
 from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.places.threads import share
+from schmp_estimators.core.typing import Arguments, Function, Numbered, Unary
 
 #: Seconds between two checks whether the client still waits for the result.
 LOOK = 1.0
@@ -60,7 +61,7 @@ class Ranks(NamedTuple):
     #: Addresses of the workers.
     addresses: tuple[str, ...]
     #: Keys of the tasks.
-    keys: tuple[Any, ...]
+    keys: Arguments
     rank: int
     #: Identifies the group; it begins with the name of the run.
     token: str
@@ -88,7 +89,7 @@ def _forget(address: str, token: str, rank: int) -> None:
 
 def prepare(dask_worker: Any) -> None:
     """Let a worker accept messages for its ranks; `Client.run` passes the worker."""
-    worker, address = dask_worker, dask_worker.address
+    address = dask_worker.address
 
     async def take(comm: Any, token: str, rank: int) -> str:
         """Receive what rank `rank` of a group sends to the rank on this worker, until the last message."""
@@ -104,11 +105,11 @@ def prepare(dask_worker: Any) -> None:
 
     async def ask(key: Any) -> str:
         """Return the state of a task of this worker."""
-        task = worker.state.tasks.get(key)
+        task = dask_worker.state.tasks.get(key)
         return "unknown" if task is None else task.state
 
-    worker.handlers.setdefault(_SEND, take)
-    worker.handlers.setdefault(_ASK, ask)
+    dask_worker.handlers.setdefault(_SEND, take)
+    dask_worker.handlers.setdefault(_ASK, ask)
 
 
 class Group(Communicator):
@@ -128,27 +129,28 @@ class Group(Communicator):
         self.rank, self.size = ranks.rank, len(ranks.addresses)
         self.token, self._ranks, self._worker = ranks.token, ranks, get_worker()
         self._loop = self._worker.loop.asyncio_loop  # type: ignore[attr-defined]
-        self._comms: dict[int, Any] = {}
+        self._comms: Numbered = {}
         #: Messages from other ranks.
         self._boxes: dict[int, SimpleQueue[Any]] = {}
         #: The last message that is on its way to each other rank.
-        self._leaving: dict[int, Any] = {}
+        self._leaving: Numbered = {}
         self._here = ranks.addresses[ranks.rank]
-        self._spans: list[tuple[Any, ...]] = []
+        self._spans: list[Arguments] = []
         self._threads: dict[int, int] = {}
         #: Threads of a rank may record spans at the same time.
         self._noting = Lock()
         #: The second in which messages about spans were sent last, and their number.
         self._told = 0, 0
 
-    def each(self, function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
+    def each(self, function: Unary, jobs: Iterable[Any]) -> list[Any]:
         """Apply a function to every job, with this thread and idle threads of the worker."""
         return share(self._worker.executors["default"], self._worker.state.nthreads, function, jobs)
 
     def send(self, to: int, value: Any) -> None:
         """Send a value to another rank; messages to one rank arrive in their order."""
         self.check_wanted()
-        value, before = narrow(value), self._leaving.get(to)
+        value = narrow(value)
+        before = self._leaving.get(to)
 
         async def write() -> None:
             if before is not None:
@@ -168,7 +170,9 @@ class Group(Communicator):
         """Wait for the next value of another rank."""
         if source not in self._boxes:
             self._boxes[source] = _box(self._here, self._ranks.token, source)
-        box, heard, known = self._boxes[source], time.monotonic(), True
+        box = self._boxes[source]
+        heard = time.monotonic()
+        known = True
         began = time.time()
         while True:
             try:
@@ -199,7 +203,8 @@ class Group(Communicator):
     def _tell_spans(self) -> None:
         """Send the recorded spans to the scheduler, which keeps them only for a while; drop them if they are many."""
         spans, self._spans = self._spans, []
-        second, count = int(time.monotonic()), self._told[1] + 1
+        second = int(time.monotonic())
+        count = self._told[1] + 1
         self._told = second, count if second == self._told[0] else 1
         if spans and self._told[1] <= MESSAGES_A_SECOND:
             run = self._ranks.token.partition("-")[0]
@@ -238,7 +243,8 @@ class Group(Communicator):
 
     def _check_there(self, other: int, known: bool) -> bool:
         """Ask the worker of another rank for the state of its task; return whether that worker knows the task."""
-        address, key = self._ranks.addresses[other], self._ranks.keys[other]
+        address = self._ranks.addresses[other]
+        key = self._ranks.keys[other]
 
         async def ask() -> Any:
             return await asyncio.wait_for(getattr(self._worker.rpc(address), _ASK)(key=key), ANSWER)
@@ -260,7 +266,8 @@ class Group(Communicator):
         """Close the connections; after an error do so at once, so that other ranks notice."""
 
         async def end(other: int) -> None:
-            comms, is_well = self._comms, error is None
+            comms = self._comms
+            is_well = error is None
             if not is_well and other in comms:
                 comms[other].abort()
             try:
@@ -292,13 +299,11 @@ class Group(Communicator):
             _forget(self._here, self._ranks.token, other)
 
 
-def as_rank(ranks: Ranks, function: Callable[..., Any], *args: Any) -> Any:
+def as_rank(ranks: Ranks, function: Function, *args: Any) -> Any:
     """Call ``function(group, *args)`` as one rank of a group, and return its result.
 
-    Raises
-    ------
-    WorkLostError
-        If a rank was lost, or the worker no longer has what an `InPlace` stands for.
+    If a rank was lost, or the worker no longer has what an `InPlace` stands for, the result is a
+    `WorkLostError`.  Raised, it would leave a traceback in the log of each worker.
     """
     try:
         data = get_worker().data
@@ -308,6 +313,11 @@ def as_rank(ranks: Ranks, function: Callable[..., Any], *args: Any) -> Any:
     except KeyError as error:
         if not any(isinstance(one, InPlace) and one.key == error.args[0] for one in args):
             raise
-        raise WorkLostError("the worker no longer has the result of its rank") from error
+        return WorkLostError("the worker no longer has the result of its rank")
     except RankLostError as error:
-        raise WorkLostError(f"ranks lost each other: {error}") from error
+        return WorkLostError(f"ranks lost each other: {error}")
+
+
+def taken(take: Unary, result: Any) -> Any:
+    """Return ``take(result)`` of a rank, or the result if it is an error."""
+    return result if isinstance(result, WorkLostError) else take(result)

@@ -1,7 +1,5 @@
 """Ranks that wait for commands of the client, which talks to rank 0 directly if it can, else through the scheduler."""
 
-from __future__ import annotations
-
 import asyncio
 import concurrent.futures
 import time
@@ -19,6 +17,7 @@ from schmp_estimators.core.cluster.group import LOOK, Group, prepare
 from schmp_estimators.core.engine.rounds import Answers, serve
 from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.places.watch import AFTER_ERROR, begin, look_until, outcomes
+from schmp_estimators.core.typing import Named
 
 #: Seconds in which the client itself has to reach a worker; otherwise the scheduler relays messages.
 REACH = 3.0
@@ -74,8 +73,10 @@ async def relay(token: str, number: int, command: Any, dask_worker: Any = None) 
 
 def as_server(group: Group, groups: Any, *held: Any) -> None:
     """Let a rank execute commands of the client until it is told to end."""
-    address, token = get_worker().address, group.token
-    waiting, current = dict[int, _Request](), list[_Request]()
+    address = get_worker().address
+    token = group.token
+    waiting = dict[int, _Request]()
+    current = list[_Request]()
 
     def receive() -> Any:
         number = current.pop().number + 1 if current else 0
@@ -125,7 +126,9 @@ class GroupService:
         ranks: Sequence[Any],
         held: Sequence[Any],
     ) -> None:
-        self._client, self._addresses, self._token = client, addresses, token
+        self._client = client
+        self._addresses = addresses
+        self._token = token
         self._ranks, self._held = list(ranks), list(held)
         self._number = 0
         #: Whether the client can reach the worker of rank 0 directly; None until it has tried.
@@ -133,7 +136,8 @@ class GroupService:
 
     async def _reaches(self) -> bool:
         """Return whether the client can reach the worker of rank 0 directly."""
-        pool, address = self._client.rpc, self._addresses[0]
+        pool = self._client.rpc
+        address = self._addresses[0]
         try:
             comm = await asyncio.wait_for(pool.connect(address), REACH)
         except Exception:  # of any kind: the scheduler relays messages then, or fails visibly
@@ -146,7 +150,8 @@ class GroupService:
         return partial(self._wait_for, self._send(command))
 
     def _send(self, command: Any) -> concurrent.futures.Future[Any]:
-        number, self._number = self._number, self._number + 1
+        number = self._number
+        self._number += 1
 
         async def send() -> Any:
             if self._direct is None:
@@ -154,7 +159,7 @@ class GroupService:
             if self._direct:
                 call = getattr(self._client.rpc(self._addresses[0]), _COMMAND)
                 return await call(token=self._token, number=number, command=to_serialize(command))
-            options: dict[str, Any] = {"workers": [self._addresses[0]], "asynchronous": True}
+            options: Named = {"workers": [self._addresses[0]], "asynchronous": True}
             found = await self._client.run(relay, self._token, number, command, **options)
             return found[self._addresses[0]]
 

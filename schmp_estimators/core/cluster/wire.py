@@ -1,13 +1,11 @@
 """Arrays between ranks: integers are sent in as few bytes as the largest number of an array needs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from schmp_estimators.core.typing import Array
 from schmp_estimators.core.values import replace_leaves
 
 #: Largest array, in bytes, that is sent as it is.
@@ -18,7 +16,7 @@ SMALL = 1 << 10
 class Narrow:
     """An array of integers as it is sent."""
 
-    array: NDArray[Any]
+    array: Array
     #: The dtype that the receiver gets.
     dtype: np.dtype[Any]
     is_writeable: bool
@@ -37,17 +35,18 @@ def widen(value: Any) -> Any:
     return replace_leaves(value, Narrow, _widened)
 
 
-def _narrowed(array: NDArray[Any]) -> NDArray[Any] | Narrow:
+def _narrowed(array: Array) -> Array | Narrow:
     if array.dtype.kind not in "iu" or array.dtype.itemsize == 1 or array.nbytes <= SMALL:
         return array
-    low, high = int(array.min()), int(array.max())
+    low = int(array.min())
+    high = int(array.max())
     dtype = np.min_scalar_type(min(low, ~high) if low < 0 else high)
     if dtype.itemsize >= array.dtype.itemsize:
         return array
     return Narrow(array.astype(dtype), array.dtype, array.flags.writeable)
 
 
-def _widened(one: Narrow) -> NDArray[Any]:
+def _widened(one: Narrow) -> Array:
     array = one.array.astype(one.dtype)
     array.flags.writeable = one.is_writeable
     return array

@@ -6,15 +6,12 @@ there stops the sending, never the fit.  The scheduler serves the page.  It keep
 ranks while somebody views the page.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -24,6 +21,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from distributed import Client, Scheduler, SchedulerPlugin
 from tornado.ioloop import IOLoop
+
+from schmp_estimators.core.typing import Function, Named
 
 logger = logging.getLogger(__name__)
 
@@ -70,8 +69,8 @@ class Fit:
     state: str = "runs"
     restarts: int = 0
     #: last values of records, and of measurements by callbacks
-    last: dict[str, Any] = field(default_factory=dict)
-    measured: dict[str, Any] = field(default_factory=dict)
+    last: Named = field(default_factory=dict)
+    measured: Named = field(default_factory=dict)
     n_records: int = 0
     #: rows of sweeps, seconds, samples, objective; NaN for a value that is missing
     points: list[tuple[float, float, float, float]] = field(default_factory=list)
@@ -81,7 +80,7 @@ class Fit:
         """Whether the fit has not ended."""
         return not self.ended
 
-    def add(self, record: dict[str, Any]) -> None:
+    def add(self, record: Named) -> None:
         """Add a record."""
         numbers = {
             key: float(value) for key, value in record.items() if isinstance(value, (int, float))
@@ -101,7 +100,8 @@ class Fit:
         """Return samples per second over the last few records; NaN if this is not known."""
         if len(self.points) < 2:
             return math.nan
-        before, now = self.points[-min(6, len(self.points))], self.points[-1]
+        before = self.points[-min(6, len(self.points))]
+        now = self.points[-1]
         return (now[2] - before[2]) / max(now[1] - before[1], 1e-9)
 
 
@@ -148,7 +148,7 @@ class Fits(SchedulerPlugin):
             self._take(fit, event)
         self.tidy()
 
-    def _take(self, fit: Fit, event: dict[str, Any]) -> None:
+    def _take(self, fit: Fit, event: Named) -> None:
         match event["event"]:
             case "begin":  # the fit begins, or a part of it, or the fit begins again
                 if not fit.began:
@@ -240,11 +240,12 @@ class Teller:
     """
 
     def __init__(self, client: Client, label: str) -> None:
-        self._client, self._label = client, label
+        self._client = client
+        self._label = label
         self._loop: Any = client.loop
         self._fit = uuid4().hex
         self._begun = self._ended = False
-        self._unsent: list[dict[str, Any]] = []
+        self._unsent: list[Named] = []
         self._lock = threading.Lock()
         #: sends messages in their order
         self._turn = asyncio.Lock()
@@ -252,7 +253,7 @@ class Teller:
         self._is_due, self._next = False, 0.0
         self._has_page: bool | None = None
 
-    def tell(self, event: str, details: Mapping[str, Any]) -> None:
+    def tell(self, event: str, details: Named) -> None:
         """Send an event with the plain values among the details; nothing is sent before the first "begin"."""
         self._begun = self._begun or event == "begin"
         if not self._begun or self._ended or self._has_page is False:
@@ -267,7 +268,8 @@ class Teller:
             plain = {}
         with self._lock:
             self._unsent.append({**plain, "event": event, "time": time.time()})
-            is_due, self._is_due = self._is_due, True
+            is_due = self._is_due
+            self._is_due = True
         if not is_due:
             with suppress(Exception):  # the client may be closing
                 wait = max(0.0, self._next - time.monotonic())
@@ -294,7 +296,9 @@ class Teller:
                 if self._has_page is None:
                     self._has_page = await has_page(self._client)
                 with self._lock:
-                    events, self._unsent, self._is_due = self._unsent, [], False
+                    events = self._unsent
+                    self._unsent = []
+                    self._is_due = False
                     self._next = time.monotonic() + EVERY
                 if events and self._has_page:
                     message = {
@@ -328,7 +332,7 @@ async def has_page(client: Client) -> bool:
     return _pages[client]
 
 
-def _asking() -> Callable[..., Any]:
+def _asking() -> Function:
     """Return a function that is pickled by its code: a scheduler with another version, or without Bokeh, can run it."""
 
     async def ask(dask_scheduler: Any) -> str:

@@ -3,8 +3,6 @@
 It is a document of Bokeh on the scheduler's own server; every viewer gets a new one.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import time
@@ -19,6 +17,7 @@ from distributed.dashboard.components.scheduler import BOKEH_THEME, env
 
 from schmp_estimators.core.dashboard.fits import WAIT, WINDOW, Fit, Fits, Span
 from schmp_estimators.core.dashboard.tables import COLOURS, WAITING, legend, of_fits, words
+from schmp_estimators.core.typing import Arguments, Named
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +37,7 @@ _CURVES = ("sweeps", "seconds", "objective", "later", "rate", "colour", "alpha",
 _STRIPS = ("left", "right", "bottom", "top", "colour", "name", "took")
 
 
-def show(scheduler: Scheduler, extra: dict[str, Any], doc: Any) -> None:
+def show(scheduler: Scheduler, extra: Named, doc: Any) -> None:
     """Fill the document of a new viewer."""
     view = View(scheduler)
     view.fits.watch(view)
@@ -70,7 +69,7 @@ class View:
         #: the last point of each curve
         self.heads = ColumnDataSource({name: [] for name in _CURVES}, name="heads")
         self.strips = ColumnDataSource({name: [] for name in _STRIPS}, name="strips")
-        wide: dict[str, Any] = {"sizing_mode": "stretch_width"}
+        wide: Named = {"sizing_mode": "stretch_width"}
         self._table, self._legend = (
             Div(name=name, stylesheets=[".bk-clearfix { width: 100% }"], **wide)
             for name in ("fits", "legend")
@@ -126,13 +125,13 @@ class View:
         if drawn == self._drawn:
             return
         self._drawn = drawn
-        found: dict[str, list[Any]] = {name: [] for name in _CURVES}
-        heads: dict[str, list[Any]] = {name: [] for name in _CURVES}
+        found: Named = {name: [] for name in _CURVES}
+        heads: Named = {name: [] for name in _CURVES}
         for fit in alike:
             reached = [point for point in fit.points if not math.isnan(point[3])]
             later, rate = _rates(fit.points)
             values = [*([point[at] for point in reached] for at in (0, 1, 3)), later, rate]
-            look: tuple[Any, ...] = (
+            look: Arguments = (
                 self._colours[fit.name],
                 1.0 if fit.runs else 0.35,
                 fit.estimator,
@@ -141,7 +140,8 @@ class View:
             for name, value, end in zip(_CURVES, (*values, *look), (*ends, *look), strict=True):
                 found[name].append(value)
                 heads[name].append(end)
-        self.curves.data, self.heads.data = found, heads
+        self.curves.data = found
+        self.heads.data = heads
         for one, what in zip(self._figures, ("sweeps", "seconds"), strict=True):
             one.title.text = f"{words(shown).capitalize() or 'Objective'} by {what}"
 
@@ -184,9 +184,9 @@ def _rates(points: list[tuple[float, float, float, float]]) -> tuple[list[float]
 
 def _strips(
     spans: list[Span], threads: dict[str, int], colours: dict[str, str], now: float
-) -> dict[str, list[Any]]:
+) -> Named:
     """Return bars of work, by thread in the row of their worker, and thinner bars of waiting below them."""
-    found: dict[str, list[Any]] = {name: [] for name in _STRIPS}
+    found: Named = {name: [] for name in _STRIPS}
     rows = {address: len(threads) - 1 - place for place, address in enumerate(threads)}
     lanes: dict[str, dict[int, int]] = {address: {} for address in threads}
     for one in spans:
@@ -194,7 +194,8 @@ def _strips(
             continue
         middle = rows[one.worker]
         if one.name == WAIT:
-            bottom, top = middle - 0.42, middle - 0.28
+            bottom = middle - 0.42
+            top = middle - 0.28
         else:
             lane = lanes[one.worker]
             place = lane.setdefault(one.thread, len(lane)) % threads[one.worker]

@@ -1,7 +1,5 @@
 """The tables of the page, as HTML: the fits with their progress and speed, and the meaning of colours."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from html import escape

@@ -1,7 +1,5 @@
 """The tasks of a run on a cluster: a rank begins, does a batch of sweeps, and returns its results."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,11 +11,12 @@ from schmp_estimators.core.engine.sweep import Rank
 from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.io.slices import Filed, Slices, read_back
 from schmp_estimators.core.places.threads import one_blas_thread
-from schmp_estimators.core.program import AnyProgram, Saved
+from schmp_estimators.core.program import AnyProgram, Groups, Saved
+from schmp_estimators.core.typing import Function, Named, Numbered
 from schmp_estimators.core.values import claim, freeze, nbytes
 
 #: Gets the records of a batch so far, and says whether the run ends there; all ranks get the same records.
-Ends = Callable[[Sequence[dict[str, Any]]], bool] | None
+Ends = Callable[[Sequence[Named]], bool] | None
 
 
 class Batch(NamedTuple):
@@ -30,10 +29,40 @@ class Batch(NamedTuple):
     saves: bool = False
 
 
+class Course(NamedTuple):
+    """What a run does, apart from its program and data."""
+
+    #: The run stops before the sweep with this number.
+    n_sweeps: int
+    #: What `save` returned after sweep ``first - 1``.  If its model is None, it is made from the shards' reports.
+    saved: Saved | None = None
+    #: Number of the first sweep.
+    first: int = 0
+    #: ``may_ask(sweep)`` says whether after this sweep the caller may end the run, or ask for more than the record.  If
+    #: it may not, the sweep may be in the middle of a batch; a run in this process does not ask.
+    may_ask: Callable[[int], bool] = lambda sweep: True
+    #: ``saves(sweep)`` says whether the caller will ask for a snapshot after this sweep, so that the program can
+    #: prepare it; by default this is not known.
+    saves: Callable[[int], bool] = lambda sweep: False
+    #: Files of the client for what does not fit into memory, shards, and all that `Rank` keeps in files; workers have
+    #: their own.
+    slices: Slices | None = None
+    #: Called before each batch, on a cluster.  Returns a function that can be pickled, or None.  The function gets the
+    #: records of the batch so far, and says whether the run ends there.
+    ends: Callable[[], Ends] = lambda: None
+    #: Called when all shards have been loaded in this process.
+    release: Callable[[], None] = lambda: None
+
+    @property
+    def sweeps(self) -> range:
+        """Numbers of the sweeps."""
+        return range(self.first, self.n_sweeps)
+
+
 class Told(NamedTuple):
     """What the client learns from a batch."""
 
-    records: list[dict[str, Any]]
+    records: list[Named]
     #: Seconds of each sweep.
     seconds: list[float]
     #: Seconds that it took to begin.
@@ -46,7 +75,7 @@ class Beginning:
 
     program: AnyProgram
     #: The shards of each rank.
-    groups: Sequence[Sequence[int]]
+    groups: Groups
     sweep: int
     slices: Slices | None
 
@@ -73,7 +102,7 @@ class Held:
         self.sweep = sweep
         self.told = told or Told([], [], 0.0)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: Named) -> None:
         self.__dict__.update(state)
         if self.rank is not None:
             self.rank.states = [self.rank.kept(claim(state)) for state in self.rank.states]
@@ -105,7 +134,7 @@ class Held:
 
 
 @one_blas_thread()
-def load(function: Callable[..., Any], slices: Slices | None, *pieces: Any) -> Any:
+def load(function: Function, slices: Slices | None, *pieces: Any) -> Any:
     """Call the function of a source with its pieces, and return the result; see `filed`."""
     return filed(slices, freeze(function(*freeze(list(pieces)))))
 
@@ -139,7 +168,9 @@ def advance(
         rank = held.take(batch.first - 1)
         rank.join(communicator, shards)
     began = perf_counter()
-    to_begin, records, seconds = began - started, list[dict[str, Any]](), list[float]()
+    to_begin = began - started
+    records = list[Named]()
+    seconds = list[float]()
     sweep = last = batch.first + batch.n_sweeps - 1
     for sweep in range(batch.first, last + 1):
         records.append(rank.sweep(sweep, saves=batch.saves and sweep == last))
@@ -151,9 +182,7 @@ def advance(
 
 
 @one_blas_thread()
-def observe(
-    communicator: Communicator, held: Held, stages: Sequence[Any], *shards: Any
-) -> dict[str, Any]:
+def observe(communicator: Communicator, held: Held, stages: Sequence[Any], *shards: Any) -> Named:
     """Return the record that the last sweep would have if it ended with these stages."""
     with held.at_work(communicator, shards) as rank:
         return rank.observe(stages)
@@ -162,7 +191,7 @@ def observe(
 @one_blas_thread()
 def harvest(
     communicator: Communicator, held: Held, *shards: Any
-) -> tuple[Any, tuple[list[Any], dict[int, Any]]]:
+) -> tuple[Any, tuple[list[Any], Numbered]]:
     """Return the model, on rank 0, and the results of this rank's shards and blocks."""
     with held.at_work(communicator, shards) as rank:
         return None if communicator.rank else rank.model, rank.harvest()
@@ -182,12 +211,12 @@ def save(is_first: bool, held: Held, *shards: Any) -> tuple[Any, float]:
 
 def in_order(
     model: Any,
-    groups: Sequence[Sequence[int]],
-    of_ranks: Sequence[tuple[list[Any], dict[int, Any]]],
+    groups: Groups,
+    of_ranks: Sequence[tuple[list[Any], Numbered]],
 ) -> tuple[Any, list[Any], list[Any]]:
     """Return the model, the values of all shards and those of all blocks, in the order of their numbers."""
-    shards: dict[int, Any] = {}
-    blocks: dict[int, Any] = {}
+    shards: Numbered = {}
+    blocks: Numbered = {}
     for group, (of_shards, of_blocks) in zip(groups, of_ranks, strict=True):
         shards |= zip(group, of_shards, strict=True)
         blocks |= of_blocks

@@ -3,15 +3,14 @@
 A subclass defines `send` and `receive`; all other operations are made of these two.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from math import isqrt
 from typing import Any
 
 from schmp_estimators.core.reduction import Nodes, add, add_up
 from schmp_estimators.core.stages import Each, in_turn
+from schmp_estimators.core.typing import Binary, Numbered, Unary
 from schmp_estimators.core.values import nbytes
 
 #: Number of ranks from which small values are relayed by other ranks, and the largest size of such a value in bytes.
@@ -39,7 +38,7 @@ class Communicator(ABC):
         return Alone, ()
 
     @abstractmethod
-    def each(self, function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
+    def each(self, function: Unary, jobs: Iterable[Any]) -> list[Any]:
         """Apply a function to every job, with the threads of this rank."""
 
     def send(self, to: int, value: Any) -> None:
@@ -80,7 +79,8 @@ class Communicator(ABC):
             )
         values.clear()
         for distance in range(1, self.size):
-            to, source = (self.rank + distance) % self.size, (self.rank - distance) % self.size
+            to = (self.rank + distance) % self.size
+            source = (self.rank - distance) % self.size
             if to in direct:
                 self.send(to, direct.pop(to))
             if source not in received:
@@ -88,7 +88,7 @@ class Communicator(ABC):
         self.flush()
         return [received[rank] for rank in range(self.size)]
 
-    def _relay(self, values: dict[int, Any]) -> dict[int, Any]:
+    def _relay(self, values: Numbered) -> Numbered:
         """Exchange values through other ranks; return those for this rank, by their senders.
 
         Ranks form a square.  A rank sends values for other columns along its row, and their receivers send them on.
@@ -99,13 +99,13 @@ class Communicator(ABC):
             found = source - source % width + to % width
             return found if found < self.size else found - width  # the last row may be shorter
 
-        bundles: dict[int, dict[int, Any]] = {between(self.rank, to): {} for to in range(self.size)}
+        bundles: dict[int, Numbered] = {between(self.rank, to): {} for to in range(self.size)}
         for to, value in values.items():
             bundles[between(self.rank, to)][to] = value
         for first in bundles.keys() - {self.rank}:
             self.send(first, bundles[first])
         column = range(self.rank % width, self.size, width)
-        held: dict[int, dict[int, Any]] = {to: {} for to in column}
+        held: dict[int, Numbered] = {to: {} for to in column}
         for source in range(self.size):
             if between(source, self.rank) == self.rank:
                 come = bundles[self.rank] if source == self.rank else self.receive(source)
@@ -140,9 +140,7 @@ class Communicator(ABC):
             return None
         return [value, *map(self.receive, range(1, self.size))]
 
-    def reduce(
-        self, nodes: Nodes, count: int, merge: Callable[[Any, Any], Any] = add, least: int = 1
-    ) -> Nodes | None:
+    def reduce(self, nodes: Nodes, count: int, merge: Binary = add, least: int = 1) -> Nodes | None:
         """Merge the nodes of all ranks in a tree with `count` leaves; return them on rank 0, None on other ranks.
 
         Parameters
@@ -175,6 +173,6 @@ class Alone(Communicator):
     def __init__(self, each: Each = in_turn) -> None:
         self._each = each
 
-    def each(self, function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
+    def each(self, function: Unary, jobs: Iterable[Any]) -> list[Any]:
         """Apply a function to every job."""
         return self._each(function, jobs)

@@ -14,14 +14,15 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from schmp_estimators.core.io.checkpoint import refusing_damage
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.stages import check_call, name_of
+from schmp_estimators.core.typing import Function, Named
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Function)
 
 
 class PlaceOfRounds(Protocol):
     """What the dynamic engine asks of the place where partitions live."""
 
-    def submit(self, function: Callable[..., Any], job: Any, *, is_sum: bool = False) -> Any:
+    def submit(self, function: Function, job: Any, *, is_sum: bool = False) -> Any:
         """Apply function(partition, job) to every partition, keep the new partitions, and return a ticket.
 
         With `is_sum` only the sum of the partial results is needed, so they may be added up on their way.
@@ -76,7 +77,7 @@ class Report(NamedTuple):
         Plain numbers by name.
     """
 
-    record: dict[str, Any]
+    record: Named
 
 
 class Sum(NamedTuple):
@@ -219,7 +220,7 @@ def run_coroutine(
     place: PlaceOfRounds,
     state: Any = None,
     *,
-    report: Callable[[dict[str, Any]], bool | None] | None = None,
+    report: Callable[[Named], bool | None] | None = None,
     save: Callable[[Save], None] | None = None,
 ) -> Any:
     """Run a coroutine to its end, and return its result.
@@ -242,7 +243,8 @@ def run_coroutine(
     TypeError
         If the program yields something else, or saves a state of a type that it has not declared.
     """
-    steps, kind = program(state), saved_type(program)
+    steps = program(state)
+    kind = saved_type(program)
     if not isinstance(steps, Generator):
         raise TypeError(
             f"{name_of(program)} returns {steps!r}, which is no generator; let it yield its jobs"

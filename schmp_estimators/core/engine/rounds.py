@@ -6,8 +6,6 @@ the way back.  If a worker is lost, partitions are loaded again and restored to 
 since that moment are repeated, which is possible because jobs are pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,8 +18,10 @@ from schmp_estimators.core.engine.communicator import Alone, Communicator
 from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.places.place import Restores
 from schmp_estimators.core.places.threads import one_blas_thread
+from schmp_estimators.core.program import Groups
 from schmp_estimators.core.reduction import add_up
 from schmp_estimators.core.stages import checked, name_of
+from schmp_estimators.core.typing import Arguments, Binary, Function, Unary
 from schmp_estimators.core.values import align, itself, own
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ class Answers(NamedTuple):
 class Do(NamedTuple):
     """Command: apply ``function(partition, job)``, which returns the partition with its new state, and an answer."""
 
-    function: Callable[..., Any]
+    function: Function
     job: Any
     is_sum: bool = False
 
@@ -50,7 +50,7 @@ class Do(NamedTuple):
 class Restore(NamedTuple):
     """Command: restore partitions, as they were loaded, from what was saved of each: ``saved[number]``."""
 
-    restore: Callable[[Any, Any], Any]
+    restore: Binary
     saved: Mapping[int, Any]
 
 
@@ -67,7 +67,7 @@ class Partitions:
     """
 
     def __init__(
-        self, communicator: Communicator, groups: Sequence[Sequence[int]], partitions: Sequence[Any]
+        self, communicator: Communicator, groups: Groups, partitions: Sequence[Any]
     ) -> None:
         self._communicator, self._groups, self._partitions = communicator, groups, list(partitions)
         self._numbers, self._count = groups[communicator.rank], sum(map(len, groups))
@@ -94,7 +94,8 @@ class Partitions:
         name = name_of(command.job).strip("_").replace("_", "-").lower()  # on the dashboard
 
         def apply(i: int) -> tuple[Any, int]:
-            before, began = self._partitions[i], time()
+            before = self._partitions[i]
+            began = time()
             try:
                 self._partitions[i], answer = checked(
                     command.function(before, command.job), command.function, command.job
@@ -156,8 +157,8 @@ def serve(
 class Piece(NamedTuple):
     """A partition that is made where it will be used: ``function(*parts)``, where parts are values or futures."""
 
-    function: Callable[..., Any]
-    parts: tuple[Any, ...] = ()
+    function: Function
+    parts: Arguments = ()
 
 
 class Keeper(NamedTuple):
@@ -175,8 +176,8 @@ class Keeper(NamedTuple):
         ``restore(piece, saved)`` returns the changed piece, given the original piece and what was saved.
     """
 
-    save: Callable[[Any], Any]
-    restore: Callable[[Any, Any], Any]
+    save: Unary
+    restore: Binary
 
 
 @dataclass(eq=False)
@@ -216,7 +217,7 @@ class Rounds:
         partitions: Sequence[Any],
         name: str = "regression",
         keeper: Keeper | None = None,
-        around: Callable[..., Any] | None = None,
+        around: Function | None = None,
     ) -> None:
         self.n_rounds = 0
         self.n_partitions = len(partitions)
@@ -230,7 +231,7 @@ class Rounds:
         self._have_changed = False
         self._restores = Restores(place, "a further round was done")
 
-    def submit(self, function: Callable[..., Any], job: Any, *, is_sum: bool = False) -> Any:
+    def submit(self, function: Function, job: Any, *, is_sum: bool = False) -> Any:
         """Apply function(partition, job) to every partition, keep the new partitions, and return a ticket.
 
         With `is_sum` partial results are added up on their way.
@@ -309,7 +310,9 @@ class Rounds:
         """Return the answers to a round, which can be asked for only once."""
         with self._naming(ticket.number):
             answers = self._result(ticket)
-        ticket.pending, ticket.answers, ticket.collected = None, None, True
+        ticket.pending = None
+        ticket.answers = None
+        ticket.collected = True
         self._restores.forget()
         return answers.partials
 
@@ -336,7 +339,7 @@ class Rounds:
                 parts = [one.parts if isinstance(one, Piece) else (one,) for one in self._pieces]
                 self._restores.prepare(error, f"rounds to repeat: {len(self._log)}", chain(*parts))
 
-    def _asked(self, function: Callable[..., Any], job: Any) -> list[Any]:
+    def _asked(self, function: Function, job: Any) -> list[Any]:
         """Apply a function to all partitions after all rounds so far, and return the answers."""
         for ticket in self._log:
             if not ticket.collected:
@@ -362,19 +365,24 @@ class Rounds:
 
     def _forget(self, saved: list[Any] | None) -> None:
         """Forget all rounds so far; after a loss, the run continues from `saved`."""
-        self._saved, self._log, self._have_changed = saved, [], False
+        self._saved = saved
+        self._log = []
+        self._have_changed = False
         if self._place.deal():  # workers have joined: partitions are distributed anew
             self._end()
 
     def _end(self) -> None:
-        served, self._served = self._served, None
+        served = self._served
+        self._served = None
         if served is not None and not self._place.is_local:
             served.close()
 
     def close(self) -> None:
         """Release everything."""
         self._end()
-        self._log, self._saved, self._pieces = [], None, []
+        self._log = []
+        self._saved = None
+        self._pieces = []
 
     def __enter__(self) -> Self:
         return self
@@ -383,7 +391,7 @@ class Rounds:
         self.close()
 
 
-def _saving(partition: Any, save: Callable[[Any], Any]) -> tuple[Any, Any]:
+def _saving(partition: Any, save: Unary) -> tuple[Any, Any]:
     return partition, save(partition)
 
 

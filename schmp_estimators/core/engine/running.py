@@ -11,7 +11,7 @@ from functools import partial
 from types import FunctionType
 from typing import Any, ClassVar
 
-from schmp_estimators.core.engine.batch import Ends, in_order
+from schmp_estimators.core.engine.batch import Course, in_order
 from schmp_estimators.core.engine.communicator import Alone
 from schmp_estimators.core.engine.dynamic import Save, check_saves, run_coroutine
 from schmp_estimators.core.engine.rounds import Keeper, Piece, Rounds
@@ -19,7 +19,6 @@ from schmp_estimators.core.engine.static import GroupRun
 from schmp_estimators.core.engine.sweep import Rank
 from schmp_estimators.core.io.archive import pack
 from schmp_estimators.core.io.checkpoint import Checkpoint, check_sweeps, identity_of_run, settle
-from schmp_estimators.core.io.slices import Slices
 from schmp_estimators.core.places.place import Place, choose_place
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.program import (
@@ -31,10 +30,11 @@ from schmp_estimators.core.program import (
     check_saved,
 )
 from schmp_estimators.core.stages import Each, checked, described, in_turn, name_of
+from schmp_estimators.core.typing import Function, Named
 from schmp_estimators.core.values import freeze, itself
 
-Callback = Callable[[dict[str, Any]], bool | None] | None
-Records = list[dict[str, Any]]
+Callback = Callable[[Named], bool | None] | None
+Records = list[Named]
 
 
 class LocalRun:
@@ -44,14 +44,10 @@ class LocalRun:
 
     Parameters
     ----------
-    program, sources, n_sweeps, saved, first, saves
+    program, sources, course
         As in `GroupRun`.
-    release : callable
-        Called when all shards have been loaded.
     each : callable
         Applies a function to every job, perhaps with several threads.
-    slices : Slices, optional
-        Files for what does not fit into memory: shards, and all that `Rank` keeps in files.
     """
 
     #: Seconds of a sweep are not measured here, because each sweep is reported as soon as it ends.
@@ -61,18 +57,14 @@ class LocalRun:
         self,
         program: AnyProgram,
         sources: Sequence[Source],
-        *,
-        n_sweeps: int,
-        saved: Saved | None = None,
-        first: int = 0,
-        release: Callable[[], None] = lambda: None,
+        course: Course,
         each: Each = in_turn,
-        saves: Callable[[int], bool] = lambda sweep: False,
-        slices: Slices | None = None,
     ) -> None:
-        self._program, self._sweeps, self._saves = program, range(first, n_sweeps), saves
+        self._program = program
+        self._course = course._replace(saved=None)  # which is needed only to begin
         self._kept: Checkpoint | None = None
         self._told: list[Any] = []
+        slices = course.slices
         shards = []
         for load, pieces, tells in sources:
             brought = [piece() if callable(piece) else piece for piece in pieces]
@@ -81,14 +73,14 @@ class LocalRun:
             )
             shards.append(found[0] if tells else found)
             self._told.append(found[1] if tells else None)
-        release()
+        course.release()
         self._n_shards = len(shards)
         self._rank = Rank(program, Alone(each), [range(len(shards))], shards, slices)
-        self._rank.begin(first - 1, saved)
+        self._rank.begin(course.first - 1, course.saved)
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        for sweep in self._sweeps:
-            yield self._rank.sweep(sweep, saves=self._saves(sweep))
+    def __iter__(self) -> Iterator[Named]:
+        for sweep in self._course.sweeps:
+            yield self._rank.sweep(sweep, saves=self._course.saves(sweep))
 
     def told_by_sources(self) -> list[Any]:
         """Return, once, what each source has returned beside its shard, or None for a source that returns a shard."""
@@ -108,7 +100,7 @@ class LocalRun:
         self._kept = checkpoint
         checkpoint.write_behind(done, values(self.save()))
 
-    def observe(self, stages: Any) -> dict[str, Any]:
+    def observe(self, stages: Any) -> Named:
         """Return the record that the current sweep would have if it ended with these stages, made by `observes`."""
         return self._rank.observe(self._rank.checked(stages))
 
@@ -127,31 +119,26 @@ def static_run(
     program: AnyProgram,
     sources: Sequence[Source],
     place: Place,
-    *,
-    may_ask: Callable[[int], bool] = lambda sweep: True,
-    ends: Callable[[], Ends] = lambda: None,
-    release: Callable[[], None] = lambda: None,
     **options: Any,
 ) -> AnyRun:
     """Return a run of a static program, in this process or on a cluster.
 
     Parameters
     ----------
-    program, sources, place, may_ask, ends
-        As in `GroupRun`; a run in this process does not need the last two.
-    release : callable
-        As in `LocalRun`; not called by a run on a cluster.
+    program, sources, place
+        As in `GroupRun`.
     **options
-        Other parameters of both.
+        Those of `Course`.
 
     Returns
     -------
     LocalRun or GroupRun
         A context manager.  Both have the same results, and leave nothing in the place.
     """
+    course = Course(**options)
     if place.is_local:
-        return LocalRun(program, sources, each=place.each, release=release, **options)
-    return GroupRun(program, sources, place, may_ask=may_ask, ends=ends, **options)
+        return LocalRun(program, sources, course, place.each)
+    return GroupRun(program, sources, place, course)
 
 
 def run_static(
@@ -172,7 +159,7 @@ def run_static(
     if checkpoint is not None:
         kept = Checkpoint(checkpoint, identity_of_run(program.name, vars(program), pieces))
 
-        def go_on(found: dict[str, Any]) -> tuple[Records, Saved]:
+        def go_on(found: Named) -> tuple[Records, Saved]:
             check_sweeps(kept.url, len(found["records"]), sweeps, "sweeps")
             return found["records"], check_saved(found["saved"], program, len(pieces))
 
@@ -234,9 +221,10 @@ def run_dynamic(
     n_jobs: int | None,
 ) -> tuple[Records, Any]:
     """Run a coroutine with the dynamic engine; continue from its checkpoint if there is one."""
-    call, name = getattr(program, "func", program), name_of(program)
+    call = getattr(program, "func", program)
+    name = name_of(program)
     records: Records = []
-    kept, found = None, dict[str, Any]()
+    kept, found = None, Named()
     if checkpoint is not None:
         check_saves(program)
         own = {} if isinstance(call, FunctionType) else getattr(call, "__dict__", {})
@@ -263,13 +251,16 @@ def run_dynamic(
         place.tell("begin", {"estimator": name})
 
         # Reports after the last job before the state was saved: the coroutine may yield them again.
-        n_again, n_fresh, n_rounds = found.get("fresh", 0), 0, 0
+        n_again = found.get("fresh", 0)
+        n_fresh = 0
+        n_rounds = 0
 
-        def report(record: dict[str, Any]) -> bool | None:
+        def report(record: Named) -> bool | None:
             nonlocal n_again, n_fresh, n_rounds
             _checked_record(record, program)
             if n_again and not rounds.n_rounds and repr(record) == repr(records[-n_again]):
-                n_again, n_fresh = n_again - 1, n_fresh + 1
+                n_again = n_again - 1
+                n_fresh = n_fresh + 1
                 return None
             n_fresh = n_fresh + 1 if n_rounds == rounds.n_rounds else 1
             n_again, n_rounds = 0, rounds.n_rounds
@@ -294,15 +285,13 @@ def run_dynamic(
         return records, run_coroutine(program, rounds, found.get("state"), report=report, save=save)
 
 
-def _found(found: dict[str, Any]) -> dict[str, Any]:
+def _found(found: Named) -> Named:
     """Return what is in the checkpoint of a coroutine; raise an error if something is missing."""
     _ = found["saves"] + len(found["records"]) + found["fresh"], found["partitions"], found["state"]
     return found
 
 
-def _guarded(
-    unchanged: bool, function: Callable[..., Any], partition: Any, job: Any
-) -> tuple[Any, Any]:
+def _guarded(unchanged: bool, function: Function, partition: Any, job: Any) -> tuple[Any, Any]:
     """Apply a function to a partition and a job, both read-only, and return its results."""
     given = freeze(partition)
     after, partial_result = checked(function(given, freeze(job)), function, job)
@@ -314,7 +303,7 @@ def _guarded(
     return partition if after is given else after, partial_result
 
 
-def _checked_record(record: Any, program: Any) -> dict[str, Any]:
+def _checked_record(record: Any, program: Any) -> Named:
     """Return a record; raise TypeError if it is no dict, or holds what a checkpoint cannot."""
     if not isinstance(record, dict):
         raise TypeError(
@@ -324,5 +313,5 @@ def _checked_record(record: Any, program: Any) -> dict[str, Any]:
     return record
 
 
-def _values(records: Records, saved: Saved) -> dict[str, Any]:
+def _values(records: Records, saved: Saved) -> Named:
     return {"records": records, "saved": saved}

@@ -3,8 +3,6 @@
 Threads of the rank work on all shards together.  If data are in files, the rank works on one shard after the other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -15,9 +13,10 @@ from typing import Any, TypeVar
 
 from schmp_estimators.core.engine.communicator import Alone, Communicator
 from schmp_estimators.core.io.slices import Slices, read_back
-from schmp_estimators.core.program import AnyProgram
+from schmp_estimators.core.program import AnyProgram, Groups
 from schmp_estimators.core.reduction import Nodes, add_up
 from schmp_estimators.core.stages import At, Stage, in_turn, name_of, naming
+from schmp_estimators.core.typing import Binary, Named, Numbered
 from schmp_estimators.core.values import freeze, own_views
 
 T = TypeVar("T")
@@ -34,7 +33,7 @@ class Reports:
     def __init__(
         self,
         n_shards: int,
-        merge: Callable[[Any, Any], Any] | None,
+        merge: Binary | None,
         sweep: int = -1,
         *,
         are_lists: bool = False,
@@ -89,26 +88,24 @@ class Shards:
         self,
         program: AnyProgram,
         communicator: Communicator,
-        groups: Sequence[Sequence[int]],
+        groups: Groups,
         shards: Sequence[Any],
         slices: Slices | None = None,
     ) -> None:
-        self._program, self._communicator, self._groups, self.slices = (
-            program,
-            communicator,
-            groups,
-            slices,
-        )
+        self._program = program
+        self._communicator = communicator
+        self._groups = groups
+        self.slices = slices
         self._n_shards = sum(map(len, groups))
         rank_of = {p: rank for rank, group in enumerate(groups) for p in group}
         self._rank_of = [rank_of[p] for p in range(self._n_shards)]
         self._n_blocks = program.n_blocks(self._n_shards)
         numbered = zip(shards, groups[communicator.rank], strict=True)
-        shared: dict[str, Any] = {"n_blocks": self._n_blocks, "each": communicator.each}
+        shared: Named = {"n_blocks": self._n_blocks, "each": communicator.each}
         self._ats = [At(shard, None, -1, p, self._n_shards, **shared) for shard, p in numbered]
         self._position = {at.number: i for i, at in enumerate(self._ats)}
         self.states: list[Any] = [None] * len(self._ats)
-        self.blocks: dict[int, Any] = {}
+        self.blocks: Numbered = {}
         self.holders = made_anew(self._rank_of, self._n_blocks)
         self.model: Any = None
 

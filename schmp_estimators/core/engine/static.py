@@ -19,10 +19,11 @@ from schmp_estimators.core.engine import batch
 from schmp_estimators.core.engine.shards import made_anew
 from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.io.checkpoint import Checkpoint, settle
-from schmp_estimators.core.io.slices import Slices, read_back
+from schmp_estimators.core.io.slices import read_back
 from schmp_estimators.core.places.place import Restores
 from schmp_estimators.core.program import AnyProgram, Harvest, Saved, Source
 from schmp_estimators.core.stages import check_stages
+from schmp_estimators.core.typing import Arguments, Function, Named, Numbered
 
 T = TypeVar("T")
 
@@ -58,23 +59,7 @@ class GroupRun:
     sources : sequence of Source
         One for each shard.
     place : DaskPlace
-    n_sweeps : int
-        The run stops before the sweep with this number.
-    saved : Saved, optional
-        What `save` returned after sweep ``first - 1``.  If its model is None, it is made from the shards' reports.
-    first : int, default=0
-        Number of the first sweep.
-    may_ask : callable, optional
-        ``may_ask(sweep)`` says whether after this sweep the caller may end the run, or ask for more than the record; by
-        default it may after each sweep.  If it may not, the sweep may be in the middle of a batch.
-    saves : callable, optional
-        ``saves(sweep)`` says whether the caller will ask for a snapshot after this sweep, so that the program can
-        prepare it; by default this is not known.
-    slices : Slices, optional
-        Files of the client for what does not fit into memory; workers have their own.
-    ends : callable, optional
-        Called before each batch.  Returns a function that can be pickled, or None.  The function gets the records of
-        the batch so far, and says whether the run ends there.
+    course : Course
 
     Attributes
     ----------
@@ -92,30 +77,23 @@ class GroupRun:
         program: AnyProgram,
         sources: Sequence[Source],
         place: Any,
-        *,
-        n_sweeps: int,
-        saved: Saved | None = None,
-        first: int = 0,
-        may_ask: Callable[[int], bool] = lambda sweep: True,
-        saves: Callable[[int], bool] = lambda sweep: False,
-        slices: Slices | None = None,
-        ends: Callable[[], batch.Ends] = lambda: None,
+        course: batch.Course,
     ) -> None:
-        self._program, self._sources, self._place, self._slices = program, sources, place, slices
-        self._sweeps, self._may_ask, self._will_save, self._ends = (
-            range(first, n_sweeps),
-            may_ask,
-            saves,
-            ends,
-        )
+        self._program = program
+        self._sources = sources
+        self._place = place
+        self._course = course._replace(saved=None)  # which a later snapshot replaces
+        self._slices = course.slices
         self._restores = Restores(place, "a further sweep was recorded")
         self.took: float | None = None
         #: Records and seconds of sweeps that are done: of all that the caller has not reached, and perhaps of others.
-        self._told: dict[int, tuple[dict[str, Any], float]] = {}
+        self._told: dict[int, tuple[Named, float]] = {}
         #: Number of the sweep that the caller has reached.
-        self._current = first - 1
+        self._current = course.first - 1
         #: The last snapshot, the sweep after which it was taken, and the time at which the next one is due.
-        self._saved, self._cut, self._due = saved, first - 1, monotonic() + SNAPSHOT_EVERY
+        self._saved = course.saved
+        self._cut = course.first - 1
+        self._due = monotonic() + SNAPSHOT_EVERY
         self._pending: _Pending | None = None
         self._kept: Checkpoint | None = None
         #: Whether a snapshot has come since the run last looked for new workers.
@@ -125,17 +103,17 @@ class GroupRun:
         self._groups: list[list[int]] = []
         self._shards: list[Any] = []
         #: What sources return beside their shards, until the caller has asked for it.
-        self._telling: dict[int, Any] = {}
+        self._telling: Numbered = {}
         self._was_asked = not any(source.tells for source in sources)
         #: Each rank after sweep `_done`, or what it begins with; empty if the run has lost its ranks.
         self._ranks: list[Any] = []
         #: What each rank needs of the snapshot, until it has begun.
         self._given: list[Any] = []
-        self._done = first - 1
+        self._done = course.first - 1
         self._pace: float | None = None
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        for sweep in self._sweeps:
+    def __iter__(self) -> Iterator[Named]:
+        for sweep in self._course.sweeps:
             self._surviving(partial(self._advance, sweep))
             record, self.took = self._told.pop(sweep)
             self._current = sweep
@@ -148,7 +126,8 @@ class GroupRun:
             lambda: {p: self._place.results([one])[0] for p, one in sorted(self._telling.items())}
         )  # one by one: the client gets the first while others are computed
         self._place.release(list(self._telling.values()))
-        self._telling, self._was_asked = {}, True
+        self._telling = {}
+        self._was_asked = True
         return [told.get(p) for p in range(len(self._sources))]
 
     def harvest(self) -> Harvest:
@@ -190,7 +169,7 @@ class GroupRun:
 
         self._at_current(action)
 
-    def observe(self, stages: Any) -> dict[str, Any]:
+    def observe(self, stages: Any) -> Named:
         """Return the record that the current sweep would have if it ended with these stages, made by `observes`."""
         n = len(self._sources)
         checked = check_stages(self._program, stages, n, self._program.n_blocks(n))
@@ -246,14 +225,18 @@ class GroupRun:
 
     def _forget(self) -> None:
         """Release everything on the cluster; a requested checkpoint will have to be made again."""
-        pending, self._pending = self._pending, None
+        pending = self._pending
+        self._pending = None
         if pending and pending.asked:
             self._unmade = pending.sweep, pending.asked
         sent = pending.saved if pending else []
         self._place.release(
             [*self._ranks, *self._given, *self._shards, *self._telling.values(), *sent]
         )
-        self._ranks, self._given, self._shards, self._telling = [], [], [], {}
+        self._ranks = []
+        self._given = []
+        self._shards = []
+        self._telling = {}
 
     def _begin(self) -> None:
         """Load the shards, and set what ranks begin with in their first batch: the last snapshot, if there is one."""
@@ -276,7 +259,8 @@ class GroupRun:
     def _needed(self, group: Sequence[int]) -> tuple[Any, Any, Any]:
         """Return the part of the last snapshot that the rank with these shards needs."""
         assert self._saved is not None
-        n, blocks = len(self._sources), dict[int, Any]()
+        n = len(self._sources)
+        blocks = Numbered()
         if self._program.saves_blocks:
             owners = made_anew(
                 range(n), self._program.n_blocks(n)
@@ -295,7 +279,8 @@ class GroupRun:
                 self._word("load"), batch.load, pieces, p, function, self._slices
             )
             if tells:
-                loaded, needed = shards[p], range(1 if self._was_asked else 2)
+                loaded = shards[p]
+                needed = range(1 if self._was_asked else 2)
                 found = [
                     self._place.call(self._word("load"), getitem, (loaded, at), p) for at in needed
                 ]
@@ -310,8 +295,8 @@ class GroupRun:
     def _call(
         self,
         what: str,
-        function: Callable[..., Any],
-        args: Sequence[tuple[Any, ...]],
+        function: Function,
+        args: Sequence[Arguments],
         *,
         keep: bool = False,
     ) -> Any:
@@ -319,7 +304,7 @@ class GroupRun:
         told = attrgetter("told") if keep else None
         return self._place.call_ranks(self._word(what), function, args, self._groups, told)
 
-    def _args(self, *more: Any) -> list[tuple[Any, ...]]:
+    def _args(self, *more: Any) -> list[Arguments]:
         """Return the arguments of each rank: the rank itself, further arguments common to all, and its shards."""
         return [
             (self._place.in_place(rank), *more, *[self._shards[p] for p in group])
@@ -349,16 +334,17 @@ class GroupRun:
     def _length(self, first: int) -> int:
         """Return the number of sweeps in a batch that begins with sweep `first`."""
         most = 1 if self._pace is None else max(1, int(LONGEST_BATCH / self._pace))
-        for sweep in range(first, min(first + most, self._sweeps.stop)):
-            if self._may_ask(sweep) or self._will_save(sweep):
+        for sweep in range(first, min(first + most, self._course.n_sweeps)):
+            if self._course.may_ask(sweep) or self._course.saves(sweep):
                 return sweep + 1 - first
-        return min(most, self._sweeps.stop - first)
+        return min(most, self._course.n_sweeps - first)
 
     def _work(self, n_sweeps: int) -> None:
         """Let ranks do a batch of `n_sweeps` sweeps; if there are none, ranks only begin."""
-        first, began = self._done + 1, perf_counter()
-        saves = self._will_save(first + n_sweeps - 1) or monotonic() + LONGEST_BATCH > self._due
-        job = batch.Batch(first, n_sweeps, self._ends() if n_sweeps else None, saves)
+        first = self._done + 1
+        began = perf_counter()
+        saves = self._course.saves(first + n_sweeps - 1) or monotonic() + LONGEST_BATCH > self._due
+        job = batch.Batch(first, n_sweeps, self._course.ends() if n_sweeps else None, saves)
         saving = (
             self._pending.saved
             if self._pending and self._pending.sweep == self._done
@@ -399,7 +385,9 @@ class GroupRun:
         self._place.release(pending.saved)
         self._pending = None
         now = monotonic()
-        self._saved, self._cut, self._has_news = saved, pending.sweep, True
+        self._saved = saved
+        self._cut = pending.sweep
+        self._has_news = True
         self._due = now + max(SNAPSHOT_EVERY, SNAPSHOT_SHARE * (seconds + now - began))
         if pending.asked:
             checkpoint, done, values = pending.asked

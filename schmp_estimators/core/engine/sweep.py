@@ -5,8 +5,6 @@ It gets what it needs from other ranks through its communicator.  A run in one p
 shards and exchanges nothing.  A shard *meets* a block when the function of a stage is called with both.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -28,6 +26,7 @@ from schmp_estimators.core.stages import (
     naming,
     unpack,
 )
+from schmp_estimators.core.typing import Named, Numbered
 from schmp_estimators.core.values import claim, freeze, own, own_views
 
 T = TypeVar("T")
@@ -39,10 +38,8 @@ class Rank(Shards):
     def begin(self, sweep: int, saved: Saved | None = None) -> None:
         """Set states, blocks and model: the first ones, or those that were saved at the end of sweep `sweep`."""
         self._ats = [at._replace(sweep=sweep) for at in self._ats]
-        given, reports = (
-            list[Mapping[int, Any]]([{}] * len(self._ats)),
-            Reports(self._n_shards, None),
-        )
+        given = list[Mapping[int, Any]]([{}] * len(self._ats))
+        reports = Reports(self._n_shards, None)
 
         def start(i: int, at: At) -> None:
             if saved:
@@ -94,7 +91,7 @@ class Rank(Shards):
         """Say in an error of a method that is not called on a shard where it was raised."""
         return naming(self._program, method, self._ats[0].sweep, *where)
 
-    def sweep(self, number: int, *, saves: bool = False) -> dict[str, Any]:
+    def sweep(self, number: int, *, saves: bool = False) -> Named:
         """Do all stages of a sweep, and return the record of the sweep."""
         self._ats = [at._replace(sweep=number, saves=saves) for at in self._ats]
         with self._naming("schedule"):
@@ -105,7 +102,7 @@ class Rank(Shards):
         """Check stages with `check_stages`, and return them as a tuple."""
         return check_stages(self._program, stages, self._n_shards, self._n_blocks)
 
-    def observe(self, stages: Sequence[Stage]) -> dict[str, Any]:
+    def observe(self, stages: Sequence[Stage]) -> Named:
         """Return the record that the last sweep would have if it ended with these stages, made by `observes`.
 
         They have been checked.  They may belong to the client's copy of the program, which is equal to this one.
@@ -115,7 +112,7 @@ class Rank(Shards):
         self.model = before
         return record
 
-    def harvest(self) -> tuple[list[Any], dict[int, Any]]:
+    def harvest(self) -> tuple[list[Any], Numbered]:
         """Return the results of this rank's shards, and results of blocks by the numbers of the blocks.
 
         The latter are those of this rank's blocks.  If the program has a stage `Program.harvesting`, they are the
@@ -131,11 +128,11 @@ class Rank(Shards):
             blocks = dict(enumerate(self._brought(self._observe(stage)) or ()))
         return self.ask("harvest"), own_views(blocks) if self.slices is None else blocks
 
-    def save(self) -> tuple[list[Any], dict[int, Any]]:
+    def save(self) -> tuple[list[Any], Numbered]:
         """Return what a restart needs of this rank: of its shards, and its blocks if the program saves blocks."""
         return self.ask("save"), own(self.blocks) if self._program.saves_blocks else {}
 
-    def _work(self, stages: Sequence[Stage]) -> dict[str, Any]:
+    def _work(self, stages: Sequence[Stage]) -> Named:
         answers: list[list[Any]] = []
         for stage in stages:
             if stage.kind == "exchanges":
@@ -164,7 +161,8 @@ class Rank(Shards):
 
     def _exchange(self, stage: Stage) -> list[list[Any]]:
         """Send pieces to all shards; return for each shard of this rank the answers of all shards to its pieces."""
-        made, answers = self._split(stage), [[None] * self._n_shards for _ in self.states]
+        made = self._split(stage)
+        answers = [[None] * self._n_shards for _ in self.states]
         for turn in self._turns():
             found = self._answer(stage, self._swap(made, None, turn), turn)
             for mine, of_turn in zip(answers, self._swap(found, turn, None), strict=True):
@@ -172,7 +170,7 @@ class Rank(Shards):
                     mine[p] = one
         return answers
 
-    def _answer(self, stage: Stage, pieces: list[dict[int, Any]], turn: range) -> list[list[Any]]:
+    def _answer(self, stage: Stage, pieces: list[Numbered], turn: range) -> list[list[Any]]:
         """Return the answers of the shards at the positions `turn` to all shards; drop pieces that have been used."""
         here = [i for i in turn if i < len(self.states)]
 
@@ -238,9 +236,7 @@ class Rank(Shards):
         for turn in self._turns():
             pieces = self._swap(made, None, turn) if stage.split else []
 
-            def look(
-                i: int, at: At, turn: range = turn, pieces: list[dict[int, Any]] = pieces
-            ) -> None:
+            def look(i: int, at: At, turn: range = turn, pieces: list[Numbered] = pieces) -> None:
                 brought = [_in_order(pieces[i - turn[0]])] if stage.split else []
                 with self._timed(stage, at):
                     report = stage.function(at, freeze(self.states[i]), *brought, *stage.args)
@@ -275,7 +271,7 @@ class Rank(Shards):
         route = plan_route(stage.order, self._rank_of, self.holders, self._communicator.rank)
         for b, to in route.leaves.items():
             self._pass_on(b, to)
-        arrived: dict[int, Any] = {}
+        arrived: Numbered = {}
         if self.slices is not None and stage.kind != "changes" and not stage.synced:
             self._meet_by_shard(stage, route.legs, reports)
         else:
@@ -292,9 +288,9 @@ class Rank(Shards):
         self, stage: Stage, legs: Sequence[Leg], reports: dict[int, list[Any]]
     ) -> None:
         """Receive all blocks, which are only read, and then let one shard after the other meet them."""
-        seen: dict[int, Any] = {}
+        seen: Numbered = {}
         visits: dict[int, list[int]] = {at.number: [] for at in self._ats}
-        arrived: dict[int, Any] = {}
+        arrived: Numbered = {}
         for leg in legs:
             for visit in leg.visits:
                 self._await([visit.block], leg, arrived)
@@ -325,7 +321,7 @@ class Rank(Shards):
         stage: Stage,
         visits: Sequence[Visit],
         leg: Leg,
-        arrived: dict[int, Any],
+        arrived: Numbered,
         left: Counter[int],
         reports: dict[int, list[Any]],
     ) -> None:
@@ -352,7 +348,7 @@ class Rank(Shards):
                 ):  # it travels while other shards work
                     self._pass_on(visit.block, leg.goes[visit.block])
 
-    def _await(self, wanted: Iterable[int], leg: Leg, arrived: dict[int, Any]) -> None:
+    def _await(self, wanted: Iterable[int], leg: Leg, arrived: Numbered) -> None:
         """Wait until the wanted blocks are here; other blocks that arrive before them are kept in `arrived`."""
         for b in wanted:
             while b not in self.blocks and b not in arrived:
@@ -380,7 +376,7 @@ class Rank(Shards):
 
     def _swap(
         self, made: list[list[Any]], givers: range | None, takers: range | None
-    ) -> list[dict[int, Any]]:
+    ) -> list[Numbered]:
         """Send values from shards to shards; return for each taker of this rank the values of all givers, by number.
 
         Parameters
@@ -394,7 +390,7 @@ class Rank(Shards):
             [[_taken(of_shard, p) for p in _some(group, takers)] for of_shard in made]
             for group in self._groups
         ]
-        found: list[dict[int, Any]] = [{} for _ in _some(self._ats, takers)]
+        found: list[Numbered] = [{} for _ in _some(self._ats, takers)]
         for rank, received in enumerate(self._communicator.alltoall(sent)):
             # values for a single shard stay in memory, because they are needed only while it works
             come = received if rank == self._communicator.rank or takers else self.kept(received)
@@ -421,7 +417,7 @@ class Rank(Shards):
         gathered = self._communicator.gather([reports.nodes[0, at.number] for at in self._ats])
         if gathered is None:
             return None
-        of_shard: dict[int, Any] = {}
+        of_shard: Numbered = {}
         for group, some in zip(self._groups, gathered, strict=True):
             of_shard |= zip(group, some, strict=True)
         in_order = [of_shard[p] for p in range(self._n_shards)]

@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from uuid import uuid4
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from schmp_estimators.core.errors import NotSharedError
 from schmp_estimators.core.io.files import MARK, temporary_folder
 from schmp_estimators.core.io.slices import explained_errors, memory_left_of_worker
 from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.typing import Arguments, Array, Function, IntPair, Named, Unary
 
 if TYPE_CHECKING:
     from schmp_estimators.core.places.dask import DaskPlace
@@ -56,7 +56,7 @@ class Piece(NamedTuple):
     #: CRC-32 of its bytes.
     checksum: int
 
-    def read(self) -> NDArray[Any]:
+    def read(self) -> Array:
         """Return the array; no page of the file stays mapped.
 
         Raises
@@ -78,7 +78,7 @@ class Piece(NamedTuple):
         return found.reshape(self.shape)
 
 
-def checksum_of(array: NDArray[Any]) -> int:
+def checksum_of(array: Array) -> int:
     """Return the CRC-32 of the bytes of an array."""
     return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
@@ -119,7 +119,7 @@ def listed(found: Sequence[str]) -> str:
     return ", ".join(found[:_NAMED]) + more
 
 
-def _ask(place: Place, question: Callable[..., Any], *args: Any) -> dict[str, Any]:
+def _ask(place: Place, question: Function, *args: Any) -> Named:
     """Call a function on all workers; return its results that are not empty, one for each host and named by it."""
     found = cast("DaskPlace", place).ask(_answer, question, args)
     by_host = {
@@ -133,7 +133,7 @@ def _ask(place: Place, question: Callable[..., Any], *args: Any) -> dict[str, An
     }
 
 
-async def _answer(question: Callable[..., Any], args: tuple[Any, ...]) -> tuple[str, Any]:
+async def _answer(question: Function, args: Arguments) -> tuple[str, Any]:
     return socket.gethostname(), await asyncio.to_thread(
         question, *args
     )  # meanwhile the worker answers others
@@ -182,7 +182,7 @@ class SparsePieces(NamedTuple):
     kind: type
     data: Piece
     indices: Piece
-    indptr: NDArray[Any]
+    indptr: Array
     n_columns: int
 
     def read(self) -> Any:
@@ -193,7 +193,7 @@ class SparsePieces(NamedTuple):
 
 @contextmanager
 def loads_of_workers(
-    prepare: Callable[[Any], Any], matrix: Any, bounds: list[int], place: Place, folder: str | None
+    prepare: Unary, matrix: Any, bounds: list[int], place: Place, folder: str | None
 ) -> Iterator[list[Callable[[], Any]]]:
     """Give functions that make the partitions of a matrix on workers, which read its files.
 
@@ -238,11 +238,10 @@ def loads_of_workers(
         yield [partial(_load, prepare, one) for one in rows]
 
 
-def _pieces(
-    array: NDArray[Any], origin: tuple[str, int], bounds: Iterable[tuple[int, int]]
-) -> list[Piece]:
+def _pieces(array: Array, origin: tuple[str, int], bounds: Iterable[IntPair]) -> list[Piece]:
     """Return pieces of an array in its file, each between two of its elements or rows."""
-    (path, offset), of_row = origin, math.prod(array.shape[1:]) * array.itemsize
+    path, offset = origin
+    of_row = math.prod(array.shape[1:]) * array.itemsize
     found = [(first, array[first:last]) for first, last in bounds]
     return [
         Piece(path, offset + first * of_row, one.dtype.str, one.shape, checksum_of(one))
@@ -274,5 +273,5 @@ def _copies(arrays: list[Any], place: Place, folder: str | None) -> Iterator[lis
         yield paths
 
 
-def _load(prepare: Callable[[Any], Any], rows: Piece | SparsePieces) -> Any:
+def _load(prepare: Unary, rows: Piece | SparsePieces) -> Any:
     return prepare(rows.read())

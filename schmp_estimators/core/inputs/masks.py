@@ -1,7 +1,5 @@
 """Masked arrays.  Most functions of NumPy and scikit-learn drop masks, so that masked entries would count."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import numpy as np
@@ -19,6 +19,7 @@ from scipy import sparse
 from schmp_estimators.core.inputs.files import loads_of_workers
 from schmp_estimators.core.inputs.validation import (
     Chunked,
+    EntryError,
     as_chunks,
     check_features,
     is_dask,
@@ -28,6 +29,7 @@ from schmp_estimators.core.inputs.validation import (
 )
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.typing import Arguments, Function, Unary
 
 dask: Any = Later("dask")
 distributed: Any = Later("distributed")
@@ -36,6 +38,45 @@ _delayed: Any = Later("dask.delayed")
 _ENTRIES_AT_ONCE, _BYTES_AT_ONCE = 1 << 22, 1 << 25
 #: Number of partial results that one task merges.
 _FAN_IN = 16
+
+
+class Refused(NamedTuple):
+    """What stands for a partition that is refused, and for all that should be made of it.
+
+    A task that raised an error would leave a traceback in the log of its worker, once for each partition.
+    """
+
+    error: ValueError
+
+
+def _prepared(prepare: Callable[..., Any], number: int, *args: Any) -> Any:
+    """Return ``prepare(*args)``, the content of a partition on Dask; or if it is refused, why."""
+    try:
+        return prepare(*args)
+    except (TypeError, ValueError) as error:
+        kind = EntryError if isinstance(error, TypeError) else ValueError
+        return Refused(
+            kind(
+                f"in partition {number} of the input (it and its rows are counted from 0): {error}"
+            )
+        )
+
+
+def _of_accepted(function: Callable[..., Any], *args: Any) -> Any:
+    return next((one for one in args if isinstance(one, Refused)), None) or function(*args)
+
+
+def _of_all(merge: Callable[[list[Any]], Any], *parts: Any) -> Any:
+    return merge([*parts])
+
+
+def _gather(place: Place, held: Sequence[Any]) -> list[Any]:
+    """Return the values of results that a place holds; raise the error of the first that is refused."""
+    found = place.gather(held)
+    for one in found:
+        if isinstance(one, Refused):
+            raise one.error
+    return found
 
 
 class Rows:
@@ -55,19 +96,15 @@ class Rows:
         self.partitions = partitions
         self.place = place or Place()
 
-    def each(self, function: Callable[..., Any], name: str) -> list[Any]:
+    def each(self, function: Function, name: str) -> list[Any]:
         """Return ``function(partition)`` of every partition: values, or futures of them."""
-        return self.place.map(function, list(zip(self.partitions, strict=True)), name)
+        return self.tasks(function, list(zip(self.partitions, strict=True)), name)
 
-    def tasks(
-        self, function: Callable[..., Any], arguments: list[tuple[Any, ...]], name: str
-    ) -> list[Any]:
+    def tasks(self, function: Function, arguments: list[Arguments], name: str) -> list[Any]:
         """Return ``function(*a)`` for all `arguments`, which may contain partitions: values, or futures of them."""
-        return self.place.map(function, arguments, name)
+        return self.place.map(partial(_of_accepted, function), arguments, name)
 
-    def cut(
-        self, function: Callable[..., Any], arguments: list[tuple[Any, ...]], name: str
-    ) -> list[Any]:
+    def cut(self, function: Function, arguments: list[Arguments], name: str) -> list[Any]:
         """Do as `tasks` for the `arguments` of each shard, in the place where the shard will stay.
 
         That is where the middle one of its partitions is, unless one place would get too many shards.
@@ -77,11 +114,9 @@ class Rows:
 
     def here(self, results: list[Any]) -> list[Any]:
         """Return the values of what `each` or `tasks` returned."""
-        return self.place.gather(results)
+        return _gather(self.place, results)
 
-    def reduce(
-        self, function: Callable[..., Any], merge: Callable[[list[Any]], Any], name: str
-    ) -> Any:
+    def reduce(self, function: Function, merge: Callable[[list[Any]], Any], name: str) -> Any:
         """Return all ``function(partition)``, merged by a tree of tasks; only the result comes to this process."""
         return self.merged(self.each(function, name), merge, name)
 
@@ -114,9 +149,9 @@ class Rows:
 def merged(place: Place, found: list[Any], merge: Callable[[list[Any]], Any], name: str) -> Any:
     """Return results that a place holds, merged by a tree of tasks."""
     while len(found) > 1:
-        groups = [(found[first : first + _FAN_IN],) for first in range(0, len(found), _FAN_IN)]
-        found = place.map(merge, groups, f"{name}-merge")
-    return place.gather(found)[0]
+        groups = [tuple(found[first : first + _FAN_IN]) for first in range(0, len(found), _FAN_IN)]
+        found = place.map(partial(_of_accepted, partial(_of_all, merge)), groups, f"{name}-merge")
+    return _gather(place, found)[0]
 
 
 class Again:
@@ -129,8 +164,9 @@ class Again:
         Of the function: values, objects of this class, or lists of these.
     """
 
-    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-        self._function, self._arguments = function, arguments
+    def __init__(self, function: Function, arguments: Arguments) -> None:
+        self._function = function
+        self._arguments = arguments
 
     def __call__(self) -> Any:
         """Make the call, and return its result."""
@@ -166,8 +202,8 @@ class Rereading(Place):
 
     def map(
         self,
-        function: Callable[..., Any],
-        arguments: Sequence[tuple[Any, ...]],
+        function: Function,
+        arguments: Sequence[Arguments],
         name: str,
         *,
         by_shard: bool = False,
@@ -221,15 +257,20 @@ def forget_last() -> None:
 
 
 def open_rows(
-    prepare: Callable[[Any], Any],
+    prepare: Unary,
     X: Any,
     estimator: Any,
     *,
     place: Place | None = None,
     reset: bool = True,
+    again: bool = False,
     **check: Any,
 ) -> Rows:
-    """Read an input of any kind, and hold its rows.
+    """Read an input of any kind, and hold its rows, or make them again each time they are read.
+
+    If they are made again, some rows of an input in memory, or in memory-mapped files, are prepared at a time in this
+    process; see `RowsAgain.elsewhere`.  Of an input on Dask a chunk is computed each time, in a task of a worker or in
+    this process.
 
     Parameters
     ----------
@@ -244,41 +285,24 @@ def open_rows(
         Where to hold a Dask input; by default in this process.
     reset : bool, default=True
         Whether this is a fit.
+    again : bool, default=False
+        Whether partitions are made again each time they are read, and not held.
     **check
         Further arguments of `sklearn.utils.validation.validate_data`, for input in memory.
     """
     if not is_dask(X):
-        return Rows([prepare(validate_in_memory(X, estimator, reset=reset, **check))])
-    check_features(X, estimator, reset=reset)
-    chunks = as_chunks(X)
-    place = place or Place()
-    return Rows(place.hold(_lazily(chunks, prepare, estimator)), place)
-
-
-def open_again(
-    prepare: Callable[[Any], Any],
-    X: Any,
-    estimator: Any,
-    *,
-    place: Place | None = None,
-    reset: bool = True,
-    **check: Any,
-) -> Rows:
-    """Read an input of any kind without holding it: its partitions are made again each time they are read.
-
-    In memory, or in memory-mapped files, some rows are prepared at a time in this process; see `RowsAgain.elsewhere`.
-    On Dask a chunk is computed each time, in a task of a worker or in this process.
-
-    Parameters
-    ----------
-    prepare, X, estimator, place, reset, **check
-        As in `open_rows`.
-    """
-    if not is_dask(X):
         matrix = validate_in_memory(X, estimator, reset=reset, **check)
-        return RowsAgain(prepare, matrix, _bounds(matrix))
+        return RowsAgain(prepare, matrix, _bounds(matrix)) if again else Rows([prepare(matrix)])
     check_features(X, estimator, reset=reset)
     lazy = _lazily(as_chunks(X), prepare, estimator)
+    if again:
+        return _made_again(lazy, place)
+    place = place or Place()
+    return Rows(place.hold(lazy), place)
+
+
+def _made_again(lazy: Any, place: Place | None) -> Rows:
+    """Return rows whose chunks are computed each time they are read."""
     n_chunks = len(lazy) if isinstance(lazy, list) else lazy.numblocks[0]
     if place is None or place.is_local:
         here, holder = Rereading(), Place()
@@ -305,11 +329,13 @@ class RowsAgain(Rows):
         Where each partition begins, and where the last one ends.
     """
 
-    def __init__(self, prepare: Callable[[Any], Any], matrix: Any, bounds: list[int]) -> None:
+    def __init__(self, prepare: Unary, matrix: Any, bounds: list[int]) -> None:
         place = Rereading()
         loads = [partial(_prepare_some, prepare, matrix, *pair) for pair in pairwise(bounds)]
         super().__init__(place.partitions(loads), place)
-        self._prepare, self._matrix, self._bounds = prepare, matrix, bounds
+        self._prepare = prepare
+        self._matrix = matrix
+        self._bounds = bounds
 
     @contextmanager
     def elsewhere(self, place: Place, folder: str | None) -> Iterator[Rows]:
@@ -345,7 +371,7 @@ def _bounds(matrix: Any) -> list[int]:
     return [0, *(at for at in inner if 0 < at < n_rows), n_rows]
 
 
-def _prepare_some(prepare: Callable[[Any], Any], matrix: Any, first: int, last: int) -> Any:
+def _prepare_some(prepare: Unary, matrix: Any, first: int, last: int) -> Any:
     if not sparse.issparse(matrix):
         return prepare(matrix[first:last])
     ptr = matrix.indptr[first : last + 1]
@@ -357,25 +383,30 @@ def _prepare_some(prepare: Callable[[Any], Any], matrix: Any, first: int, last: 
 
 
 def open_tasks(
-    prepare: Callable[..., Any], arguments: list[tuple[Any, ...]], *, place: Place | None = None
+    prepare: Function, arguments: list[Arguments], *, place: Place | None = None
 ) -> Rows:
     """Return rows whose partitions are ``prepare(*a)`` for all `arguments`, which may contain Delayed objects."""
-    task, name = dask.delayed(prepare, pure=False), f"read-rows-{uuid4().hex}"
-    lazy = [task(*given, dask_key_name=(name, i)) for i, given in enumerate(arguments)]
+    task, name = dask.delayed(_prepared, pure=False), f"read-rows-{uuid4().hex}"
+    lazy = [task(prepare, i, *given, dask_key_name=(name, i)) for i, given in enumerate(arguments)]
     place = place or Place()
     return Rows(place.hold(lazy), place)
 
 
-def _prepare_chunk(chunk: Any, *, prepare: Callable[[Any], Any], missing: bool) -> Any:
-    return prepare(read_chunk(chunk, missing=missing))
+def _prepare_chunk(chunk: Any, *, prepare: Unary, missing: bool, block_id: tuple[int, ...]) -> Any:
+    return _prepared(lambda: prepare(read_chunk(chunk, missing=missing)), block_id[0])
 
 
-def _lazily(chunks: Chunked, prepare: Callable[[Any], Any], estimator: Any) -> Any:
-    name, options = f"read-rows-{uuid4().hex}", {"prepare": prepare, "missing": may_miss(estimator)}
+def _lazily(chunks: Chunked, prepare: Unary, estimator: Any) -> Any:
+    name = f"read-rows-{uuid4().hex}"
+    options = {"prepare": prepare, "missing": may_miss(estimator)}
     if isinstance(chunks, list):
         task: Any = dask.delayed(_prepare_chunk, pure=False)
-        return [task(chunk, **options, dask_key_name=(name, i)) for i, chunk in enumerate(chunks)]
-    shape, meta = ((1,) * chunks.numblocks[0], (1,)), np.empty((0, 0), object)
+        return [
+            task(chunk, **options, block_id=(i,), dask_key_name=(name, i))
+            for i, chunk in enumerate(chunks)
+        ]
+    shape = ((1,) * chunks.numblocks[0], (1,))
+    meta = np.empty((0, 0), object)
     lazy: Any = chunks
     return lazy.map_blocks(
         _prepare_chunk, dtype=object, chunks=shape, meta=meta, name=name, **options

@@ -4,8 +4,6 @@ Dask loads this module through its ``dask.sizeof`` entry point while Dask itself
 module nor the ``__init__`` modules above it may import Dask or anything that takes long.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

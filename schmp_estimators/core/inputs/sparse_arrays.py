@@ -4,15 +4,14 @@ SciPy's conversions and products, and our kernels, do not check index arrays: an
 process, or changes other memory.  So all sparse input is checked here, once.
 """
 
-from __future__ import annotations
-
 from itertools import chain
 from numbers import Integral
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
+
+from schmp_estimators.core.typing import Array
 
 _LARGEST_OFFSET = np.iinfo(np.int32).max
 
@@ -73,7 +72,8 @@ def _fits_compressed(X: Any) -> bool:
     if 0 in block or any(np.mod(X.shape, block)):
         return False
     n_major, n_minor = np.floor_divide(X.shape, block)[:: -1 if X.format == "csc" else 1]
-    offsets, n_entries = X.indptr, X.indices.size
+    offsets = X.indptr
+    n_entries = X.indices.size
     rises = offsets.size == n_major + 1 and offsets[0] == 0 and (offsets[1:] >= offsets[:-1]).all()
     fits = rises and offsets[-1] <= n_entries == len(X.data)
     return bool(fits) and _are_below(X.indices[: offsets[-1]], n_minor)
@@ -133,7 +133,7 @@ def _are_integers(*arrays: Any) -> bool:
     )
 
 
-def _are_below(index: NDArray[Any], limit: int) -> bool:
+def _are_below(index: Array, limit: int) -> bool:
     """Return whether all indices are from 0 to `limit` - 1."""
     positive = index.view(
         index.dtype.str.replace("i", "u")

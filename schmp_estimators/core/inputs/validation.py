@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date, timedelta
 from functools import partial
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Union
 from uuid import uuid4
 
@@ -20,11 +21,13 @@ import numpy as np
 from scipy import sparse
 from sklearn import get_config
 from sklearn.utils import get_tags
+from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_array, validate_data
 
 from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.core.inputs.sparse_arrays import check_sparse
 from schmp_estimators.core.later import Later
+from schmp_estimators.core.typing import Binary, Named
 
 if TYPE_CHECKING:
     from dask.array import Array
@@ -50,6 +53,10 @@ _LISTS = (
 _NO_NUMBER = re.compile(
     r"^(float\(\) argument|setting an array element|could not convert|must be real|dtype='numeric'|The DType)"
 )
+#: What numbers parameters may be.
+COUNT = Interval(Integral, 1, None, closed="left")
+NOT_NEGATIVE = Interval(Real, 0, None, closed="left")
+SHARE = Interval(Real, 0, 1, closed="neither")
 _COMPLEX = "Complex data not supported: {0} holds complex numbers. Pass {0}.real."
 _IN_CHUNK = "X is on Dask: rows are numbered from the start of their chunk."
 
@@ -244,7 +251,7 @@ def read_chunk(chunk: Any, *, missing: bool = False) -> Any:
     """
     if _is_text(chunk):
         raise ValueError(_TEXT)
-    chunk = _check_chunk(chunk, missing)
+    chunk = check_sparse(unmask(chunk, "X", missing=missing))
     # The order of a frame's values in memory depends on whether it was sent, and the bits of a fit on that order.
     order = "F" if hasattr(chunk, "columns") else None
     with name_input(chunk):
@@ -276,7 +283,7 @@ def refuse_container(estimator: Any, X: Any) -> None:
 
 
 def map_rows(
-    function: Callable[[Any, Any], Any],
+    function: Binary,
     X: Any,
     estimator: Any,
     model: Any,
@@ -318,8 +325,10 @@ def map_rows(
     apply = partial(
         _apply, function, estimator.n_features_in_, type(estimator).__name__, may_miss(estimator)
     )
-    run, meta = uuid4().hex, np.empty((0, n_outputs), dtype)
-    chunks, shared = as_chunks(X), dask.delayed(model, name=f"model-{run}", traverse=False)
+    run = uuid4().hex
+    meta = np.empty((0, n_outputs), dtype)
+    chunks = as_chunks(X)
+    shared = dask.delayed(model, name=f"model-{run}", traverse=False)
     if isinstance(chunks, list):
         task = dask.delayed(apply, pure=False)
         found = [
@@ -337,19 +346,19 @@ def map_rows(
 
 
 def _apply(
-    function: Callable[[Any, Any], Any],
+    function: Binary,
     n_features: int,
     owner: str,
     missing: bool,
     chunk: Any,
     model: Any,
 ) -> Any:
-    rows = read_chunk(chunk, missing=missing)
-    if rows.shape[1] != n_features:
-        raise ValueError(
-            f"X has {rows.shape[1]} features, but {owner} is expecting {n_features} features as input."
-        )
     try:
+        rows = read_chunk(chunk, missing=missing)
+        if rows.shape[1] != n_features:
+            raise ValueError(
+                f"X has {rows.shape[1]} features, but {owner} is expecting {n_features} features as input."
+            )
         return function(rows, model)
     except ValueError as error:
         error.add_note(_IN_CHUNK)
@@ -388,14 +397,6 @@ def _holds_lists(X: Any) -> bool:
     )
 
 
-def _check_chunk(chunk: Any, missing: bool) -> Any:
-    try:
-        return check_sparse(unmask(chunk, "X", missing=missing))
-    except ValueError as error:
-        error.add_note(_IN_CHUNK)
-        raise
-
-
 def _meta(X: Any) -> Any:
     """Return an empty array or frame with the columns of X, or None while their number is unknown."""
     if isinstance(X, da.Array):
@@ -431,10 +432,10 @@ def _one_column_chunk(X: Any) -> Any:
 
 def _to_csr(block: Any) -> Any:
     """Convert sparse blocks to CSR, which Dask is sure to join side by side; return others as they are."""
-    return sparse.csr_array(_check_chunk(block, missing=False)) if sparse.issparse(block) else block
+    return sparse.csr_array(check_sparse(block)) if sparse.issparse(block) else block
 
 
-def keep(estimator: Any, given: Mapping[str, Any]) -> None:
+def keep(estimator: Any, given: Named) -> None:
     """Store the arguments of `__init__`, its local variables, as attributes."""
     vars(estimator).update(
         {name: value for name, value in given.items() if name not in ("self", "__class__")}

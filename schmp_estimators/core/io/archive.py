@@ -8,11 +8,9 @@ Nothing in an archive is compressed, and each array occurs once in the tree, so 
 the file is large.
 """
 
-from __future__ import annotations
-
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from operator import attrgetter
@@ -20,6 +18,8 @@ from typing import IO, Any
 from zipfile import ZIP_STORED, ZipFile
 
 import numpy as np
+
+from schmp_estimators.core.typing import Named
 
 #: Types that JSON stores exactly.
 _PLAIN = {int, float, str, bool, type(None)}
@@ -32,7 +32,7 @@ _TREE = ', "tree": '
 _LONGEST = 1 << 24
 
 
-def pack(head: Mapping[str, Any], values: Any) -> Callable[[IO[bytes]], None]:
+def pack(head: Named, values: Any) -> Callable[[IO[bytes]], None]:
     """Return a function that writes `values` to a file, with a head in JSON.
 
     Raises
@@ -45,13 +45,15 @@ def pack(head: Mapping[str, Any], values: Any) -> Callable[[IO[bytes]], None]:
     return partial(_save, json.dumps({**head, "tree": tree}), arrays)
 
 
-def read_head(archive: ZipFile) -> dict[str, Any]:
+def read_head(archive: ZipFile) -> Named:
     """Return the head of an archive, of at most 16 MiB, without reading the rest."""
+    if len({*archive.namelist()}) < len(archive.namelist()):
+        raise ValueError("it has several members of one name")
     with _opened(archive, _HEADER) as member:
         head, tree, _ = member.read(_LONGEST).decode(errors="ignore").partition(_TREE)
     if not tree:
         raise ValueError(f"{_HEADER} has no tree of values in its first {_LONGEST} bytes")
-    found: dict[str, Any] = json.loads(head[1:] + "}")
+    found: Named = json.loads(head[1:] + "}")
     return found
 
 
@@ -102,9 +104,9 @@ def _describe(array: np.ndarray[Any, Any], checksum: int) -> list[Any]:
     return [str(dtype), list(array.shape), checksum]
 
 
-def _strip(value: Any, name: str, arrays: list[np.ndarray[Any, Any]]) -> dict[str, Any]:
+def _strip(value: Any, name: str, arrays: list[np.ndarray[Any, Any]]) -> Named:
     """Return a tree for JSON, in which each node is a dict of one entry; arrays are appended to the list."""
-    node: dict[str, Any] | None = None
+    node: Named | None = None
     if type(value) in _PLAIN:
         node = {"plain": value}
     elif isinstance(value, np.generic) and value.dtype.kind in _SCALARS:
@@ -119,7 +121,7 @@ def _strip(value: Any, name: str, arrays: list[np.ndarray[Any, Any]]) -> dict[st
     )
 
 
-def _strip_inner(value: Any, name: str, strip: Callable[[Any, str], Any]) -> dict[str, Any]:
+def _strip_inner(value: Any, name: str, strip: Callable[[Any, str], Any]) -> Named:
     """Return an inner node of a tree; `strip` returns its children."""
     kind = type(value)
     if kind is dict:
@@ -148,12 +150,10 @@ def _strip_inner(value: Any, name: str, strip: Callable[[Any, str], Any]) -> dic
     )
 
 
-def _fill(
-    node: Mapping[str, Any], name: str, archive: ZipFile, described: Iterator[tuple[int, Any]]
-) -> Any:
+def _fill(node: Named, name: str, archive: ZipFile, described: Iterator[tuple[int, Any]]) -> Any:
     """Return the value of a node that `_strip` has made."""
 
-    def fill(node: Mapping[str, Any], where: str = "") -> Any:
+    def fill(node: Named, where: str = "") -> Any:
         return _fill(node, f"{name}{where}", archive, described)
 
     [(kind, value)] = node.items()

@@ -7,13 +7,11 @@ Any damage raises an error that names the file and the array.  A forged file who
 recognised or not: only trusted users should be able to write the file.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
@@ -33,6 +31,7 @@ from schmp_estimators.core.errors import (
 )
 from schmp_estimators.core.io.archive import pack, read_head, unpack
 from schmp_estimators.core.io.files import PathLike, located, replace_file
+from schmp_estimators.core.typing import Named
 from schmp_estimators.core.values import itself
 
 T = TypeVar("T")
@@ -56,7 +55,7 @@ class Checkpoint:
         The fit that it belongs to: estimator, data, parameters.
     """
 
-    def __init__(self, url: PathLike, identity: Mapping[str, Any]) -> None:
+    def __init__(self, url: PathLike, identity: Named) -> None:
         self.url, self._identity = located(url), identity
         self._failed = False
         #: The number of iterations done, and the write that a thread does.
@@ -119,7 +118,8 @@ class Checkpoint:
     def settle(self) -> None:
         """Wait until the thread has written; warns as `write`."""
         if self._behind is not None:
-            (done, writing), self._behind = self._behind, None
+            done, writing = self._behind
+            self._behind = None
             self._finish(done, writing.result)
 
     def _finish(self, done: int, end: Callable[[], None]) -> None:
@@ -141,13 +141,13 @@ class Checkpoint:
             self._failed = False
 
 
-def identity_of(estimator: Any, data: Iterable[str], **more: Any) -> dict[str, Any]:
+def identity_of(estimator: Any, data: Iterable[str], **more: Any) -> Named:
     """Return the identity of a fit: its estimator, a hash of the hashes of its data, and more."""
     digest = hashlib.sha256("".join(data).encode()).hexdigest()
     return {"estimator": type(estimator).__name__, "data": digest, **more}
 
 
-def identity_of_run(name: str, parameters: dict[str, Any], pieces: Sequence[Any]) -> dict[str, Any]:
+def identity_of_run(name: str, parameters: Named, pieces: Sequence[Any]) -> Named:
     """Return the identity of a run, which must be equal for a checkpoint to be its own.
 
     Pieces that are made elsewhere are compared by the functions that make them.
@@ -187,7 +187,7 @@ def settle(checkpoint: Checkpoint | None, error: BaseException | None) -> None:
             checkpoint.settle()
 
 
-def check_records(url: str, records: Sequence[dict[str, Any]], limit: int) -> int:
+def check_records(url: str, records: Sequence[Named], limit: int) -> int:
     """Return the number of iterations that the records of an estimator have; raises as `check_sweeps`."""
     sum(one["seconds"] for one in records)  # raises if these are no records
     check_sweeps(url, len(records), limit)
@@ -217,7 +217,7 @@ def refusing_damage(name: str, what: str = "is no checkpoint, or a damaged one")
         ) from error
 
 
-def _check_identity(name: str, head: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
+def _check_identity(name: str, head: Named, identity: Named) -> None:
     """Raise CheckpointMismatchError if a checkpoint belongs to another fit, and say what differs."""
     found = {"format": head["format"], "version": head["version"], **head["identity"]}
     expected = {"format": FORMAT, "version": __version__, **json.loads(json.dumps(dict(identity)))}

@@ -9,18 +9,16 @@ uses it.  A temporary folder is removed in the end, even after an error.  If its
 that makes a temporary folder removes it.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import secrets
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
@@ -28,6 +26,7 @@ from fsspec.implementations.local import LocalFileSystem
 from schmp_estimators.core.errors import CheckpointMismatchError, SpillInUseError
 from schmp_estimators.core.io.slices import explained_errors
 from schmp_estimators.core.later import setting
+from schmp_estimators.core.typing import Unary
 
 if sys.platform != "win32":  # Windows does not remove open files, so no lock is needed there
     import fcntl
@@ -78,9 +77,7 @@ def local_folder(path: PathLike) -> str:
     )
 
 
-def replace_file(
-    url: PathLike, write: Callable[[Any], Any], *, outlives_power: bool = True
-) -> None:
+def replace_file(url: PathLike, write: Unary, *, outlives_power: bool = True) -> None:
     """Let `write` fill a new file, and replace the file at `url` by it.
 
     Parameters
@@ -106,7 +103,7 @@ def replace_file(
         write(file)
 
 
-def _replace_local(path: str, write: Callable[[Any], Any], outlives_power: bool) -> None:
+def _replace_local(path: str, write: Unary, outlives_power: bool) -> None:
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     _remove_stale_parts(path)
     file = _open_part(path)

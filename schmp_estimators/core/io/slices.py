@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weakref import WeakSet
 
 import numpy as np
-from numpy.typing import NDArray
 
 from schmp_estimators.core.errors import SpillError
 from schmp_estimators.core.later import Later, setting
+from schmp_estimators.core.typing import Arguments, Array, FloatPair, IntPair
 
 if sys.platform != "win32":
     import resource
@@ -84,9 +84,10 @@ class Slices:
     """
 
     def __init__(self, folder: str | None, *, is_named: bool = False) -> None:
-        self._folder, self.is_named = folder, is_named
+        self._folder = folder
+        self.is_named = is_named
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> Arguments:
         """Pickle as the files of the receiver: in its own folder, or in one that the user has named."""
         return _there, (self._folder if self.is_named else None, self.is_named)
 
@@ -131,11 +132,12 @@ class Slices:
                 ):
                     memory.madvise(mmap.MADV_WILLNEED, at, min(_AHEAD, len(memory) - at))
 
-    def empty(self, n: int, dtype: Any) -> NDArray[Any]:
+    def empty(self, n: int, dtype: Any) -> Array:
         """Return an array of n numbers in a file; raises as `keep`."""
         if not n:
             return np.empty(0, dtype)
-        size, folder = n * np.dtype(dtype).itemsize, self.folder
+        size = n * np.dtype(dtype).itemsize
+        folder = self.folder
         with explained_errors(folder), tempfile.TemporaryFile(dir=folder, buffering=0) as file:
             os.truncate(file.fileno(), size)
             if hasattr(os, "posix_fallocate"):  # so that a full disk raises an error now
@@ -150,7 +152,7 @@ class Slices:
         for memory in maps if hasattr(mmap, "MADV_DONTNEED") else ():
             memory.madvise(mmap.MADV_DONTNEED)
 
-    def _write(self, arrays: list[NDArray[Any]]) -> list[_Place]:
+    def _write(self, arrays: list[Array]) -> list[_Place]:
         """Write arrays to a new file, and return their places."""
         if not arrays:
             return []
@@ -181,7 +183,7 @@ class _Taking(pickle.Pickler):
 
     def __init__(self, text: io.BytesIO) -> None:
         super().__init__(text, protocol=5)
-        self.arrays: list[NDArray[Any]] = []
+        self.arrays: list[Array] = []
         self._numbers: dict[int, int] = {}
 
     def persistent_id(self, value: Any) -> int | None:
@@ -199,21 +201,21 @@ class _Taking(pickle.Pickler):
 class _Giving(pickle.Unpickler):
     """Puts back the arrays that `_Taking` has taken out."""
 
-    def __init__(self, text: io.BytesIO, arrays: list[NDArray[Any]]) -> None:
+    def __init__(self, text: io.BytesIO, arrays: list[Array]) -> None:
         text.seek(0)
         super().__init__(text)
         self._arrays = arrays
 
-    def persistent_load(self, number: int) -> NDArray[Any]:
+    def persistent_load(self, number: int) -> Array:
         """Return the array with this index."""
         return self._arrays[number]
 
 
-def _address(array: NDArray[Any]) -> int:
+def _address(array: Array) -> int:
     return int(array.__array_interface__["data"][0])
 
 
-def _place_of(array: NDArray[Any]) -> _Place | None:
+def _place_of(array: Array) -> _Place | None:
     """Return the file of an array and its position there, or None if it is not in a file."""
     base: Any = array.base
     while isinstance(base, np.ndarray):
@@ -224,7 +226,7 @@ def _place_of(array: NDArray[Any]) -> _Place | None:
     return memory, _address(array) - _address(np.frombuffer(memory, np.uint8))
 
 
-def _array_at(like: NDArray[Any], place: _Place) -> NDArray[Any]:
+def _array_at(like: Array, place: _Place) -> Array:
     """Return a writable array in a file, of the shape and dtype of another array."""
     memory, begin = place
     strides = like.strides if _place_of(like) else None
@@ -283,13 +285,14 @@ def memory_left() -> int:
     return max(0, found - held)
 
 
-def memory_left_of_worker(dask_worker: Worker) -> tuple[int, int]:
+def memory_left_of_worker(dask_worker: Worker) -> IntPair:
     """Return `memory_left` for a worker of a cluster: first by its own memory limit, then without it.
 
     Dask counts all resident memory, including files.  A worker writes results to disk, and then pauses, long before it
     reaches its limit; the first number is what is left until then.
     """
-    manager, here = dask_worker.memory_manager, memory_left()
+    manager = dask_worker.memory_manager
+    here = memory_left()
     if not manager.memory_limit or setting("schmp-estimators.memory-limit") is not None:
         return here, here
     most = (
@@ -314,7 +317,7 @@ def _taken() -> tuple[int, int, int]:
     return size * page, data * page, (resident - shared) * page
 
 
-def _process_limits() -> tuple[float, float]:
+def _process_limits() -> FloatPair:
     """Return the limits on the bytes of addresses and of writable memory."""
     if sys.platform == "win32":
         return math.inf, math.inf

@@ -1,7 +1,5 @@
 """Asks the workers of a Dask cluster, and goes on with those that answer."""
 
-from __future__ import annotations
-
 import hashlib
 import platform
 import time
@@ -24,14 +22,13 @@ from schmp_estimators.core.places.cluster import (
     worker_timeout,
 )
 from schmp_estimators.core.places.watch import begin, look_until
+from schmp_estimators.core.typing import Function, Named
 
 #: Packages whose version can change the bits of a result.
 _PACKAGES = ("schmp-estimators", "numpy", "numba", "scipy")
 
 
-def ask(
-    client: Client, function: Callable[..., Any], *args: Any, workers: Iterable[str]
-) -> dict[str, Any]:
+def ask(client: Client, function: Function, *args: Any, workers: Iterable[str]) -> Named:
     """Return what workers answer to a call, by their addresses; it may have failed on others.
 
     Raises
@@ -39,11 +36,11 @@ def ask(
     WorkLostError
         If one of the workers falls silent.  Without it the others can be asked again.
     """
-    options: dict[str, Any] = {"workers": list(workers), "on_error": "ignore", "asynchronous": True}
+    options: Named = {"workers": list(workers), "on_error": "ignore", "asynchronous": True}
     asked = begin(client, partial(client.run, function, *args, **options))
     try:
         look_until(client, asked, [], None, workers)
-        found: dict[str, Any] = reach(client, asked.result)
+        found: Named = reach(client, asked.result)
     finally:
         asked.cancel()  # otherwise it would wait on for who is silent
     return found
@@ -126,7 +123,8 @@ def check_alike(
     prints: dict[str, dict[str, str]] = ask(client, enrol or fingerprint, workers=workers)
     addresses = [address for address in workers if address in prints]
     for address in addresses[1:]:
-        first, other = prints[addresses[0]], prints[address]
+        first = prints[addresses[0]]
+        other = prints[address]
         differing = [name for name in first if first[name] != other.get(name)]
         if differing:
             details = "; ".join(

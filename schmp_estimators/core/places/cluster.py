@@ -1,7 +1,5 @@
 """What the client knows of a Dask cluster: its workers, the shards of each, and tasks that no worker can run."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import time
@@ -24,6 +22,7 @@ from schmp_estimators.core.errors import (
 )
 
 T = TypeVar("T")
+Futures = Sequence[Future[Any]]
 
 #: The state of a worker that may run, but that the scheduler has not heard of for `answer_timeout`.
 SILENT = "silent"
@@ -48,7 +47,8 @@ class Worker(NamedTuple):
 
     def may_take(self, annotations: Mapping[str, Any]) -> bool:
         """Return whether the annotations `workers` and `resources` of tasks let them run on this worker."""
-        named, wanted = annotations.get("workers"), annotations.get("resources") or {}
+        named = annotations.get("workers")
+        wanted = annotations.get("resources") or {}
         known = [named] if isinstance(named, str) else named
         here = not known or bool({self.address, self.name, str(self.name)} & set(known))
         return here and all(
@@ -86,9 +86,7 @@ def live_workers(client: Client) -> list[Worker]:
     WorkLostError
         If the scheduler cannot be reached.
     """
-    if client.scheduler is None:
-        raise WorkLostError(f"the client is {client.status}")
-    infos = reach(client, client.sync, client.scheduler.identity, n_workers=-1)["workers"].items()
+    infos = _identity(client, -1)["workers"].items()
     now = _now(client, [info["last_seen"] for _, info in infos])
     return [
         Worker(
@@ -110,12 +108,24 @@ def live_workers(client: Client) -> list[Worker]:
     ]
 
 
+def scheduler_id(client: Client) -> str:
+    """Return what identifies the scheduler; one that is restarted gets another."""
+    return str(_identity(client, 0)["id"])
+
+
+def _identity(client: Client, n_workers: int) -> dict[str, Any]:
+    if client.scheduler is None:
+        raise WorkLostError(f"the client is {client.status}")
+    return dict(reach(client, client.sync, client.scheduler.identity, n_workers=n_workers))
+
+
 def _now(client: Client, seen: list[float]) -> float:
     """Return the time of the scheduler's clock, from when it has last heard of each worker.
 
     It may be less.  If no worker is heard, all may be busy, or the scheduler was asleep: then less time counts.
     """
-    newest, here = max(seen, default=0.0), time.monotonic()
+    newest = max(seen, default=0.0)
+    here = time.monotonic()
     ahead = _ahead[client] = max(newest - here, _ahead.get(client, -math.inf))
     return max(newest, here + ahead - answer_timeout())
 
@@ -133,7 +143,7 @@ def worker_timeout() -> float:
 def scheduler_lost(client: Client) -> SchedulerLostError:
     """Return the error for a scheduler that cannot be reached."""
     why = (
-        "the client was closed, or its cluster"
+        "the client is closed: by its user, with its cluster, or because the scheduler has ended"
         if client.status in ("closing", "closed")
         else f"the scheduler at {_address(client)} cannot be reached: it has ended, or the network has failed"
     )
@@ -176,7 +186,7 @@ def _address(client: Client) -> str:
     return str(client.scheduler.address) if client.scheduler else "an unknown address"
 
 
-def unrunnable(client: Client, futures: Sequence[Future[Any]]) -> list[str]:
+def unrunnable(client: Client, futures: Futures) -> list[str]:
     """Return keys of tasks that no worker can run, among the futures and all tasks that they wait for."""
     if client not in _asking:
         reach(client, client.run_on_scheduler, _let_ask)
@@ -228,7 +238,8 @@ class Dealt:
 
     def update(self, workers: list[Worker]) -> None:
         """Set the workers of the cluster as they are now."""
-        self.workers, self._alive = workers, {worker.address for worker in workers}
+        self.workers = workers
+        self._alive = {worker.address for worker in workers}
         #: Threads of all workers together.
         self.n_threads = sum([worker.n_threads for worker in workers])
 
@@ -248,7 +259,8 @@ class Dealt:
         return self._places[place]
 
     def _choose(self, place: int) -> str:
-        taken, shares = Counter(self._places.values()), self._shares(self.n_places)
+        taken = Counter(self._places.values())
+        shares = self._shares(self.n_places)
         if place < self.n_places:
             threads = [worker.address for worker in self.workers for _ in range(worker.n_threads)]
             own = threads[place * len(threads) // self.n_places]

@@ -4,11 +4,10 @@ A task prefers the worker of its shard, but Dask may run it elsewhere if that wo
 worker.  Nothing large passes through the scheduler.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from operator import getitem
 from typing import Any
 from uuid import uuid4
@@ -21,11 +20,16 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.sizeof import sizeof
 from distributed import Client, Future, futures_of, span
 
-from schmp_estimators.core.cluster.group import InPlace, Ranks, as_rank
+from schmp_estimators.core.cluster.group import InPlace, Ranks, as_rank, taken
 from schmp_estimators.core.cluster.service import GroupService, as_server, listen
 from schmp_estimators.core.dashboard.fits import Teller
 from schmp_estimators.core.engine.rounds import Piece
-from schmp_estimators.core.errors import WorkerLostError, WorkLostError
+from schmp_estimators.core.errors import (
+    NoWorkersError,
+    SchedulerLostError,
+    WorkerLostError,
+    WorkLostError,
+)
 from schmp_estimators.core.places.answers import (
     ask,
     check_alike,
@@ -35,13 +39,17 @@ from schmp_estimators.core.places.answers import (
 from schmp_estimators.core.places.cluster import (
     SILENT,
     Dealt,
+    Futures,
     Worker,
     answer_timeout,
     live_workers,
     reach,
+    scheduler_id,
 )
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.watch import await_all, gather, outcomes, scatter
+from schmp_estimators.core.program import Groups
+from schmp_estimators.core.typing import Arguments, Function, Named, Unary
 from schmp_estimators.core.values import itself
 
 logger = logging.getLogger(__name__)
@@ -60,7 +68,7 @@ def enrol(dask_worker: Any) -> dict[str, str]:
     return fingerprint()
 
 
-def _enrolment() -> Callable[..., Any]:
+def _enrolment() -> Function:
     """Return a function that is pickled by its code: it imports what this process has of the package, and enrols.
 
     Its worker answers others meanwhile.  It would not while it imports what a task needs: on a busy machine that takes
@@ -122,6 +130,8 @@ class DaskPlace(Place):
             self._annotations = {**dask.get_annotations(), "allow_other_workers": True}
         self._dealt = Dealt([])
         self._use(*responsive_workers(self.client, self._annotations, _enrolment()))
+        #: What the user calls the fit, and the scheduler that it began with.
+        self._fit, self._scheduler = label, scheduler_id(client)
 
     def _use(self, workers: list[Worker], silent: list[Worker], told: str = "") -> None:
         """Use workers, and leave out silent ones; a warning names each of these, if what was told has not."""
@@ -142,11 +152,11 @@ class DaskPlace(Place):
         """Addresses of the workers that the fit uses."""
         return [worker.address for worker in self._dealt.workers]
 
-    def ask(self, function: Callable[..., Any], *args: Any) -> dict[str, Any]:
+    def ask(self, function: Function, *args: Any) -> Named:
         """Return what a function returns on each worker, by their addresses; workers on which it fails are left out."""
         return ask(self.client, function, *args, workers=self.addresses)
 
-    def _where(self, address: str | None = None, *, pinned: bool = False) -> dict[str, Any]:
+    def _where(self, address: str | None = None, *, pinned: bool = False) -> Named:
         """Return the options of tasks that run near a worker, or anywhere, but on no worker that is left out."""
         if address is None:
             chosen = {"workers": self.addresses, "allow_other_workers": False}
@@ -180,7 +190,7 @@ class DaskPlace(Place):
         return scatter(self.client, f"sent-{uuid4().hex}", value, self._dealt.address(p))
 
     def load(
-        self, word: str, function: Callable[..., Any], pieces: Sequence[Any], p: int, *first: Any
+        self, word: str, function: Function, pieces: Sequence[Any], p: int, *first: Any
     ) -> Future[Any]:
         """Submit ``function(*first, *pieces)`` near shard `p`, and return its future; pieces as in `Source`."""
         brought = [self.bring(piece() if callable(piece) else piece, p) for piece in pieces]
@@ -192,7 +202,7 @@ class DaskPlace(Place):
     def call(
         self,
         word: str,
-        function: Callable[..., Any],
+        function: Function,
         args: Sequence[Any],
         p: int,
         *,
@@ -206,7 +216,7 @@ class DaskPlace(Place):
     def _submit(
         self,
         key: Any,
-        function: Callable[..., Any],
+        function: Function,
         args: Sequence[Any],
         address: str | None,
         pinned: bool = False,
@@ -222,10 +232,10 @@ class DaskPlace(Place):
     def call_ranks(
         self,
         word: str,
-        function: Callable[..., Any],
+        function: Function,
         args: Sequence[Sequence[Any]],
-        groups: Sequence[Sequence[int]],
-        take: Callable[[Any], Any] | None = None,
+        groups: Groups,
+        take: Unary | None = None,
     ) -> Any:
         """Let all ranks of a run call a function at the same time, each in a task that runs only on its worker.
 
@@ -270,7 +280,8 @@ class DaskPlace(Place):
         """Let workers make partitions from pieces, and return the service of the ranks that work on them."""
         self.settle([piece.parts if isinstance(piece, Piece) else [piece] for piece in pieces])
         members = self._dealt.members(len(pieces))
-        addresses, groups = tuple(members), list(members.values())
+        addresses = tuple(members)
+        groups = list(members.values())
         held = list[Future[Any]]()
         for p, piece in enumerate(pieces):
             function, parts = piece if isinstance(piece, Piece) else (itself, (piece,))
@@ -283,10 +294,10 @@ class DaskPlace(Place):
     def _send_ranks(
         self,
         word: str,
-        function: Callable[..., Any],
+        function: Function,
         args: Sequence[Sequence[Any]],
         addresses: tuple[str, ...],
-        take: Callable[[Any], Any] | None,
+        take: Unary | None,
     ) -> tuple[list[Future[Any]], list[Future[Any]], str]:
         """Send the tasks of ranks as one graph, so that those of two runs reach all workers in the same order."""
         run = uuid4().hex
@@ -300,7 +311,7 @@ class DaskPlace(Place):
             }
             if take is not None:
                 asked.append((f"told-{run}", rank))
-                tasks[asked[-1]] = DaskTask(asked[-1], take, TaskRef(key))
+                tasks[asked[-1]] = DaskTask(asked[-1], taken, take, TaskRef(key))
             only = {**self._annotations, "workers": [address], "allow_other_workers": False}
             layers[f"{run}-{rank}"] = MaterializedLayer(tasks, annotations=only)
         graph = HighLevelGraph(layers, {name: set() for name in layers})
@@ -308,11 +319,11 @@ class DaskPlace(Place):
         self._let_in.update(futures)
         return futures[: len(keys)], futures[-len(keys) :], token
 
-    def results(self, futures: Sequence[Future[Any]]) -> list[Any]:
+    def results(self, futures: Futures) -> list[Any]:
         """Return the results of futures, and watch the cluster meanwhile."""
         return gather(self.client, futures, self._dealt.addresses, self.addresses)
 
-    def wait(self, futures: Sequence[Future[Any]]) -> None:
+    def wait(self, futures: Futures) -> None:
         """Wait until all futures are done."""
         await_all(self.client, futures, self._dealt.addresses, self.addresses)
 
@@ -344,7 +355,7 @@ class DaskPlace(Place):
             check_alike(self.client, [*stayed[:1], *come], _enrolment())
         self._use(workers or self._dealt.workers, silent)
 
-    def settle(self, pieces: Sequence[Sequence[Future[Any]]]) -> None:
+    def settle(self, pieces: Sequence[Futures]) -> None:
         """Place each shard on a worker that has its first piece, as long as no worker gets more than its share."""
         held = [[part for part in parts if isinstance(part, Future)][:1] for parts in pieces]
         if futures := [one for some in held for one in some]:
@@ -373,8 +384,8 @@ class DaskPlace(Place):
 
     def map(
         self,
-        function: Callable[..., Any],
-        arguments: Sequence[tuple[Any, ...]],
+        function: Function,
+        arguments: Sequence[Arguments],
         name: str,
         *,
         by_shard: bool = False,
@@ -429,10 +440,13 @@ class DaskPlace(Place):
         self._let_in.update(futures)
         return futures
 
-    def tell(self, event: str, details: Mapping[str, Any] | None = None) -> None:
+    def tell(self, event: str, details: Named | None = None) -> None:
         """Send an event to the page of fits on the scheduler's dashboard, if there is one."""
-        shards = {"shards": self._dealt.n_places} if event == "begin" else {}
-        self._teller.tell(event, {**shards, **(details or {})})
+        details = details or {}
+        if event == "begin":
+            self._fit = details["estimator"]
+            details = {"shards": self._dealt.n_places, **details}
+        self._teller.tell(event, details)
 
     def close(self) -> None:
         """Release everything."""
@@ -442,7 +456,13 @@ class DaskPlace(Place):
     def reset(self, told: str = "") -> None:
         """Wait for workers, and distribute the shards anew."""
         self._dealt.forget()
-        self._use(*responsive_workers(self.client, self._annotations, _enrolment()), told)
+        try:
+            self._use(*responsive_workers(self.client, self._annotations, _enrolment()), told)
+        except (NoWorkersError, SchedulerLostError) as error:
+            with suppress(WorkLostError):
+                if scheduler_id(self.client) != self._scheduler:
+                    told = "the scheduler was restarted, and workers end with their scheduler"
+            raise type(error)(f"{self._fit} has ended, because {told}: {error}") from error
 
     def deal(self) -> bool:
         """Look for new workers; if a worker has more than its share now, forget where the shards are."""

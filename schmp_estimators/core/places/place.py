@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
@@ -25,6 +25,7 @@ from schmp_estimators.core.errors import AsynchronousClientError, WorkerLostErro
 from schmp_estimators.core.later import Later, setting
 from schmp_estimators.core.places.threads import share
 from schmp_estimators.core.stages import Each, in_turn
+from schmp_estimators.core.typing import Arguments, Function, Named
 from schmp_estimators.core.values import box
 
 if TYPE_CHECKING:
@@ -95,7 +96,8 @@ class Place:
         scheduler = chosen if chosen in ("sync", "synchronous", "single-threaded") else "threads"
         if isinstance(lazy, list):
             return list(dask.compute(*lazy, scheduler=scheduler))
-        shape, meta = ((1,) * lazy.numblocks[0], (1,)), np.empty((0, 0), object)
+        shape = ((1,) * lazy.numblocks[0], (1,))
+        meta = np.empty((0, 0), object)
         return list(
             lazy.map_blocks(box, dtype=object, chunks=shape, meta=meta)
             .compute(scheduler=scheduler)
@@ -104,8 +106,8 @@ class Place:
 
     def map(
         self,
-        function: Callable[..., Any],
-        arguments: Sequence[tuple[Any, ...]],
+        function: Function,
+        arguments: Sequence[Arguments],
         name: str,
         *,
         by_shard: bool = False,
@@ -143,7 +145,7 @@ class Place:
     def let_go(self) -> None:
         """Release what `hold`, `map`, `share` and `take` have returned.  A second call does nothing."""
 
-    def tell(self, event: str, details: Mapping[str, Any] | None = None) -> None:
+    def tell(self, event: str, details: Named | None = None) -> None:
         """Publish an event of a fit, if the place has a dashboard.  Only plain values of the details are sent.
 
         Events are published from the first "begin" until the place is closed; the others are "record", "measured",
@@ -275,7 +277,8 @@ class Restores:
     """
 
     def __init__(self, place: Place, progress: str) -> None:
-        self._place, self._progress = place, progress
+        self._place = place
+        self._progress = progress
         self._n = 0
 
     def forget(self) -> None:

@@ -3,18 +3,18 @@
 A caller who has several jobs uses idle threads of an executor, or of a Dask worker.
 """
 
-from __future__ import annotations
-
 import functools
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, wait
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from typing import Any
 
 from threadpoolctl import ThreadpoolController
+
+from schmp_estimators.core.typing import Unary
 
 _lock = threading.Lock()
 #: The limit in force, and how many threads are inside `one_blas_thread`.
@@ -58,9 +58,7 @@ def one_blas_thread() -> Iterator[None]:
                 _take_control()  # so that other threads can set limits
 
 
-def share(
-    executor: Executor, n_threads: int, function: Callable[[Any], Any], jobs: Iterable[Any]
-) -> list[Any]:
+def share(executor: Executor, n_threads: int, function: Unary, jobs: Iterable[Any]) -> list[Any]:
     """Apply `function` to every job, with this thread and idle threads of an executor.
 
     The caller does all jobs that no helper has begun, so it never waits for a helper that waits for it.  A job may

@@ -4,12 +4,10 @@ Dask computes a future again if its worker has died.  But a future may also be c
 dying, or wait for workers that never come; `Client.gather` alone would then wait for ever.
 """
 
-from __future__ import annotations
-
 import asyncio
 import concurrent.futures
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, cast
 
@@ -19,6 +17,7 @@ from distributed import Client, Future, KilledWorker, as_completed
 from schmp_estimators.core.errors import NoWorkersError, WorkLostError
 from schmp_estimators.core.places.cluster import (
     SILENT,
+    Futures,
     Worker,
     live_workers,
     no_workers,
@@ -26,6 +25,7 @@ from schmp_estimators.core.places.cluster import (
     unrunnable,
     worker_timeout,
 )
+from schmp_estimators.core.typing import Named
 
 #: Seconds between two checks of the cluster while results are outstanding.
 WATCH_EVERY = 1.0
@@ -39,7 +39,7 @@ PATIENCE = 5
 
 def gather(
     client: Client,
-    futures: Sequence[Future[Any]],
+    futures: Futures,
     holders: Collection[str] | None = None,
     others: Iterable[str] = (),
 ) -> list[Any]:
@@ -75,7 +75,7 @@ def gather(
     return values
 
 
-def outcomes(client: Client, futures: Sequence[Future[Any]], holders: Collection[str]) -> list[Any]:
+def outcomes(client: Client, futures: Futures, holders: Collection[str]) -> list[Any]:
     """Return the outcome of each rank, a value or an exception, once all have ended, or soon after an error.
 
     Ranks depend on each other, so if the worker of one has died, the function does not wait for the others.
@@ -89,7 +89,7 @@ def outcomes(client: Client, futures: Sequence[Future[Any]], holders: Collection
     async def ended() -> dict[Any, Any]:
         ending = as_completed(futures, loop=client.loop)
         async for future in ending:
-            if future.status != "finished":
+            if future.status != "finished" or future.type is WorkLostError:
                 break
         with suppress(TimeoutError):
             async with asyncio.timeout(AFTER_ERROR):
@@ -128,7 +128,7 @@ def _lost(error: BaseException | None) -> WorkLostError:
 
 def await_all(
     client: Client,
-    futures: Sequence[Future[Any]],
+    futures: Futures,
     holders: Collection[str],
     others: Iterable[str] = (),
 ) -> None:
@@ -153,7 +153,7 @@ def scatter(client: Client, key: Any, value: Any, *addresses: str) -> Future[Any
     NoWorkersError
         As `gather`.
     """
-    options: dict[str, Any] = {"workers": [*addresses], "hash": False, "asynchronous": True}
+    options: Named = {"workers": [*addresses], "hash": False, "asynchronous": True}
     options["broadcast"] = len(addresses) > 1
 
     def send() -> Any:
@@ -171,7 +171,7 @@ def scatter(client: Client, key: Any, value: Any, *addresses: str) -> Future[Any
 def watched(
     client: Client,
     start: Callable[[], Any],
-    futures: Sequence[Future[Any]],
+    futures: Futures,
     holders: Collection[str] | None,
     others: Iterable[str] = (),
     **options: bool,
@@ -205,7 +205,7 @@ def begin(client: Client, start: Callable[[], Any]) -> concurrent.futures.Future
 def look_until(
     client: Client,
     pending: concurrent.futures.Future[Any],
-    futures: Sequence[Future[Any]],
+    futures: Futures,
     holders: Collection[str] | None,
     others: Iterable[str] = (),
     *,
@@ -230,7 +230,8 @@ def look_until(
     WorkLostError, NoWorkersError
         If waiting any longer is useless.
     """
-    held, places = set(holders or ()), {*(holders or ()), *others}
+    held = set(holders or ())
+    places = {*(holders or ()), *others}
     seen: dict[str, Worker] = {}
     #: how many checks in a row have found workers dead, or silent, or a task that cannot run
     n_gone = n_silent = n_stuck = 0
@@ -244,7 +245,8 @@ def look_until(
         gone = held - {worker.address for worker in workers}
         if holders is None or not (are_ranks or gone == held):
             gone = set()  # Dask computes results again
-        n_gone, n_silent = (n_gone + 1 if gone else 0), (n_silent + 1 if silent else 0)
+        n_gone = n_gone + 1 if gone else 0
+        n_silent = n_silent + 1 if silent else 0
         if n_gone == LOOKS or n_silent == PATIENCE:
             raise WorkLostError(_obituary(gone or silent, seen))
         working = any(worker.status == "running" for worker in workers)
@@ -267,7 +269,8 @@ def look_until(
 
 def _obituary(lost: Collection[str], seen: Mapping[str, Worker]) -> str:
     """Return what is said of workers that are lost, with what was seen of one of them last."""
-    one, names = seen.get(min(lost)), " and ".join(sorted(lost))
+    one = seen.get(min(lost))
+    names = " and ".join(sorted(lost))
     if one is None:
         return f"worker {names} died"
     if one.status == SILENT:

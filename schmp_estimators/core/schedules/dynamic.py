@@ -6,15 +6,15 @@ import inspect
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from numbers import Integral, Real
-from typing import Any, ClassVar
+from numbers import Real
+from typing import ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from schmp_estimators.core.inputs.validation import keep
-from schmp_estimators.core.schedules.dynamic_regression import DynamicRegressionSchedule, Moves
+from schmp_estimators.core.inputs.validation import COUNT, NOT_NEGATIVE, keep
+from schmp_estimators.core.schedules.dynamic_regression import DynamicRegressionSchedule
 from schmp_estimators.core.schedules.samplers import (
     PrioritySampler,
     RandomSampler,
@@ -23,10 +23,7 @@ from schmp_estimators.core.schedules.samplers import (
     SlicedSampler,
     Weight,
 )
-
-_COUNT = Interval(Integral, 1, None, closed="left")
-#: Most parameters in a round by default.
-_PARALLEL = 64
+from schmp_estimators.core.typing import Named
 
 
 def _described(kind: type[Schedule]) -> type[Schedule]:
@@ -94,16 +91,16 @@ class Schedule(BaseEstimator, ABC):  # type: ignore[misc]
     #: Whether the sampler draws at random.
     is_random = True
 
-    _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "n_parallel": [_COUNT, None],
+    _parameter_constraints: ClassVar[Named] = {
+        "n_parallel": [COUNT, None],
         "max_correlation": [Interval(Real, 0, 1, closed="left"), None],
         "oversample": [Interval(Real, 1, None, closed="left")],
-        "correlation_rows": [_COUNT, None],
+        "correlation_rows": [COUNT, None],
         "weight": [callable, None],
-        "refresh": [_COUNT, StrOptions({"auto"}), None],
-        "pipeline_depth": [_COUNT],
-        "n_schedulers": [_COUNT],
-        "moved_above": [Interval(Real, 0, None, closed="left"), None],
+        "refresh": [COUNT, StrOptions({"auto"}), None],
+        "pipeline_depth": [COUNT],
+        "n_schedulers": [COUNT],
+        "moved_above": [NOT_NEGATIVE, None],
     }
 
     def __init__(
@@ -166,27 +163,12 @@ class Schedule(BaseEstimator, ABC):  # type: ignore[misc]
             If a parameter is invalid, or cannot act.
         """
         self.check()
-        if n_parameters not in _COUNT:
+        if n_parameters not in COUNT:
             raise ValueError(f"n_parameters={n_parameters!r} must be an integer of at least 1")
         random = np.random.default_rng(random_state)
         key = 0 if self.correlation_rows is None else int(random.integers(2**63))
-        moves = None
-        if self.moved_above is not None:
-            moves = Moves(np.zeros(n_parameters, np.int64), np.zeros(n_parameters))
-        return DynamicRegressionSchedule(
-            self._sampler(int(n_parameters), random),
-            int(n_parameters),
-            min(self.n_parallel or _PARALLEL, n_parameters),
-            self.max_correlation,
-            self.oversample,
-            correlation_rows=self.correlation_rows,
-            key=key,
-            pipeline_depth=self.pipeline_depth,
-            refresh=self.refresh,
-            may_halve=self.n_parallel is None,
-            moves=moves,
-            moved_above=self.moved_above or 0.0,
-        )
+        sampler = self._sampler(int(n_parameters), random)
+        return DynamicRegressionSchedule(self, sampler, int(n_parameters), key)
 
     def _sampler(self, n_parameters: int, random: np.random.Generator) -> Sampler:
         n_schedulers = min(self.n_schedulers, n_parameters)

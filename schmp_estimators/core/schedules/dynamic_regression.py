@@ -4,16 +4,17 @@ Priorities say which parameters to update next, dependencies which may be update
 """
 
 from collections import deque
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.schedules.samplers import Sampler
+from schmp_estimators.core.typing import Floats, Integers, Named
 
 _NONE = np.empty(0, np.int64)
+#: Parameters in a round, unless `n_parallel` says another number.
+_PARALLEL = 64
 
 
 class RowSample(NamedTuple):
@@ -22,7 +23,7 @@ class RowSample(NamedTuple):
     key: int
     n_drawn: int
 
-    def within(self, n_rows: int, start: int, stop: int) -> NDArray[np.int64]:
+    def within(self, n_rows: int, start: int, stop: int) -> Integers:
         """Return which of `n_rows` rows were drawn from `start` to before `stop`, less `start`."""
         draws = np.random.Generator(np.random.Philox(key=self.key))
         drawn = draws.integers(n_rows, size=self.n_drawn)
@@ -32,14 +33,14 @@ class RowSample(NamedTuple):
 class Check(NamedTuple):
     """A request for the correlations of candidates with each other and with other parameters."""
 
-    candidates: NDArray[np.int64]
+    candidates: Integers
     #: candidates of earlier rounds, among them the parameters in flight
-    others: NDArray[np.int64]
+    others: Integers
     #: the rows that suffice; None for all
     rows: RowSample | None = None
 
     @property
-    def both(self) -> NDArray[np.int64]:
+    def both(self) -> Integers:
         """The candidates, and behind them the others."""
         return np.concatenate([self.candidates, self.others])
 
@@ -48,9 +49,9 @@ class Moves(NamedTuple):
     """What a schedule has recorded of each parameter."""
 
     #: (J,) number of updates
-    n_updates: NDArray[np.int64]
+    n_updates: Integers
     #: (J,) passes over all parameters after which it last changed by more than `moved_above`
-    last_moved: NDArray[np.float64]
+    last_moved: Floats
 
 
 class DynamicRegressionSchedule:
@@ -65,58 +66,43 @@ class DynamicRegressionSchedule:
 
     Parameters
     ----------
+    how : Schedule
+        Says how many parameters a round has, and what is checked and recorded.
     sampler : Sampler
         Draws the candidates.
     n_parameters : int
+    key : int, default=0
+        That of the draws of rows.
+
+    Attributes
+    ----------
     n_parallel : int
         Maximum number of parameters in one round.
     max_correlation : float or None
         Largest absolute correlation of parameters updated together; None: no check.
-    oversample : float, default=2.0
-        Number of candidates for each parameter that is wanted.
-    correlation_rows : int, default=None
-        Number of rows that are drawn for each check; None: all.
-    key : int, default=0
-        That of the draws of rows.
-    pipeline_depth : int, default=1
+    pipeline_depth : int
         Number of rounds under way at a time.
-    refresh : int or None, default="auto"
-        Rounds between two gradients of all parameters, as in `Schedule`.
-    may_halve : bool, default=False
-        Whether `halve` makes rounds smaller.
-    moves : Moves, default=None
-        Where changes above `moved_above` are recorded; mutated.
-    moved_above : float, default=0.0
+    moves : Moves or None
+        Where changes above `moved_above` are recorded.
     """
 
-    def __init__(
-        self,
-        sampler: Sampler,
-        n_parameters: int,
-        n_parallel: int,
-        max_correlation: float | None,
-        oversample: float = 2.0,
-        *,
-        correlation_rows: int | None = None,
-        key: int = 0,
-        pipeline_depth: int = 1,
-        refresh: str | int | None = "auto",
-        may_halve: bool = False,
-        moves: Moves | None = None,
-        moved_above: float = 0.0,
-    ) -> None:
-        self.sampler, self.n_parallel, self.max_correlation = sampler, n_parallel, max_correlation
-        self.pipeline_depth, self.moves = pipeline_depth, moves
+    def __init__(self, how: Any, sampler: Sampler, n_parameters: int, key: int = 0) -> None:
+        self.sampler = sampler
+        self.n_parallel = min(how.n_parallel or _PARALLEL, n_parameters)
+        self.max_correlation: float | None = how.max_correlation
+        self.pipeline_depth = how.pipeline_depth
+        self.moves: Moves | None = None
+        if how.moved_above is not None:
+            self.moves = Moves(np.zeros(n_parameters, np.int64), np.zeros(n_parameters))
+        self._how = how
         self._n_parameters = n_parameters
-        self._refresh, self._may_halve = refresh, may_halve
-        self._oversample, self._moved_above = oversample, moved_above
-        self._correlation_rows, self._key = correlation_rows, key
+        self._key = key
         self._n_checks = 0
         self._asked: deque[Check] = deque()
-        self._answered: deque[tuple[Check, NDArray[np.float64]]] = deque()
-        self._in_flight: deque[NDArray[np.int64]] = deque()
+        self._answered: deque[tuple[Check, Floats]] = deque()
+        self._in_flight: deque[Integers] = deque()
 
-    def save(self) -> dict[str, Any]:
+    def save(self) -> Named:
         """Return the state as arrays and plain numbers; no round may be under way."""
         if self._in_flight:
             raise RuntimeError("a schedule is saved between rounds, not with rounds under way")
@@ -128,7 +114,7 @@ class DynamicRegressionSchedule:
             "moves": self.moves,
         }
 
-    def restore(self, saved: Mapping[str, Any]) -> None:
+    def restore(self, saved: Named) -> None:
         """Continue from the state of a schedule with the same parameters."""
         self.sampler.restore(saved["sampler"])
         self._answered = deque(saved["answered"])
@@ -140,16 +126,16 @@ class DynamicRegressionSchedule:
     @property
     def rounds_between(self) -> int | None:
         """Number of rounds between two gradients of all parameters; None: no limit."""
-        if self._refresh == "auto":
+        if self._how.refresh == "auto":
             return max(10, self._n_parameters // (2 * self.n_parallel))
-        return None if self._refresh is None else int(self._refresh)
+        return None if self._how.refresh is None else int(self._how.refresh)
 
     def halve(self) -> bool:
         """Choose half as many parameters in a round, or run half as many rounds of one at a time.
 
         Returns whether this is possible.
         """
-        if not self._may_halve or self.n_parallel == self.pipeline_depth == 1:
+        if self._how.n_parallel is not None or self.n_parallel == self.pipeline_depth == 1:
             return False
         if self.n_parallel > 1:
             self.n_parallel //= 2
@@ -157,21 +143,21 @@ class DynamicRegressionSchedule:
             self.pipeline_depth //= 2
         return True
 
-    def refresh(self, changes: NDArray[np.float64]) -> None:
+    def refresh(self, changes: Floats) -> None:
         """Use the changes, shape (J,), that an update of each parameter alone would make now."""
         self.sampler.refresh(_numbers(changes, (self._n_parameters,)))
 
-    def record(self, parameters: NDArray[np.int64], changes: NDArray[np.float64]) -> None:
+    def record(self, parameters: Integers, changes: Floats) -> None:
         """Use the changes of parameters that have just been updated, one for each."""
         changes = _numbers(changes, parameters.shape)
         self.sampler.record(parameters, changes)
         if self.moves is not None:
             counts, last = self.moves
             counts[parameters] += 1
-            moved = parameters[np.abs(changes) > self._moved_above]
+            moved = parameters[np.abs(changes) > self._how.moved_above]
             last[moved] = counts.sum() / len(counts)
 
-    def next_round(self) -> tuple[NDArray[np.int64], Check | None]:
+    def next_round(self) -> tuple[Integers, Check | None]:
         """Return the parameters to update now, and the check to make in the same round."""
         flying = np.concatenate([_NONE, *self._in_flight])
         if self.max_correlation is None:
@@ -184,18 +170,18 @@ class DynamicRegressionSchedule:
             check.candidates for check, _ in self._answered
         ]
         others = np.unique(np.concatenate([_NONE, *pending, *self._in_flight]))
-        n_candidates = int(np.ceil(self._oversample * self.n_parallel))
+        n_candidates = int(np.ceil(self._how.oversample * self.n_parallel))
         check = Check(self.sampler.draw(n_candidates, others), others, self._draw_rows())
         self._asked.append(check)
         return chosen, check
 
     def _draw_rows(self) -> RowSample | None:
-        if self._correlation_rows is None:
+        if self._how.correlation_rows is None:
             return None
         self._n_checks += 1
-        return RowSample(int(stream_key(self._key, self._n_checks)), self._correlation_rows)
+        return RowSample(int(stream_key(self._key, self._n_checks)), self._how.correlation_rows)
 
-    def _pick(self, flying: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _pick(self, flying: Integers) -> Integers:
         check, correlations = self._answered.popleft()
         count = len(check.candidates)
         guarded = correlations[:, count + np.flatnonzero(np.isin(check.others, flying))]
@@ -206,7 +192,7 @@ class DynamicRegressionSchedule:
         self.sampler.put_back(np.delete(check.candidates, kept))
         return check.candidates[kept]
 
-    def answer(self, check: Check | None, correlations: NDArray[np.float64] | None) -> None:
+    def answer(self, check: Check | None, correlations: Floats | None) -> None:
         """Use the correlations of the oldest round under way, of shape (candidates, both)."""
         wanted = None if check is None else (len(check.candidates), len(check.both))
         found = None if correlations is None else np.shape(correlations)
@@ -221,7 +207,7 @@ class DynamicRegressionSchedule:
             self._answered.append((check, correlations))
 
 
-def _numbers(changes: Any, shape: tuple[int, ...]) -> NDArray[np.float64]:
+def _numbers(changes: Any, shape: tuple[int, ...]) -> Floats:
     """Return changes as floats; raise ValueError if they are not one number for each parameter."""
     found = np.asarray(changes, np.float64)
     if found.shape != shape or np.isnan(found).any():
@@ -233,11 +219,11 @@ def _numbers(changes: Any, shape: tuple[int, ...]) -> NDArray[np.float64]:
 
 
 def independent_set(
-    correlations: NDArray[np.float64],
+    correlations: Floats,
     max_correlation: float,
     most: int,
-    guarded: NDArray[np.float64] | None = None,
-) -> NDArray[np.int64]:
+    guarded: Floats | None = None,
+) -> Integers:
     """Return candidates no two of which are correlated above a threshold, greedily in their order.
 
     This is the dependency check of Lee et al., NIPS 2014, section 3.3, with the highest priority first.

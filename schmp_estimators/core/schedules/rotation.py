@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from schmp_estimators.core.stages import Order
+from schmp_estimators.core.typing import IntPair
 
 
 def schedule_rotation(n_shards: int, n_blocks: int | None = None) -> tuple[tuple[int, ...], ...]:
@@ -121,7 +122,7 @@ def schedule_from_costs(cost: Any) -> tuple[tuple[int, ...], ...]:
     return tuple(map(tuple, steps))
 
 
-def _costs(cost: Any) -> tuple[dict[tuple[int, int], float], int]:
+def _costs(cost: Any) -> tuple[dict[IntPair, float], int]:
     """Return the cost of each pair that has to meet, row by row, and the number of shards."""
     table = cost if sp.issparse(cost) else np.asarray(cost)
     if table.ndim != 2 or 0 in table.shape:
@@ -134,7 +135,9 @@ def _costs(cost: Any) -> tuple[dict[tuple[int, int], float], int]:
         stored = sp.csr_array(table, copy=True)
         stored.sum_duplicates()  # this also sorts the entries of each row
         stored = stored.tocoo()
-        rows, columns, values = stored.row, stored.col, stored.data
+        rows = stored.row
+        columns = stored.col
+        values = stored.data
     else:
         rows, columns = np.indices(table.shape).reshape(2, -1)
         values = table.ravel()
@@ -150,7 +153,7 @@ def _costs(cost: Any) -> tuple[dict[tuple[int, int], float], int]:
     return dict(zip(pairs, values[kept].tolist(), strict=True)), table.shape[0]
 
 
-def _colour(pairs: Iterable[tuple[int, int]], n_shards: int, n_steps: int) -> list[list[int]]:
+def _colour(pairs: Iterable[IntPair], n_shards: int, n_steps: int) -> list[list[int]]:
     """Return the block of each shard in each step; `n_steps` is the largest number of pairs of a shard or block."""
     everything = (1 << n_steps) - 1
     order = [[-1] * n_shards for _ in range(n_steps)]
@@ -170,7 +173,8 @@ def _colour(pairs: Iterable[tuple[int, int]], n_shards: int, n_steps: int) -> li
             # Late steps hold the cheapest pairs, so an exchange among these costs least.
             step, other = (free[end].bit_length() - 1 for end in ends)
             _exchange(met, free, ~block, step, other)
-        met[shard][step], met[~block][step] = ~block, shard
+        met[shard][step] = ~block
+        met[~block][step] = shard
         for end in ends:
             free[end] &= ~(1 << step)
     for shard in range(n_shards):
@@ -244,8 +248,8 @@ def plan_legs(order: Order, group_of: Sequence[int]) -> list[Leg]:
     A leg depends only on legs with lower numbers, of its own group and of others, so no two wait for each other.
     """
     reached = [0] * len(group_of)
-    blocks: dict[int, tuple[int, int]] = {}
-    found: dict[tuple[int, int], list[Visit]] = {}
+    blocks: dict[int, IntPair] = {}
+    found: dict[IntPair, list[Visit]] = {}
     for step, line in enumerate(order):
         for shard, block in enumerate(line):
             if block < 0:
@@ -271,12 +275,15 @@ def plan_route(order: Order, rank_of: Sequence[int], holders: Sequence[int], ran
     rank : int
         Number of the rank.
     """
-    legs, at, leaves = plan_legs(order, rank_of), list(holders), dict[int, int]()
+    legs = plan_legs(order, rank_of)
+    at = list(holders)
+    leaves = dict[int, int]()
     last: dict[int, Leg] = {}
     for leg in legs:
         for block in dict.fromkeys(visit.block for visit in leg.visits):
             if at[block] != leg.group:
                 goes = last[block].goes if block in last else leaves if at[block] == rank else {}
-                leg.comes[block], goes[block] = at[block], leg.group
+                leg.comes[block] = at[block]
+                goes[block] = leg.group
             at[block], last[block] = leg.group, leg
     return Route(leaves, tuple([leg for leg in legs if leg.group == rank]), tuple(at))

@@ -1,14 +1,15 @@
 """How parameters are drawn: by priority, uniformly, in turn; and by several schedulers."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from schmp_estimators.core.typing import Floats, Integers, Named
 
 #: Returns priorities from changes, of the same shape.
-Weight = Callable[[NDArray[np.float64]], Any]
+Weight = Callable[[Floats], Any]
 
 
 class Sampler(ABC):
@@ -18,30 +19,30 @@ class Sampler(ABC):
     """
 
     @abstractmethod
-    def save(self) -> dict[str, Any]:
+    def save(self) -> Named:
         """Return the state of the sampler, as arrays and plain numbers."""
 
     @abstractmethod
-    def restore(self, saved: Mapping[str, Any]) -> None:
+    def restore(self, saved: Named) -> None:
         """Continue from the state of a sampler with the same parameters."""
 
     @abstractmethod
-    def draw(self, count: int, excluded: NDArray[np.int64]) -> NDArray[np.int64]:
+    def draw(self, count: int, excluded: Integers) -> Integers:
         """Return at most `count` distinct parameters, the most urgent first."""
 
-    def put_back(self, parameters: NDArray[np.int64]) -> None:  # noqa: B027
+    def put_back(self, parameters: Integers) -> None:  # noqa: B027
         """Take back parameters that were drawn but not chosen."""
 
-    def refresh(self, changes: NDArray[np.float64]) -> None:  # noqa: B027
+    def refresh(self, changes: Floats) -> None:  # noqa: B027
         """Use the changes that an update of each parameter alone would make now."""
 
     def record(  # noqa: B027
-        self, parameters: NDArray[np.int64], changes: NDArray[np.float64]
+        self, parameters: Integers, changes: Floats
     ) -> None:
         """Use the changes of parameters that have just been updated."""
 
 
-def _without(drawn: NDArray[np.int64], excluded: NDArray[np.int64]) -> NDArray[np.int64]:
+def _without(drawn: Integers, excluded: Integers) -> Integers:
     """Return the distinct parameters that were drawn, in their order, without those excluded."""
     first = np.sort(np.unique(drawn, return_index=True)[1])
     return drawn[first[~np.isin(drawn[first], excluded)]]
@@ -75,27 +76,28 @@ class PrioritySampler(Sampler):
         weight: Weight = np.square,
     ) -> None:
         self.uniform_part = uniform_part
-        self._random, self._weight = random, weight
+        self._random = random
+        self._weight = weight
         self._weights = np.ones(n_parameters)
 
-    def save(self) -> dict[str, Any]:
+    def save(self) -> Named:
         """Return the weights of the last changes, and the state of the generator."""
         return {"weights": self._weights, "random": self._random.bit_generator.state}
 
-    def restore(self, saved: Mapping[str, Any]) -> None:
+    def restore(self, saved: Named) -> None:
         """Continue from a saved state."""
         self._weights[:] = saved["weights"]
         self._random.bit_generator.state = saved["random"]
 
-    def refresh(self, changes: NDArray[np.float64]) -> None:
+    def refresh(self, changes: Floats) -> None:
         """Set all weights, from the changes that an update of each parameter alone would make."""
         self._weights[:] = self._weigh(changes)
 
-    def record(self, parameters: NDArray[np.int64], changes: NDArray[np.float64]) -> None:
+    def record(self, parameters: Integers, changes: Floats) -> None:
         """Set the weights of parameters that have just been updated."""
         self._weights[parameters] = self._weigh(changes)
 
-    def _weigh(self, changes: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _weigh(self, changes: Floats) -> Floats:
         """Return the weights of changes, so large at most that their sum is finite."""
         with np.errstate(over="ignore"):
             found = np.asarray(self._weight(changes.copy()))
@@ -107,10 +109,10 @@ class PrioritySampler(Sampler):
                 f"shape {changes.shape}; got {str(found)[:80]} of shape {found.shape}"
             )
         most = np.finfo(np.float64).max / len(self._weights)
-        weights: NDArray[np.float64] = np.minimum(found, most).astype(np.float64, copy=False)
+        weights: Floats = np.minimum(found, most).astype(np.float64, copy=False)
         return weights
 
-    def draw(self, count: int, excluded: NDArray[np.int64]) -> NDArray[np.int64]:
+    def draw(self, count: int, excluded: Integers) -> Integers:
         """Return at most `count` parameters, none of them `excluded`, the most urgent first."""
         cumulated = np.cumsum(self._weights)
         uniform = self._random.random(count) < self.uniform_part
@@ -131,15 +133,15 @@ class RandomSampler(Sampler):
         self._random = random
         self._count = n_parameters
 
-    def save(self) -> dict[str, Any]:
+    def save(self) -> Named:
         """Return the state of the generator."""
         return {"random": self._random.bit_generator.state}
 
-    def restore(self, saved: Mapping[str, Any]) -> None:
+    def restore(self, saved: Named) -> None:
         """Continue from a saved state."""
         self._random.bit_generator.state = saved["random"]
 
-    def draw(self, count: int, excluded: NDArray[np.int64]) -> NDArray[np.int64]:
+    def draw(self, count: int, excluded: Integers) -> Integers:
         """Return at most `count` distinct parameters in random order, none of them `excluded`."""
         return _without(
             self._random.choice(self._count, min(count, self._count), replace=False), excluded
@@ -154,24 +156,25 @@ class RoundRobinSampler(Sampler):
         self._next = 0
         self._waiting = np.empty(0, np.int64)
 
-    def save(self) -> dict[str, Any]:
+    def save(self) -> Named:
         """Return the position of the turn, and the parameters that were put back."""
         return {"next": self._next, "waiting": self._waiting}
 
-    def restore(self, saved: Mapping[str, Any]) -> None:
+    def restore(self, saved: Named) -> None:
         """Continue from a saved state."""
         self._next, self._waiting = int(saved["next"]), np.asarray(saved["waiting"], np.int64)
 
-    def draw(self, count: int, excluded: NDArray[np.int64]) -> NDArray[np.int64]:
+    def draw(self, count: int, excluded: Integers) -> Integers:
         """Return the next `count` parameters in turn, less those `excluded`."""
-        waiting, self._waiting = self._waiting[:count], self._waiting[count:]
+        waiting = self._waiting[:count]
+        self._waiting = self._waiting[count:]
         turn = (
             self._next + np.arange(max(0, min(count, self._count) - len(waiting)))
         ) % self._count
         self._next = int((self._next + len(turn)) % self._count)
         return _without(np.concatenate([waiting, turn]), excluded)
 
-    def put_back(self, parameters: NDArray[np.int64]) -> None:
+    def put_back(self, parameters: Integers) -> None:
         """Let these be drawn first: otherwise every turn would leave out the same ones."""
         self._waiting = np.concatenate([self._waiting, parameters])
 
@@ -200,35 +203,36 @@ class SlicedSampler(Sampler):
         self.slices = tuple(slices)
         self._turn = 0
 
-    def save(self) -> dict[str, Any]:
+    def save(self) -> Named:
         """Return the states of all samplers, and the number of the one that draws next."""
         return {"slices": [sampler.save() for sampler in self.slices], "turn": self._turn}
 
-    def restore(self, saved: Mapping[str, Any]) -> None:
+    def restore(self, saved: Named) -> None:
         """Continue from a saved state."""
         for sampler, one in zip(self.slices, saved["slices"], strict=True):
             sampler.restore(one)
         self._turn = int(saved["turn"])
 
-    def draw(self, count: int, excluded: NDArray[np.int64]) -> NDArray[np.int64]:
+    def draw(self, count: int, excluded: Integers) -> Integers:
         """Return at most `count` distinct parameters of the next slice, none of them `excluded`."""
-        turn, n_slices = self._turn, len(self.slices)
+        turn = self._turn
+        n_slices = len(self.slices)
         self._turn = (turn + 1) % n_slices
         own = excluded[excluded % n_slices == turn] // n_slices
         return turn + n_slices * self.slices[turn].draw(count, own)
 
-    def put_back(self, parameters: NDArray[np.int64]) -> None:
+    def put_back(self, parameters: Integers) -> None:
         """Give each scheduler back those of its parameters that were drawn but not chosen."""
         numbers, owners = np.divmod(parameters, len(self.slices))
         for number, sampler in enumerate(self.slices):
             sampler.put_back(numbers[owners == number])
 
-    def refresh(self, changes: NDArray[np.float64]) -> None:
+    def refresh(self, changes: Floats) -> None:
         """Tell each scheduler the changes that updates of its parameters would make now."""
         for number, sampler in enumerate(self.slices):
             sampler.refresh(changes[number :: len(self.slices)])
 
-    def record(self, parameters: NDArray[np.int64], changes: NDArray[np.float64]) -> None:
+    def record(self, parameters: Integers, changes: Floats) -> None:
         """Tell each scheduler the changes of those of its parameters that were updated."""
         numbers, owners = np.divmod(parameters, len(self.slices))
         for number, sampler in enumerate(self.slices):

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils.validation import _check_n_features
 
-from schmp_estimators.core.inputs.rows import Again, Rows, forget_last, open_again, open_rows
+from schmp_estimators.core.inputs.rows import Again, Rows, forget_last, open_rows
 from schmp_estimators.core.inputs.validation import check_width
 from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.typing import AnyIntegers, Function, Integers, Integers32
 from schmp_estimators.lda.data import counts
 from schmp_estimators.lda.data.partition import locate_shards
 
@@ -25,15 +25,15 @@ class Corpus:
 
     n_features: int
     #: (n_docs,) tokens of each document.
-    lengths: NDArray[np.int64]
+    lengths: Integers
     #: (n_features,) tokens of each word.
-    word_totals: NDArray[np.int64]
+    word_totals: Integers
     #: (n_partitions,) documents of each partition.
-    partition_rows: NDArray[np.int64]
+    partition_rows: Integers
     #: The counts: values of type `Counts`, or futures of them.
     rows: Rows
 
-    def shards(self, bounds: NDArray[np.int64]) -> list[Any]:
+    def shards(self, bounds: Integers) -> list[Any]:
         """Return the documents from ``bounds[s]`` to ``bounds[s + 1]``, for every s.
 
         Each shard is a list of `Counts`, of one or more partitions one after the other, or a future of one.
@@ -46,7 +46,7 @@ class Corpus:
             return self.rows.cut(counts.copy_rows, arguments, "cut-shards")
         return self.rows.tasks(counts.take_rows, arguments, "cut-shards")
 
-    def tasks(self, function: Callable[..., Any], name: str, *shared: Any) -> list[Any]:
+    def tasks(self, function: Function, name: str, *shared: Any) -> list[Any]:
         """Return ``function(documents, *shared)`` of every partition: values, or futures of them."""
         given = [self.rows.place.share(one) for one in shared]
         return self.rows.tasks(
@@ -58,9 +58,7 @@ class Corpus:
         documents = self.rows.here(self.rows.each(counts.hash_documents, "hash-documents"))
         return hashlib.sha256(np.concatenate(documents).tobytes()).hexdigest()
 
-    def count_some(
-        self, shards: list[Any], columns: NDArray[np.int32]
-    ) -> list[tuple[NDArray[np.int64], ...]]:
+    def count_some(self, shards: list[Any], columns: Integers32) -> list[tuple[Integers, ...]]:
         """Return for each shard how many tokens of some words earlier shards have, and how many it has itself."""
         found = self.word_totals[columns][None]
         if len(shards) > 1:
@@ -102,15 +100,21 @@ def open_corpus(
     ValueError
         If an entry is not a count, with its place in X and the remedy; if there are no documents or no features.
     """
-    opened = open_again if again else open_rows
-    rows = opened(
-        counts.read_counts, X, estimator, place=place, reset=reset, ensure_all_finite=False
+    rows = open_rows(
+        counts.read_counts,
+        X,
+        estimator,
+        place=place,
+        reset=reset,
+        again=again,
+        ensure_all_finite=False,
     )
     try:
         parts, widths, fault, totals = rows.reduce(_survey, _merge, "survey-rows")
         if fault is not None:
             counts.raise_fault(fault)
-        n_features, lengths = widths[0], np.concatenate(parts)
+        n_features = widths[0]
+        lengths = np.concatenate(parts)
         if {*widths} != {
             getattr(estimator, "n_features_in_", None)
         }:  # else the number is known already
@@ -139,16 +143,14 @@ def open_corpus(
         raise
 
 
-def _count_some(
-    pieces: Sequence[counts.Counts], columns: NDArray[np.int32], n_words: int
-) -> NDArray[np.int64]:
+def _count_some(pieces: Sequence[counts.Counts], columns: Integers32, n_words: int) -> Integers:
     return counts.count_words(pieces, n_words)[columns].astype(np.int64)
 
 
 #: What the client must know of consecutive partitions: tokens of each document; columns of each partition; the first
 #: fault, its row counted from the first of these partitions; tokens of each word, in few bits, since many of them meet
 #: in one place.  Partitions that are at fault, or differ in width, have none of words.
-_Survey = tuple[list[NDArray[np.int64]], list[int], counts.Fault | None, NDArray[np.integer]]
+_Survey = tuple[list[Integers], list[int], counts.Fault | None, AnyIntegers]
 
 
 def _survey(piece: counts.Counts | counts.Fault) -> _Survey:
@@ -159,7 +161,9 @@ def _survey(piece: counts.Counts | counts.Fault) -> _Survey:
 
 
 def _merge(parts: list[_Survey]) -> _Survey:
-    lengths, widths, fault = list[NDArray[np.int64]](), list[int](), None
+    lengths = list[Integers]()
+    widths = list[int]()
+    fault = None
     for some, some_widths, found, _ in parts:
         if fault is None and found is not None:
             fault = found._replace(row=found.row + sum(map(len, lengths)))
@@ -172,7 +176,7 @@ def _merge(parts: list[_Survey]) -> _Survey:
     return lengths, widths, fault, narrow(totals)
 
 
-def narrow(totals: NDArray[np.integer]) -> NDArray[np.integer]:
+def narrow(totals: AnyIntegers) -> AnyIntegers:
     """Return numbers of tokens in as few bits as the largest needs."""
     largest = int(totals.max(initial=0))
     return totals.astype(np.min_scalar_type(largest)) if largest < 2**32 else totals
@@ -191,9 +195,7 @@ def _check_widths(widths: list[int], estimator: Any, *, reset: bool) -> None:
     _check_n_features(estimator, np.empty((0, n_features)), reset=reset)
 
 
-def documents_as_counted(
-    corpus: Corpus, documents: Sequence[Any], bounds: NDArray[np.int64]
-) -> list[Any]:
+def documents_as_counted(corpus: Corpus, documents: Sequence[Any], bounds: Integers) -> list[Any]:
     """Return tasks that read the documents of every shard, and raise if their lengths are not those counted at first.
 
     Kernels write into arrays of the sizes that were counted then.
@@ -204,9 +206,7 @@ def documents_as_counted(
     )
 
 
-def _as_counted(
-    pieces: Sequence[counts.Counts], lengths: NDArray[np.int64]
-) -> Sequence[counts.Counts]:
+def _as_counted(pieces: Sequence[counts.Counts], lengths: Integers) -> Sequence[counts.Counts]:
     if not np.array_equal(
         np.concatenate([counts.token_counts(piece)[0] for piece in pieces]), lengths
     ):
@@ -214,7 +214,7 @@ def _as_counted(
     return pieces
 
 
-def made_again(make: Callable[..., Any], documents: Sequence[Again], *args: Any) -> Any:
+def made_again(make: Function, documents: Sequence[Again], *args: Any) -> Any:
     """Read the documents of a shard again, and return ``make(documents, *args)``."""
     try:
         return make(documents[0](), *args)

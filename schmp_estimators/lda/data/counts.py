@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from schmp_estimators.core.values import freeze, own
+from schmp_estimators.core.typing import AnySigned, Array, Integers, Integers32, IntPair
+from schmp_estimators.core.values import freeze, offsets_of, own
 
 #: The largest count: it must fit in 32 bits.
 LARGEST = 2**31 - 1
@@ -37,11 +38,11 @@ class Counts(NamedTuple):
     """
 
     #: (n_docs + 1,)
-    indptr: NDArray[np.int64]
+    indptr: Integers
     #: (n_entries,) columns, ascending in each row.
-    indices: NDArray[np.int32]
+    indices: Integers32
     #: (n_entries,) positive.
-    data: NDArray[np.int32]
+    data: Integers32
     n_features: int
 
 
@@ -76,45 +77,41 @@ def canonical_counts(matrix: Any) -> Counts:
     return found
 
 
-def token_counts(counts: Counts) -> tuple[NDArray[np.int64], NDArray[np.signedinteger]]:
+def token_counts(counts: Counts) -> tuple[Integers, AnySigned]:
     """Return the number of tokens of each document, and of each word, as `count_words` does."""
     return sum_rows(counts.indptr, counts.data), count_words([counts], counts.n_features)
 
 
-def count_words(pieces: Sequence[Counts], n_words: int) -> NDArray[np.signedinteger]:
+def count_words(pieces: Sequence[Counts], n_words: int) -> AnySigned:
     """Return how many tokens each column has in consecutive documents.
 
     No other array over all words exists at that time.  The result is int32 if the number of all tokens fits.
     """
     n_tokens = sum([int(piece.data.sum(dtype=np.int64)) for piece in pieces])
-    total: NDArray[np.signedinteger] = np.zeros(
-        n_words, np.int32 if n_tokens <= LARGEST else np.int64
-    )
+    total: AnySigned = np.zeros(n_words, np.int32 if n_tokens <= LARGEST else np.int64)
     for piece in pieces:
         add_at(total, piece.indices, piece.data)
     return total
 
 
-def sum_rows(ptr: NDArray[np.int64], values: NDArray[Any]) -> NDArray[Any]:
+def sum_rows(ptr: Integers, values: Array) -> Array:
     """Return the sum of the values of each row, as int64 or float64."""
-    total: NDArray[Any] = np.zeros(
-        len(ptr) - 1, np.int64 if values.dtype.kind == "i" else np.float64
-    )
+    total: Array = np.zeros(len(ptr) - 1, np.int64 if values.dtype.kind == "i" else np.float64)
     filled = np.flatnonzero(ptr[1:] > ptr[:-1])
     if len(filled):
         total[filled] = np.add.reduceat(values[: ptr[-1]], ptr[filled], dtype=total.dtype)
     return total
 
 
-def count_values(values: NDArray[Any], size: int) -> NDArray[np.int64]:
+def count_values(values: Array, size: int) -> Integers:
     """Return how often each number below `size` is among the values."""
-    total: NDArray[np.int64] = np.zeros(size, np.int64)
+    total: Integers = np.zeros(size, np.int64)
     for first in range(0, len(values), _ENTRIES):
         total += np.bincount(values[first : first + _ENTRIES], minlength=size)
     return total
 
 
-def add_at(total: NDArray[Any], index: NDArray[Any], values: NDArray[Any]) -> None:
+def add_at(total: Array, index: Array, values: Array) -> None:
     """Add values to those elements of `total` that `index` names, which may be there several times."""
     for first in range(0, len(index), _ENTRIES):
         some = slice(first, first + _ENTRIES)
@@ -140,15 +137,13 @@ def _slice(piece: Counts, rows: slice) -> Counts:
     return _counts(ptr - ptr[0], piece.indices[entries], piece.data[entries], piece.n_features)
 
 
-def _counts(
-    ptr: NDArray[Any], column: NDArray[Any], value: NDArray[Any], n_features: int
-) -> Counts:
+def _counts(ptr: Array, column: Array, value: Array, n_features: int) -> Counts:
     """Return counts of the declared dtypes, read-only: kernels are compiled for one kind of argument."""
     arrays = np.ascontiguousarray(ptr, np.int64), np.ascontiguousarray(column, np.int32)
     return freeze(Counts(*arrays, np.ascontiguousarray(value, np.int32), int(n_features)))
 
 
-def _plain(values: NDArray[Any]) -> NDArray[Any]:
+def _plain(values: Array) -> Array:
     """Return the same numbers in a dtype that kernels know, read-only."""
     if values.dtype.kind == "b":
         values = values.view(np.uint8)
@@ -158,7 +153,8 @@ def _plain(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def _read_sparse(matrix: Any) -> Counts | Fault:
-    n_columns, n = matrix.shape[1], int(matrix.indptr[-1])
+    n_columns = matrix.shape[1]
+    n = int(matrix.indptr[-1])
     ptr, column = freeze(
         (np.ascontiguousarray(matrix.indptr, np.int64), np.ascontiguousarray(matrix.indices[:n]))
     )
@@ -176,7 +172,7 @@ def _read_sparse(matrix: Any) -> Counts | Fault:
     return _counts(np.append(0, ends), column[is_kept], value[is_kept], n_columns)
 
 
-def _ascend(ptr: NDArray[np.int64], column: NDArray[Any]) -> bool:
+def _ascend(ptr: Integers, column: Array) -> bool:
     """Return whether columns ascend in every row.
 
     Entries whose column is not above the one before are counted: there must be none but at the beginnings of rows.
@@ -189,7 +185,7 @@ def _ascend(ptr: NDArray[np.int64], column: NDArray[Any]) -> bool:
     return bool(n_falls == 0)
 
 
-def _inspect(values: NDArray[Any]) -> tuple[int, int]:
+def _inspect(values: Array) -> IntPair:
     """Return how many values are not zero, and the place of the first that is not a count, or -1."""
     kept = 0
     for first in range(0, len(values), _ENTRIES):
@@ -212,7 +208,7 @@ def _summed(matrix: Any) -> Any:
     return copy
 
 
-def _read_dense(matrix: NDArray[Any]) -> Counts | Fault:
+def _read_dense(matrix: Array) -> Counts | Fault:
     n_rows, n_columns = matrix.shape
     parts = [_counts(np.zeros(1), np.zeros(0), np.zeros(0), n_columns)]
     step = max(1, _DENSE_GROUP // max(1, n_columns * matrix.itemsize))
@@ -221,12 +217,12 @@ def _read_dense(matrix: NDArray[Any]) -> Counts | Fault:
         if isinstance(found, Fault):
             return found._replace(row=found.row + first)
         parts.append(found)
-    ptr = np.append(0, np.cumsum(np.concatenate([np.diff(part.indptr) for part in parts])))
+    ptr = offsets_of(np.concatenate([np.diff(part.indptr) for part in parts]))
     column, value = (np.concatenate([part[i] for part in parts]) for i in (1, 2))
     return _counts(ptr, column, value, n_columns)
 
 
-def _rows_of(matrix: NDArray[Any]) -> Any:
+def _rows_of(matrix: Array) -> Any:
     """Return the entries that are not zero; SciPy takes three times as long to find their rows and columns."""
     n_rows, n_columns = matrix.shape
     at = np.flatnonzero(matrix != 0)

@@ -3,12 +3,12 @@
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from schmp_estimators.core.values import freeze
+from schmp_estimators.core.typing import Array, Integers, Integers32, IntPair
+from schmp_estimators.core.values import freeze, offsets_of
 from schmp_estimators.lda.kernels.tokens import assign_blocks
 
 #: A cell should last about 0.1 s, so that what travels before it costs little beside it; a core resamples 15 million
@@ -25,7 +25,7 @@ def default_shards(n_tokens: int, n_docs: int, n_features: int, *, rotates: bool
     return max(1, min(math.isqrt(n_cells) if rotates else n_cells, n_docs, n_features))
 
 
-def cut_documents(lengths: NDArray[np.int64], n_shards: int) -> NDArray[np.int64]:
+def cut_documents(lengths: Integers, n_shards: int) -> Integers:
     """Cut documents into consecutive shards of about equal numbers of tokens.
 
     Parameters
@@ -42,7 +42,7 @@ def cut_documents(lengths: NDArray[np.int64], n_shards: int) -> NDArray[np.int64
         no more than the longest document.
     """
     weights = lengths if lengths.any() else np.ones_like(lengths)
-    before = np.concatenate([[0], np.cumsum(weights, dtype=np.int64)])
+    before = offsets_of(weights)
     total = int(before[-1])
     goals = np.array([total * shard // n_shards for shard in range(n_shards + 1)], np.int64)
     above = np.searchsorted(before, goals)
@@ -53,7 +53,7 @@ def cut_documents(lengths: NDArray[np.int64], n_shards: int) -> NDArray[np.int64
 
 
 def locate_shards(
-    bounds: NDArray[np.int64], partition_rows: Sequence[int] | NDArray[np.int64]
+    bounds: Integers, partition_rows: Sequence[int] | Integers
 ) -> list[list[tuple[int, slice]]]:
     """Return for each shard where its documents lie: partition numbers with the rows therein, in order.
 
@@ -66,7 +66,7 @@ def locate_shards(
     partition_rows : sequence of int
         Rows of each partition.
     """
-    starts = np.concatenate([[0], np.cumsum(partition_rows)]).astype(np.int64)
+    starts = offsets_of(partition_rows).astype(np.int64)
     shards = []
     for first, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         reached = range(
@@ -87,12 +87,12 @@ class Layout(NamedTuple):
     """The order in which words are stored: the words of block 0, those of block 1, …; heaviest first in each."""
 
     #: (n_words,) column of each word of the layout.
-    column: NDArray[np.int32]
+    column: Integers32
     #: (n_blocks + 1,) offsets of the blocks.
-    block_ptr: NDArray[np.int64]
+    block_ptr: Integers
 
 
-def make_layout(word_counts: NDArray[np.int64], n_blocks: int) -> Layout:
+def make_layout(word_counts: Integers, n_blocks: int) -> Layout:
     """Divide the vocabulary into blocks of equal cost, given the tokens of each column in all shards."""
     order = np.argsort(-word_counts, kind="stable")
     block_of = np.zeros(len(order), np.int32)
@@ -100,7 +100,7 @@ def make_layout(word_counts: NDArray[np.int64], n_blocks: int) -> Layout:
         assign_blocks(freeze(word_counts), freeze(order), n_blocks, block_of)
     sizes = np.bincount(block_of, minlength=n_blocks)
     column = order[np.argsort(block_of, kind="stable")].astype(np.int32)
-    return Layout(column, np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
+    return Layout(column, offsets_of(sizes))
 
 
 def layout_by_column(n_words: int) -> Layout:
@@ -108,7 +108,7 @@ def layout_by_column(n_words: int) -> Layout:
     return Layout(np.arange(n_words, dtype=np.int32), np.array([0, n_words], np.int64))
 
 
-def cut_jobs(ptr: NDArray[Any], least: int, most: int) -> list[tuple[int, int]]:
+def cut_jobs(ptr: Array, least: int, most: int) -> list[IntPair]:
     """Cut words or documents with these offsets into consecutive jobs of equal weight.
 
     Parameters

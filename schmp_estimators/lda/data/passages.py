@@ -12,11 +12,11 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import GAMMA, below, mix, stream_key
-from schmp_estimators.core.values import freeze
+from schmp_estimators.core.typing import AnySigned, Array, Floats, Integers, Integers32
+from schmp_estimators.core.values import freeze, offsets_of, part_of_each
 from schmp_estimators.lda.blocks import WordTopics
 from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.counts import Counts
@@ -44,14 +44,15 @@ class Passages(NamedTuple):
     """Passages one after the other."""
 
     #: (n_passages + 1,) offsets of the passages.
-    ptr: NDArray[np.int64]
+    ptr: Integers
     #: Column of each token.
-    words: NDArray[np.int32]
+    words: Integers32
 
 
-def draw_sparse_topics(word_totals: NDArray[np.int64], n_topics: int, seed: int) -> WordTopics:
+def draw_sparse_topics(word_totals: Integers, n_topics: int, seed: int) -> WordTopics:
     """Return two random topics for each column, in which its tokens may begin.  They may be the same."""
-    address, n = (np.cumsum(word_totals) - word_totals).astype(np.uint64), np.uint64(_SPARSE_TOPICS)
+    address = (np.cumsum(word_totals) - word_totals).astype(np.uint64)
+    n = np.uint64(_SPARSE_TOPICS)
     numbers = (address[:, None] * n + np.arange(n, dtype=np.uint64)).reshape(-1)
     drawn = below.py_func(mix.py_func(stream_key(seed, 0, _SPARSE) + numbers * GAMMA), n_topics)
     return WordTopics(np.arange(0, len(numbers) + 1, _SPARSE_TOPICS), drawn.astype(np.int32))
@@ -60,7 +61,7 @@ def draw_sparse_topics(word_totals: NDArray[np.int64], n_topics: int, seed: int)
 def topics_from_passages(
     corpus: Corpus,
     documents: list[Any],
-    bounds: NDArray[np.int64],
+    bounds: Integers,
     n_topics: int,
     seed: int,
     choices: int,
@@ -93,7 +94,8 @@ def topics_from_passages(
     size, n_choices = TOKENS, FEW_CHOICES
     if np.count_nonzero(corpus.lengths >= FEW) >= len(chosen):
         mean = int(corpus.lengths.sum()) // int(np.count_nonzero(corpus.lengths))
-        size, n_choices = min(max(TOKENS, mean // PART), MOST_TOKENS), choices
+        size = min(max(TOKENS, mean // PART), MOST_TOKENS)
+        n_choices = choices
     sizes = np.minimum(corpus.lengths[chosen], max(1, min(size, MOST // len(chosen))))
     order = np.argsort(chosen, kind="stable")
     work = []
@@ -107,18 +109,16 @@ def topics_from_passages(
         sizes
     )  # where each passage begins in `words`, which has the order of the documents
     begins[order] = np.cumsum(sizes[order]) - sizes[order]
-    passages = Passages(np.append(0, np.cumsum(sizes)), words[spans(begins, sizes)])
+    passages = Passages(offsets_of(sizes), words[spans(begins, sizes)])
     chosen = choose_passages(passages, n_topics, corpus.n_features, FEW)
     topics, n_seen = topics_of_words(
         passages, chosen, corpus.n_features, n_choices, stream_key(seed, 0, _TOPICS)
     )
     kept = np.minimum(n_seen, n_choices)
-    return WordTopics(
-        np.concatenate([[0], np.cumsum(kept)]), topics[np.arange(n_choices) < kept[:, None]]
-    )
+    return WordTopics(offsets_of(kept), topics[np.arange(n_choices) < kept[:, None]])
 
 
-def choose_passages(passages: Passages, n_topics: int, n_words: int, few: int) -> NDArray[np.int64]:
+def choose_passages(passages: Passages, n_topics: int, n_words: int, few: int) -> Integers:
     """Return the passage of each topic: the candidate whose words are rarest in the passages of earlier topics.
 
     Parameters
@@ -130,12 +130,17 @@ def choose_passages(passages: Passages, n_topics: int, n_words: int, few: int) -
     few : int
         A candidate with at most so many tokens is chosen only if all candidates of the topic are that short.
     """
-    (ptr, words), sizes = passages, np.diff(passages.ptr)
-    n_tried, n_seen = len(sizes) // n_topics, np.zeros(n_words, np.int64)
-    chosen, most, is_short = np.arange(0, len(sizes), n_tried), np.maximum(1, sizes), sizes <= few
+    ptr, words = passages
+    sizes = np.diff(passages.ptr)
+    n_tried = len(sizes) // n_topics
+    n_seen = np.zeros(n_words, np.int64)
+    chosen = np.arange(0, len(sizes), n_tried)
+    most = np.maximum(1, sizes)
+    is_short = sizes <= few
     number = np.repeat(np.arange(len(sizes)) % n_tried, sizes)
     for topic, first in enumerate(chosen.tolist() if n_tried > 1 else ()):
-        tried, tokens = slice(first, first + n_tried), slice(ptr[first], ptr[first + n_tried])
+        tried = slice(first, first + n_tried)
+        tokens = slice(ptr[first], ptr[first + n_tried])
         n = n_seen[words[tokens]]
         known = np.bincount(number[tokens], n / (1.0 + n), n_tried)
         best = first + np.argmin(known / most[tried] + is_short[tried])
@@ -145,8 +150,8 @@ def choose_passages(passages: Passages, n_topics: int, n_words: int, few: int) -
 
 
 def topics_of_words(
-    passages: Passages, chosen: NDArray[np.int64], n_words: int, n_choices: int, key: np.uint64
-) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    passages: Passages, chosen: Integers, n_words: int, n_choices: int, key: np.uint64
+) -> tuple[Integers32, Integers]:
     """Return the choices of each word: topics of a uniform random sample of its tokens in the topics' passages.
 
     Parameters
@@ -168,26 +173,23 @@ def topics_of_words(
         Tokens of each word in these passages.
     """
     sizes = np.diff(passages.ptr)[chosen]
-    words, topic = (
-        passages.words[spans(passages.ptr[chosen], sizes)],
-        np.repeat(np.arange(len(chosen)), sizes),
-    )
+    words = passages.words[spans(passages.ptr[chosen], sizes)]
+    topic = part_of_each(sizes)
     n_seen = np.bincount(words, minlength=n_words)
     before = np.empty(len(words), np.int64)  # number of earlier tokens of the same word
     before[np.argsort(words, kind="stable")] = spans(np.zeros(n_words, np.int64), n_seen)
     bits = mix.py_func(key + np.arange(len(words), dtype=np.uint64) * GAMMA)
     drawn = below.py_func(bits, before.astype(np.uint64) + np.uint64(1)).astype(np.int64)
     at = np.where(before < n_choices, before, drawn)
-    kept, topics = at < n_choices, np.empty((n_words, n_choices), np.int32)
+    kept = at < n_choices
+    topics = np.empty((n_words, n_choices), np.int32)
     topics[words[kept], at[kept]] = topic[
         kept
     ]  # if several have the same place, the last one counts
     return topics, n_seen
 
 
-def topics_of_shard(
-    of_columns: WordTopics, column: NDArray[np.int32], counts: NDArray[np.signedinteger]
-) -> WordTopics:
+def topics_of_shard(of_columns: WordTopics, column: Integers32, counts: AnySigned) -> WordTopics:
     """Return the choices of the words that occur in a shard, in layout order.
 
     Parameters
@@ -200,11 +202,11 @@ def topics_of_shard(
         The shard's tokens of each column.
     """
     size = np.where(counts > 0, np.diff(of_columns.ptr), 0)[column]
-    ptr = np.concatenate([[0], np.cumsum(size)])
+    ptr = offsets_of(size)
     return WordTopics(ptr, of_columns.topic[spans(of_columns.ptr[column], size)])
 
 
-def _choose_documents(lengths: NDArray[np.int64], n: int, seed: int) -> NDArray[np.int64]:
+def _choose_documents(lengths: Integers, n: int, seed: int) -> Integers:
     """Return `n` random documents; a document occurs again only after all others have occurred."""
     numbers = np.flatnonzero(lengths >= FEW)
     if len(numbers) < n:
@@ -217,7 +219,7 @@ def _choose_documents(lengths: NDArray[np.int64], n: int, seed: int) -> NDArray[
     return first[np.arange(n) % len(first)]
 
 
-def draw_without_replacement(n_all: int, n: int, key: np.uint64) -> NDArray[np.int64]:
+def draw_without_replacement(n_all: int, n: int, key: np.uint64) -> Integers:
     """Return `n` different random numbers below `n_all`: the beginning of a list shuffled by Fisher and Yates.
 
     Only the numbers that have changed places are stored.
@@ -234,16 +236,18 @@ def draw_without_replacement(n_all: int, n: int, key: np.uint64) -> NDArray[np.i
 
 def _draw(
     pieces: Sequence[Counts],
-    rows: NDArray[np.int64],
-    sizes: NDArray[np.int64],
-    numbers: NDArray[np.int64],
+    rows: Integers,
+    sizes: Integers,
+    numbers: Integers,
     seed: int,
-) -> NDArray[np.int32]:
+) -> Integers32:
     """Return the columns of the tokens of passages.
 
     `rows` are the numbers of their documents in the shard, ascending; `sizes` and `numbers` are those of the passages.
     """
-    first, key, ptr = 0, stream_key(seed, 0, _TOKENS), freeze(np.append(0, np.cumsum(sizes)))
+    first = 0
+    key = stream_key(seed, 0, _TOKENS)
+    ptr = freeze(offsets_of(sizes))
     words = np.empty(ptr[-1], np.int32)
     for piece in pieces:
         n = len(piece.indptr) - 1
@@ -269,19 +273,19 @@ SHARES = 64
 class Weighed(NamedTuple):
     """Choices of words, each topic once for a word; those of word w are at ``ptr[w]`` to ``ptr[w + 1]``."""
 
-    ptr: NDArray[np.int64]
-    topic: NDArray[np.int32]
+    ptr: Integers
+    topic: Integers32
     #: Word of each choice, and the topic's share of the word's tokens.
-    word: NDArray[np.int64]
-    share: NDArray[np.float64]
+    word: Integers
+    share: Floats
 
 
 def weigh_topics(
     corpus: Corpus,
     documents: list[Any],
-    bounds: NDArray[Any],
+    bounds: Array,
     choices: WordTopics,
-    alphas: NDArray[Any],
+    alphas: Array,
     beta: float,
 ) -> WordTopics:
     """Return the choices of each column, repeated in proportion to shares that EM finds.
@@ -302,8 +306,10 @@ def weigh_topics(
     WordTopics
         By column.  It does not depend on how documents are divided.
     """
-    words, rows = _count(choices, len(alphas)), corpus.rows
-    prior, totals = alphas.astype(np.float32), corpus.word_totals
+    words = _count(choices, len(alphas))
+    rows = corpus.rows
+    prior = alphas.astype(np.float32)
+    totals = corpus.word_totals
     for number in range(ROUNDS):
         tokens = words.share * totals[words.word]
         of_topics = np.bincount(words.topic, tokens, len(alphas)) + beta * corpus.n_features
@@ -322,19 +328,19 @@ def weigh_topics(
 def _count(choices: WordTopics, n_topics: int) -> Weighed:
     """Return each choice of a word once, with its share."""
     n_words = len(choices.ptr) - 1
-    word = np.repeat(np.arange(n_words), np.diff(choices.ptr))
+    word: Integers = part_of_each(np.diff(choices.ptr))
     pairs, n = np.unique(word * n_topics + choices.topic, return_counts=True)
-    of_word, topic = pairs // n_topics, (pairs % n_topics).astype(np.int32)
+    of_word = pairs // n_topics
+    topic = (pairs % n_topics).astype(np.int32)
     ptr = np.searchsorted(of_word, np.arange(n_words + 1))
     return Weighed(ptr, topic, of_word, n / np.diff(choices.ptr)[of_word])
 
 
-def _expect(
-    pieces: Sequence[Counts], first: int, given: tuple[NDArray[Any], ...]
-) -> NDArray[np.int64]:
+def _expect(pieces: Sequence[Counts], first: int, given: tuple[Array, ...]) -> Integers:
     """Return the expected tokens of each choice (E step), over documents `first`, ``first + PARTS``, … of a shard."""
     given = freeze(given)
-    expected, alpha = np.zeros(len(given[1]), np.int64), given[3]
+    expected = np.zeros(len(given[1]), np.int64)
+    alpha = given[3]
     products = np.empty(np.diff(given[0]).max(initial=0), np.float32)
     scratch = np.empty_like(alpha), np.empty_like(alpha), products
     for piece in pieces:
@@ -345,14 +351,15 @@ def _expect(
     return expected
 
 
-def _divide_anew(words: Weighed, expected: NDArray[np.int64]) -> Weighed:
+def _divide_anew(words: Weighed, expected: Integers) -> Weighed:
     """Return choices with their new shares (M step), without small ones; words without tokens keep their shares."""
     n_words = len(words.ptr) - 1
     tokens = np.bincount(words.word, expected, n_words)[words.word]
     share = np.where(tokens > 0, expected / np.maximum(tokens, 1), words.share)
     # at least one choice stays: the largest has an equal share or more
     kept = share >= np.minimum(LEAST, 0.5 / np.diff(words.ptr)[words.word])
-    word, share = words.word[kept], share[kept]
+    word = words.word[kept]
+    share = share[kept]
     share /= np.bincount(word, share, n_words)[word]
     return Weighed(np.searchsorted(word, np.arange(n_words + 1)), words.topic[kept], word, share)
 
@@ -361,4 +368,4 @@ def _repeated(words: Weighed) -> WordTopics:
     """Return the choices, each ``SHARES * share`` times, and at least once."""
     n = np.maximum(1, np.rint(words.share * SHARES)).astype(np.int64)
     sizes = np.bincount(words.word, n, len(words.ptr) - 1).astype(np.int64)
-    return WordTopics(np.concatenate([[0], np.cumsum(sizes)]), np.repeat(words.topic, n))
+    return WordTopics(offsets_of(sizes), np.repeat(words.topic, n))

@@ -18,8 +18,17 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from schmp_estimators.core.typing import (
+    AnyIntegers,
+    AnySigned,
+    Floats,
+    Integers,
+    Integers32,
+    Masks,
+    Unsigned32,
+)
+from schmp_estimators.core.values import offsets_of, part_of_each
 from schmp_estimators.lda.blocks import HEAD, TokenShard, TopicRows, WordTopics, no_topics
 from schmp_estimators.lda.data.counts import Counts, changed, count_words
 from schmp_estimators.lda.data.partition import Layout
@@ -31,8 +40,8 @@ MAX_TOKENS = 2**32
 
 
 def lay_out(
-    pieces: Sequence[Counts], layout_of: NDArray[np.int32], lengths: NDArray[np.signedinteger]
-) -> tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.int64]]:
+    pieces: Sequence[Counts], layout_of: Integers32, lengths: AnySigned
+) -> tuple[Integers, Unsigned32, Integers]:
     """Return `doc_ptr`, `place` and `word_ptr` of a shard.
 
     Parameters
@@ -54,7 +63,9 @@ def lay_out(
         )
     doc_ptr = np.zeros(n_docs + 1, np.int64)
     place = np.empty(n_tokens, np.uint32)
-    cursor, doc, token = word_ptr[:-1].copy(), 0, 0
+    cursor = word_ptr[:-1].copy()
+    doc = 0
+    token = 0
     for piece in pieces:
         token = place_tokens(*piece[:3], layout_of, cursor, doc, token, doc_ptr, place)
         doc += len(piece.indptr) - 1
@@ -69,9 +80,9 @@ class Plan(NamedTuple):
     number: int
     layout: Layout
     #: (n_words,) by column: tokens in all shards, in as few bits as possible, since every shard gets this array.
-    word_totals: NDArray[np.integer]
+    word_totals: AnyIntegers
     #: (n_blocks,) words of each block that are sampled locally, the first ones: from `count_local_words`, or all.
-    n_local: NDArray[np.int64]
+    n_local: Integers
     #: Tokens in earlier shards.
     first_token: int
     #: Counts of earlier batches for the words of the block with this number, in layout order.
@@ -80,14 +91,12 @@ class Plan(NamedTuple):
     first: WordTopics = no_topics()
 
 
-def local_columns(layout: Layout, n_local: NDArray[np.int64]) -> NDArray[np.int32]:
+def local_columns(layout: Layout, n_local: Integers) -> Integers32:
     """Return the columns of the words that all shards sample locally, in layout order."""
     return layout.column[_is_local(layout, n_local)]
 
 
-def make_shard(
-    pieces: Sequence[Counts], before: NDArray[np.int64], own: NDArray[np.int64], plan: Plan
-) -> TokenShard:
+def make_shard(pieces: Sequence[Counts], before: Integers, own: Integers, plan: Plan) -> TokenShard:
     """Lay out the tokens of consecutive documents: 8 bytes a document, 4 a token, 8 to 32 for each word in them.
 
     Parameters
@@ -98,8 +107,11 @@ def make_shard(
         Tokens of the local words, in layout order, in earlier shards and in this one.
     plan : Plan
     """
-    layout, n_local, number = plan.layout, plan.n_local, plan.number
-    n_words, is_local = len(plan.word_totals), _is_local(layout, n_local)
+    layout = plan.layout
+    n_local = plan.n_local
+    number = plan.number
+    n_words = len(plan.word_totals)
+    is_local = _is_local(layout, n_local)
     counts = np.zeros(n_words, np.int64) if is_local.all() else count_words(pieces, n_words)
     counts[layout.column[is_local]] = (
         own  # counted before; if documents have changed since, `lay_out` raises
@@ -108,11 +120,9 @@ def make_shard(
     is_present[layout.block_ptr[number] : layout.block_ptr[number + 1]] = True
     present = np.flatnonzero(is_present)
     column = layout.column[present]
-    lengths, rank, totals = (
-        counts[column].astype(np.int64),
-        np.zeros(len(present), np.int64),
-        plan.word_totals[column],
-    )
+    lengths = counts[column].astype(np.int64)
+    rank = np.zeros(len(present), np.int64)
+    totals = plan.word_totals[column]
     rank[is_local[present]] = before
     first = topics_of_shard(plan.first, column, counts) if len(plan.first.ptr) > 1 else no_topics()
     del counts, is_local, is_present  # one array over all words at a time, beside the plan
@@ -123,7 +133,7 @@ def make_shard(
     layout_of = np.zeros(n_words, np.int32)
     layout_of[column] = np.arange(len(present), dtype=np.int32)
     block_ptr = np.searchsorted(present, layout.block_ptr)
-    block = np.repeat(np.arange(len(n_local)), np.diff(block_ptr))
+    block = part_of_each(np.diff(block_ptr))
     word_number = (present - (layout.block_ptr[:-1] + n_local)[block]).astype(np.int32)
     return TokenShard(
         *lay_out(pieces, layout_of, lengths), rank, word_first, totals.astype(np.int64), block_ptr,
@@ -131,7 +141,7 @@ def make_shard(
     )  # fmt: skip
 
 
-def _is_local(layout: Layout, n_local: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _is_local(layout: Layout, n_local: Integers) -> Masks:
     """Return which words of the layout are sampled locally."""
     found = np.zeros(len(layout.column), np.bool_)
     for first, end in zip(layout.block_ptr[:-1], layout.block_ptr[:-1] + n_local, strict=True):
@@ -155,9 +165,9 @@ MOST_IN_LISTS = 1 << 15
 
 
 def count_local_words(
-    word_totals: NDArray[np.int64], layout: Layout, n_topics: int, topic_bytes: int, token_bytes: int,
+    word_totals: Integers, layout: Layout, n_topics: int, topic_bytes: int, token_bytes: int,
     *, far: bool,
-) -> NDArray[np.int64]:  # fmt: skip
+) -> Integers:  # fmt: skip
     """Return how many words of each block are sampled locally: the heaviest, and as many as make the cost least.
 
     Parameters
@@ -173,7 +183,8 @@ def count_local_words(
     far : bool
         Whether messages go between processes; else only words with too many tokens for one owner are local.
     """
-    n, n_shards = word_totals[layout.column], len(layout.block_ptr) - 1
+    n = word_totals[layout.column]
+    n_shards = len(layout.block_ptr) - 1
     saved = np.full(len(n), -1.0)
     if far:
         may_travel = (n >= HEAD * n_topics) | (n_topics <= MOST_IN_LISTS)
@@ -182,14 +193,14 @@ def count_local_words(
     saved[n > LARGEST_SHARE * n.sum() / n_shards] = (
         2.0 * np.abs(saved).sum() + 1.0
     )  # more than all others cost
-    before = np.concatenate([[0.0], np.cumsum(saved)])
+    before = offsets_of(saved)
     blocks = zip(layout.block_ptr[:-1].tolist(), layout.block_ptr[1:].tolist(), strict=True)
     return np.array([np.argmax(before[first : last + 1]) for first, last in blocks], np.int64)
 
 
 def bytes_saved(
-    n: NDArray[np.int64], n_shards: int, n_topics: int, topic_bytes: int, token_bytes: int
-) -> NDArray[np.float64]:
+    n: Integers, n_shards: int, n_topics: int, topic_bytes: int, token_bytes: int
+) -> Floats:
     """Return how many bytes words of `n` tokens save if they are local, less those for the work on their rows."""
     by_rows, by_tokens = bytes_of_words(n, n_shards, n_topics, topic_bytes, token_bytes)
     return (
@@ -200,13 +211,14 @@ def bytes_saved(
 
 
 def bytes_of_words(
-    n: NDArray[np.int64], n_shards: int, n_topics: int, topic_bytes: int, token_bytes: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    n: Integers, n_shards: int, n_topics: int, topic_bytes: int, token_bytes: int
+) -> tuple[Floats, Floats]:
     """Return how many bytes words of `n` tokens cost in a sweep, in all shards together: as rows, and as tokens.
 
     It is assumed that every shard has equally many tokens of a word.
     """
-    others, is_head = n_shards - 1, n >= HEAD * n_topics
+    others = n_shards - 1
+    is_head = n >= HEAD * n_topics
     there, back = (
         np.where(is_head, COUNT_BYTES * n_topics, topic_bytes * some) for some in (n / n_shards, n)
     )

@@ -5,9 +5,10 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
+from schmp_estimators.core.typing import AnySigned, Array, Integers, Integers32, IntPair, Unsigned32
+from schmp_estimators.core.values import offsets_of
 from schmp_estimators.lda.blocks import TopicRows, documents_of_places
 from schmp_estimators.lda.data.counts import add_at
 from schmp_estimators.lda.data.partition import Layout
@@ -17,7 +18,7 @@ from schmp_estimators.lda.kernels.lists import TopicLists
 _ENTRIES = 1 << 20
 
 
-def rows_of_lists(word_ptr: NDArray[np.int64], topic: NDArray[Any], n_topics: int) -> TopicRows:
+def rows_of_lists(word_ptr: Integers, topic: Array, n_topics: int) -> TopicRows:
     """Return the rows of words, given the topics of their tokens, perhaps a strided view."""
     lengths, at = np.diff(word_ptr), 0
     room = int(np.minimum(lengths, n_topics).sum())
@@ -29,7 +30,8 @@ def rows_of_lists(word_ptr: NDArray[np.int64], topic: NDArray[Any], n_topics: in
         cells = np.repeat(begins, lengths[first:last]) + topic[word_ptr[first] : word_ptr[last]]
         cell, tokens = _tally(cells, (last - first) * n_topics)
         word, found = np.divmod(cell, n_topics)
-        rows.topic[at : at + len(cell)], rows.tokens[at : at + len(cell)] = found, tokens
+        rows.topic[at : at + len(cell)] = found
+        rows.tokens[at : at + len(cell)] = tokens
         rows.ptr[first + 1 : last + 1] = at + np.cumsum(np.bincount(word, minlength=last - first))
         at += len(cell)
     for array in rows[1:]:
@@ -37,7 +39,7 @@ def rows_of_lists(word_ptr: NDArray[np.int64], topic: NDArray[Any], n_topics: in
     return rows
 
 
-def _tally(cells: NDArray[np.int64], n_cells: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+def _tally(cells: Integers, n_cells: int) -> tuple[Array, Integers]:
     """Return which numbers below `n_cells` occur, ascending, and how often each."""
     if n_cells > 4 * len(
         cells
@@ -49,11 +51,11 @@ def _tally(cells: NDArray[np.int64], n_cells: int) -> tuple[NDArray[Any], NDArra
 
 
 def list_topics(
-    doc_ptr: NDArray[np.int64],
-    place: NDArray[np.uint32],
-    topic: NDArray[np.signedinteger],
+    doc_ptr: Integers,
+    place: Unsigned32,
+    topic: AnySigned,
     n_topics: int,
-) -> tuple[NDArray[np.uint32], TopicLists]:
+) -> tuple[Unsigned32, TopicLists]:
     """Return the document of each token, word-major, and the topic lists of documents, in the order of the topics.
 
     Parameters
@@ -66,32 +68,31 @@ def list_topics(
         K.
     """
     lengths = np.diff(doc_ptr)
-    rows, ptr = (
-        rows_of_lists(doc_ptr, topic[place], n_topics),
-        np.append(0, np.cumsum(np.minimum(lengths, n_topics))),
-    )
+    rows = rows_of_lists(doc_ptr, topic[place], n_topics)
+    ptr = offsets_of(np.minimum(lengths, n_topics))
     n = np.diff(rows.ptr)
     lists = TopicLists(
         ptr, n.astype(np.int32), np.zeros(ptr[-1], topic.dtype), np.zeros(ptr[-1], np.int32)
     )
     at = spans(ptr[:-1], n)
-    lists.topic[at], lists.tokens[at] = rows.topic, rows.tokens
+    lists.topic[at] = rows.topic
+    lists.tokens[at] = rows.tokens
     return documents_of_places(doc_ptr, place), lists
 
 
-def some_words(ptr: NDArray[np.int64]) -> list[tuple[int, int]]:
+def some_words(ptr: Integers) -> list[IntPair]:
     """Return ranges of words, each with at most `_ENTRIES` entries, those of its last word not counted."""
     cuts = np.searchsorted(ptr, np.arange(0, ptr[-1], _ENTRIES))
     return list(pairwise(np.unique(np.concatenate([[0], cuts, [len(ptr) - 1]])).tolist()))
 
 
-def spans(begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+def spans(begins: Integers, sizes: Integers) -> Integers:
     """Return ranges of numbers, one after the other: range i has the ``sizes[i]`` numbers from ``begins[i]`` on."""
     ends = np.cumsum(sizes)
     return np.arange(ends[-1] if len(ends) else 0) + np.repeat(begins - ends + sizes, sizes)
 
 
-def rows_of_counts(counts: NDArray[np.int32]) -> TopicRows:
+def rows_of_counts(counts: Integers32) -> TopicRows:
     """Return the rows of words, given dense ones of shape (n_words, n_topics)."""
     word, topic = np.nonzero(counts)
     ptr = np.searchsorted(word, np.arange(len(counts) + 1))
@@ -103,7 +104,7 @@ def stack_rows(pieces: Sequence[TopicRows]) -> TopicRows:
     pieces = [piece for piece in pieces if len(piece.ptr) > 1] or pieces[:1]
     if len(pieces) == 1:
         return pieces[0]
-    ptr = np.append(0, np.cumsum(np.concatenate([np.diff(piece.ptr) for piece in pieces])))
+    ptr = offsets_of(np.concatenate([np.diff(piece.ptr) for piece in pieces]))
     return TopicRows(ptr, *(np.concatenate([piece[i] for piece in pieces]) for i in (1, 2)))
 
 
@@ -114,7 +115,7 @@ def cut_rows(rows: TopicRows, first: int, last: int) -> TopicRows:
     return TopicRows(ptr - ptr[0], rows.topic[entries], rows.tokens[entries])
 
 
-def add_sparse(rows: TopicRows, others: TopicRows, n_topics: int) -> NDArray[np.int32]:
+def add_sparse(rows: TopicRows, others: TopicRows, n_topics: int) -> Integers32:
     """Return the counts of the sums of two rows of each word: those of topics that either row has."""
     shape = len(rows.ptr) - 1, n_topics
     one, other = (
@@ -128,17 +129,15 @@ def counts_of_rows(
     pieces: Sequence[TopicRows],
     layout: Layout,
     n_topics: int,
-    empty: Callable[[int, Any], NDArray[Any]] = np.empty,
+    empty: Callable[[int, Any], Array] = np.empty,
 ) -> sparse.csc_array:
     """Return the counts as an int32 array of shape (n_topics, n_words), from the rows of all blocks in layout order.
 
     The rows of a single block whose words are in the order of the columns are not copied; else `empty` makes arrays.
     """
     n_words = len(layout.column)
-    ptr, begins = (
-        np.zeros(n_words + 1, np.int64),
-        np.cumsum([0, *(len(piece.ptr) - 1 for piece in pieces)]),
-    )
+    ptr = np.zeros(n_words + 1, np.int64)
+    begins = offsets_of([len(piece.ptr) - 1 for piece in pieces])
     ptr[1:][layout.column] = np.concatenate([np.diff(piece.ptr) for piece in pieces])
     np.cumsum(ptr, out=ptr)
     if len(pieces) == 1 and (layout.column == np.arange(n_words)).all():
@@ -147,13 +146,15 @@ def counts_of_rows(
             np.require(one, requirements=["ALIGNED", "WRITEABLE"]) for one in pieces[0][1:]
         )
     else:
-        topic, tokens = empty(int(ptr[-1]), np.int32), empty(int(ptr[-1]), np.int32)
+        topic = empty(int(ptr[-1]), np.int32)
+        tokens = empty(int(ptr[-1]), np.int32)
         for piece, begin in zip(pieces, begins, strict=False):
             column = layout.column[begin : begin + len(piece.ptr) - 1]
             for first, last in some_words(piece.ptr):
                 entries = slice(piece.ptr[first], piece.ptr[last])
                 to = spans(ptr[column[first:last]], np.diff(piece.ptr[first : last + 1]))
-                topic[to], tokens[to] = piece.topic[entries], piece.tokens[entries]
+                topic[to] = piece.topic[entries]
+                tokens[to] = piece.tokens[entries]
     if (
         ptr[-1] <= np.iinfo(np.int32).max
     ):  # with int64 offsets SciPy would convert the topics to int64, too
@@ -168,8 +169,8 @@ def rows_of_counts_array(counts: sparse.csc_array) -> TopicRows:
     )
 
 
-def topic_totals(counts: sparse.csc_array) -> NDArray[np.int64]:
+def topic_totals(counts: sparse.csc_array) -> Integers:
     """Return the number of tokens of each topic."""
-    totals: NDArray[np.int64] = np.zeros(counts.shape[0], np.int64)
+    totals: Integers = np.zeros(counts.shape[0], np.int64)
     add_at(totals, counts.indices, counts.data)
     return totals

@@ -9,23 +9,19 @@ every processor.
 A draw takes three functions, so that several draws can be made side by side: see `frozen`.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import types
 from numba.extending import intrinsic
 
-from schmp_estimators.core.jit import inlined
+from schmp_estimators.core.jit import index, inlined
+from schmp_estimators.core.lanes import NUMBER, SHORT, Value, emitted
 from schmp_estimators.core.rng import SCALE_ACCEPT, SHIFT_ACCEPT
 
 #: Topics of a vector; rows are padded with zeros to a multiple of it.
 LANES = 16
 
-_INDEX, _WORD = ir.IntType(64), ir.IntType(32)
-_FLOAT = ir.FloatType()
-_VECTOR, _WORDS = ir.VectorType(_FLOAT, LANES), ir.VectorType(_WORD, LANES)
+_VECTOR = ir.VectorType(NUMBER, LANES)
 
 
 def padded(n_topics: int) -> int:
@@ -33,54 +29,29 @@ def padded(n_topics: int) -> int:
     return -(-n_topics // LANES) * LANES
 
 
-def address(context: Any, builder: Any, kind: Any, array: Any, start: Any) -> Any:
-    """Emit the address of an element of a contiguous array."""
-    return builder.gep(context.make_array(kind)(context, builder, array).data, [start])
-
-
-def vector_at(builder: Any, data: Any, offset: Any, kind: Any = _VECTOR) -> Any:
-    """Emit the address of a vector that begins at an element."""
-    return builder.bitcast(builder.gep(data, [offset]), kind.as_pointer())
-
-
-def shifted(builder: Any, vector: Any, distance: int) -> Any:
-    """Emit a float32 vector whose lanes have moved up, with zeros below."""
-    n = vector.type.count
-    order = [lane - distance if lane >= distance else n + lane for lane in range(n)]
-    return builder.shuffle_vector(
-        vector, vector.type([0.0] * n), ir.Constant(ir.VectorType(_WORD, n), order)
-    )
-
-
-def in_all_lanes(builder: Any, value: Any, n: int = LANES) -> Any:
-    """Emit a vector of n times the same number."""
-    none = ir.Constant(ir.VectorType(value.type, n), ir.Undefined)
-    one = builder.insert_element(none, value, _WORD(0))
-    return builder.shuffle_vector(one, none, ir.Constant(ir.VectorType(_WORD, n), [0] * n))
-
-
-def add_up(builder: Any, out: Any, width: Any, n: int, weigh: Callable[[Any], Any]) -> Any:
+def add_up(code, out, at, width, n, weigh):
     """Emit the sum, in n lanes, of the vectors that ``weigh(start)`` emits for start = 0, n, 2 n, … below `width`.
 
-    From `out` on the sums of the lanes are stored after every vector, and then the sums of all lanes up to each one.
-    The sum of all lanes is returned.
+    From ``out[at]`` on the sums of the lanes are stored after every vector, and then the sums of all lanes up to each
+    one.  The sum of all lanes is returned.
     """
-    kind = ir.VectorType(_FLOAT, n)
-    lanes, distance = cgutils.alloca_once_value(builder, ir.Constant(kind, [0.0] * n)), 1
-    with cgutils.for_range_slice(builder, _INDEX(0), width, _INDEX(n)) as (start, _):
-        so_far = builder.fadd(builder.load(lanes), weigh(start))
-        builder.store(so_far, lanes)
-        builder.store(so_far, vector_at(builder, out, start, kind), align=4)
-    up_to = builder.load(lanes)
+    [total] = code.totals(1, ir.VectorType(NUMBER, n))
+    with code.loop(0, width, n) as start:
+        total.add(weigh(start))
+        out.store(at + start, total.value)
+    up_to = total.value
+    distance = 1
     while distance < n:
-        up_to, distance = builder.fadd(up_to, shifted(builder, up_to, distance)), 2 * distance
-    builder.store(up_to, vector_at(builder, out, width, kind), align=4)
-    return builder.extract_element(up_to, _WORD(n - 1))
+        moved = [lane - distance if lane >= distance else n + lane for lane in range(n)]
+        up_to = up_to + up_to.mixed(up_to.constant(0.0), moved)  # zeros come in from below
+        distance *= 2
+    out.store(at + width, up_to)
+    return up_to.lane(n - 1)
 
 
-@intrinsic
+@emitted(lambda *kinds: types.float32)
 def add_products(
-    typingctx, left, left_start, right, right_start, width, own, own_weight, sums, sums_start
+    code, left, left_start, right, right_start, width, own, own_weight, sums, sums_start
 ):
     """Add up the products of two rows in `LANES` lanes, and return the sum of all.
 
@@ -95,29 +66,17 @@ def add_products(
     sums : (at least sums_start + width + LANES,) float32
         Mutated from `sums_start` on: what `add_up` stores.
     """
+    own_lanes = own.narrowed(SHORT).spread(LANES)
+    own_weights = own_weight.spread(LANES)
+    numbers = Value(code.builder, ir.VectorType(SHORT, LANES)(list(range(LANES))))
 
-    def generate(context, builder, signature, arguments):
-        width, own, own_weight = arguments[4:7]
-        first, second, out = (
-            address(context, builder, signature.args[i], arguments[i], arguments[i + 1])
-            for i in (0, 2, 7)
-        )
-        own_lanes = in_all_lanes(builder, builder.trunc(own, _WORD))
-        own_weights = in_all_lanes(builder, own_weight)
+    def weigh(start):
+        one = left.load(left_start + start, _VECTOR)
+        other = right.load(right_start + start, _VECTOR)
+        topics = start.narrowed(SHORT).spread(LANES) + numbers
+        return (one * other).where(topics.equals(own_lanes), own_weights)
 
-        def weigh(start):
-            one, other = (
-                builder.load(vector_at(builder, row, start), align=4) for row in (first, second)
-            )
-            begin = in_all_lanes(builder, builder.trunc(start, _WORD))
-            topics = builder.add(begin, ir.Constant(_WORDS, list(range(LANES))))
-            is_own = builder.icmp_unsigned("==", topics, own_lanes)
-            return builder.select(is_own, own_weights, builder.fmul(one, other))
-
-        return add_up(builder, out, width, LANES, weigh)
-
-    number, weight = types.intp, types.float32
-    return weight(left, number, right, number, number, number, weight, sums, number), generate
+    return add_up(code, sums, sums_start, width, LANES, weigh)
 
 
 @intrinsic
@@ -147,8 +106,8 @@ def find_lane(sums, end, n, point):
     """
     lane = 0
     for j in range(n - 1):
-        lane += sums[np.uint64(end + j)] <= point
-    before = sums[np.uint64(end + max(lane - 1, 0))]
+        lane += sums[index(end + j)] <= point
+    before = sums[index(end + max(lane - 1, 0))]
     return lane, point - select(lane > 0, before, np.float32(0.0))
 
 
@@ -172,7 +131,7 @@ def find_topic(sums, start, width, lane, rest):
     while n_left > 1:
         half = n_left >> 1
         coming = topic + half * LANES
-        topic = select(sums[np.uint64(start + coming - LANES)] <= rest, coming, topic)
+        topic = select(sums[index(start + coming - LANES)] <= rest, coming, topic)
         n_left -= half
     return topic
 
@@ -183,7 +142,7 @@ def first_above(ends, begin, end, x):
     at, n_left = np.int64(begin), np.int64(end - begin)
     while n_left > 1:
         half = n_left >> 1
-        at = select(ends[np.uint64(at + half - 1)] <= x, at + half, at)
+        at = select(ends[index(at + half - 1)] <= x, at + half, at)
         n_left -= half
     return at
 

@@ -20,14 +20,15 @@ largest ratio that was seen.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import kernel, part
+from schmp_estimators.core.jit import index, kernel, part
 from schmp_estimators.core.rng import GAMMA, mix, unit
-from schmp_estimators.core.values import freeze
+from schmp_estimators.core.typing import Array, Floats, Integers, Integers32
+from schmp_estimators.core.values import freeze, offsets_of
 from schmp_estimators.lda.blocks import Prior, TopicRows
 from schmp_estimators.lda.kernels.draw import first_above
 from schmp_estimators.lda.kernels.lists import find_in_list, sum_list
@@ -52,19 +53,19 @@ class TopicModel(NamedTuple):
     #: Counts by column number.
     rows: TopicRows
     #: (K,) ``1 / (n_k + V beta)``.
-    inverse: NDArray[np.float64]
+    inverse: Floats
     #: (K,) document-topic prior of every topic, and their sum.
-    alpha: NDArray[np.float64]
+    alpha: Floats
     alpha_sum: float
     beta: float
     #: Tolerance: the estimated sum of absolute differences from the proportions at the maximum.
     tol: float
     #: (K,) proportions of a document without tokens.
-    expected: NDArray[np.float64]
+    expected: Floats
 
 
 def topic_model(
-    rows: TopicRows, topic_totals: NDArray[Any], alpha: Prior, beta: float, tol: float
+    rows: TopicRows, topic_totals: Array, alpha: Prior, beta: float, tol: float
 ) -> TopicModel:
     """Return the model of word rows in the order of the columns and of the topic totals."""
     n_words = len(rows.ptr) - 1
@@ -73,7 +74,8 @@ def topic_model(
     if isinstance(alpha, np.ndarray):
         total = math.fsum(alpha)
         return TopicModel(rows, inverse, alpha, total, float(beta), float(tol), alpha / total)
-    same, expected = np.full(n_topics, float(alpha)), np.full(n_topics, 1.0 / n_topics)
+    same = np.full(n_topics, float(alpha))
+    expected = np.full(n_topics, 1.0 / n_topics)
     return TopicModel(
         rows, inverse, same, n_topics * float(alpha), float(beta), float(tol), expected
     )
@@ -83,9 +85,9 @@ class Rows(NamedTuple):
     """The rows of words in the order in which documents have them."""
 
     #: (2 * n_entries,) where the row of the word of each entry of the documents begins, and where it ends.
-    bounds: NDArray[np.int64]
+    bounds: Integers
     #: Topics, or places in a list of topics, and their tokens.
-    topic: NDArray[np.int32]
+    topic: Integers32
     tokens: NDArray[np.number]
 
 
@@ -96,30 +98,32 @@ class Scratch(NamedTuple):
     compact: Rows
     read: Rows
     #: (n_entries,) what topics that are held still contribute to each word: nothing in full steps.
-    held: NDArray[np.float64]
+    held: Floats
     #: (K,) the topics that are iterated, and the number of each among them.
-    active: NDArray[np.int32]
-    slot: NDArray[np.int32]
+    active: Integers32
+    slot: Integers32
     #: (K,) what a step needs, and what it changes; the step before it.
-    share: NDArray[np.float64]
-    gain: NDArray[np.float64]
-    first: NDArray[np.float64]
+    share: Floats
+    gain: Floats
+    first: Floats
 
 
-def rows_of_words(rows: TopicRows, words: NDArray[np.int32]) -> Rows:
+def rows_of_words(rows: TopicRows, words: Integers32) -> Rows:
     """Return the rows of the words of some documents."""
     bounds = np.stack([rows.ptr[words], rows.ptr[1:][words]], axis=1).reshape(-1)
     return freeze(Rows(bounds, rows.topic, rows.tokens))
 
 
-def make_scratch(ptr: NDArray[np.int64], rows: Rows, n_topics: int) -> Scratch:
+def make_scratch(ptr: Integers, rows: Rows, n_topics: int) -> Scratch:
     """Return what `fold_in` needs for documents with these offsets and rows."""
-    n, ends = len(rows.bounds) // 2, np.append(0, np.cumsum(rows.bounds[1::2] - rows.bounds[::2]))
+    n = len(rows.bounds) // 2
+    ends = offsets_of(rows.bounds[1::2] - rows.bounds[::2])
     most = int(np.diff(ends[ptr]).max(initial=0))
     compact = Rows(
         np.empty(2 * n, np.int64), np.empty(most, np.int32), np.empty(most, rows.tokens.dtype)
     )
-    (active, slot), of_topics = np.empty((2, n_topics), np.int32), np.empty((3, n_topics))
+    active, slot = np.empty((2, n_topics), np.int32)
+    of_topics = np.empty((3, n_topics))
     return Scratch(compact, freeze(compact), np.empty(n), active, slot, *of_topics)
 
 
@@ -131,7 +135,9 @@ def _gather(start, stop, rows, priors, least, scratch, weight):
     """
     inverse, alpha, _, beta, _ = priors
     common, n_active, n_entries = 0.0, 0, 0
-    slot, share, compact = scratch.slot, scratch.share, scratch.compact
+    slot = scratch.slot
+    share = scratch.share
+    compact = scratch.compact
     for k in range(len(weight)):
         share[k] = weight[k] * inverse[k]
         if weight[k] >= alpha[k] + least:
@@ -168,8 +174,10 @@ def _leap(active, alpha, first, second, weight):
     before, after, lengths, turns = 0.0, 0.0, 0.0, 0.0
     for a in range(len(active)):
         turn = second[a] - first[a]
-        before, after = before + abs(first[a]), after + abs(second[a])
-        lengths, turns = lengths + first[a] * first[a], turns + turn * turn
+        before = before + abs(first[a])
+        after = after + abs(second[a])
+        lengths = lengths + first[a] * first[a]
+        turns = turns + turn * turn
     if turns == 0.0:
         return 0.0
     far = max(1.0, np.sqrt(lengths / turns))
@@ -187,7 +195,12 @@ def _step(start, stop, counts, rows, active, held, priors, share, gain, weight):
 
     0.8 ns per entry of the rows, 1 ns per topic.
     """
-    inverse, alpha, beta, common, ratios, change = priors[0], priors[1], priors[3], 0.0, 0.0, 0.0
+    inverse = priors[0]
+    alpha = priors[1]
+    beta = priors[3]
+    common = 0.0
+    ratios = 0.0
+    change = 0.0
     for a in range(len(active)):
         k = np.uint32(active[a])
         share[a] = weight[k] * inverse[k]
@@ -201,7 +214,7 @@ def _step(start, stop, counts, rows, active, held, priors, share, gain, weight):
         )
         ratios += ratio
         for j in range(first, last):
-            gain[np.uint32(rows.topic[np.uint64(j)])] += ratio * rows.tokens[np.uint64(j)]
+            gain[np.uint32(rows.topic[index(j)])] += ratio * rows.tokens[index(j)]
     ratios *= beta
     for a in range(len(active)):
         k = np.uint32(active[a])
@@ -217,8 +230,13 @@ def _fold(start, stop, counts, length, whole, priors, scratch, weight):
     """Find the pseudo-counts (K,) of a document of `length` tokens, entries `start` to `stop`, from those given."""
     _, alpha, alpha_sum, _, tol = priors
     _, read, held, active, _, share, gain, before = scratch
-    total, n_full, is_full, n = length + alpha_sum, 0, True, len(weight)
-    least, rate, full_change = tol * min(STILL, STILL_SHARE * length), 0.0, 0.0
+    total = length + alpha_sum
+    n_full = 0
+    is_full = True
+    n = len(weight)
+    least = tol * min(STILL, STILL_SHARE * length)
+    rate = 0.0
+    full_change = 0.0
     while True:
         rows, n_steps = read, MAX_STEPS
         if is_full:

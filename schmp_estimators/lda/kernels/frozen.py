@@ -21,9 +21,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import inlined, kernel, maker, part
+from schmp_estimators.core.jit import index, inlined, kernel, maker, part
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, mix
+from schmp_estimators.core.typing import AnySigned, Array, Floats32, Integers, Integers32
 from schmp_estimators.lda.blocks import Prior
 from schmp_estimators.lda.kernels.draw import (
     LANES,
@@ -48,8 +49,8 @@ _TINY = np.float32(1e-30)
 
 
 def frozen_of(
-    rows: NDArray[Any], alpha: NDArray[Any], total: NDArray[Any], beta: float, beta_sum: Prior
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any], float]:
+    rows: Array, alpha: Array, total: Array, beta: float, beta_sum: Prior
+) -> tuple[Array, Array, Array, Array, float]:
     """Return what tokens read and nobody changes in a sweep.
 
     Parameters
@@ -95,15 +96,15 @@ class Slots(NamedTuple):
     #: (SLOTS,) of `SLOT`.
     slot: NDArray[np.void]
     #: (SLOTS * longest,) topics of its tokens, at the end of the slot's part.
-    topics: NDArray[np.signedinteger]
+    topics: AnySigned
     #: (SLOTS * padded K,) tokens of each topic, and with alpha added.
-    counts: NDArray[np.int32]
-    weights: NDArray[np.float32]
+    counts: Integers32
+    weights: Floats32
     #: (SLOTS * (padded K + LANES),) what `add_products` keeps.
-    sums: NDArray[np.float32]
+    sums: Floats32
 
 
-def make_slots(lengths: NDArray[np.int64], n_topics: int, dtype: Any) -> tuple[NDArray[Any], ...]:
+def make_slots(lengths: Integers, n_topics: int, dtype: Any) -> tuple[Array, ...]:
     """Return `slot`, `topics` and `counts` of `Slots` without documents, for documents of such lengths.
 
     They are made in Python, since a kernel that makes arrays takes longer to compile.  The kernel makes weights and
@@ -177,7 +178,7 @@ def _leave(number, doc_ptr, place, topic, n_topics, width, longest, slots, total
     slot, base = slots.slot[number], number * width
     behind = (number + 1) * longest - slot.end
     for i in range(doc_ptr[slot.document], slot.end):
-        topic[np.uint64(place[np.uint64(i)])] = slots.topics[np.uint64(behind + i)]
+        topic[index(place[index(i)])] = slots.topics[index(behind + i)]
     for k in range(n_topics):
         totals[k] += slots.counts[base + k]
         slots.counts[base + k] = 0
@@ -190,9 +191,9 @@ def _enter(number, document, doc_ptr, place, topic, alpha, width, longest, slots
     start, end, base = doc_ptr[document], doc_ptr[document + 1], number * width
     behind = (number + 1) * longest - end
     for i in range(start, end):
-        k = topic[np.uint64(place[np.uint64(i)])]
-        slots.topics[np.uint64(behind + i)] = k
-        slots.counts[np.uint64(base) + np.uint64(k)] += 1
+        k = topic[index(place[index(i)])]
+        slots.topics[index(behind + i)] = k
+        slots.counts[index(base) + index(k)] += 1
     for k in range(len(alpha)):
         slots.weights[base + k] = np.float32(slots.counts[base + k] + alpha[k])
     slot = slots.slot[number]
@@ -232,11 +233,11 @@ def _fetch(rows, row, width):
 @inlined
 def _put(slot, base, new, alpha, slots):
     """Give the token of a slot, whose rows begin at `base`, its new topic."""
-    slots.weights[np.uint64(base + slot.old)] = slot.left
-    n = slots.counts[np.uint64(base + new)] + np.int32(1)
-    slots.counts[np.uint64(base + new)] = n
-    slots.weights[np.uint64(base + new)] = np.float32(n + alpha[np.uint64(new)])
-    slots.topics[np.uint64(slot.own)] = new
+    slots.weights[index(base + slot.old)] = slot.left
+    n = slots.counts[index(base + new)] + np.int32(1)
+    slots.counts[index(base + new)] = n
+    slots.weights[index(base + new)] = np.float32(n + alpha[index(new)])
+    slots.topics[index(slot.own)] = new
 
 
 @kernel
@@ -333,20 +334,20 @@ def sample_documents(
                 i = slot.at
                 slot.at = i + 1
                 if i + _AHEAD < len(word):
-                    _fetch(rows, np.int64(word[np.uint64(i + _AHEAD)]) * width, width)
-                number = np.int64(word[np.uint64(i)])
+                    _fetch(rows, np.int64(word[index(i + _AHEAD)]) * width, width)
+                number = np.int64(word[index(i)])
                 row = number * width
-                own = np.uint64((k + 1) * longest - slot.end + i)
+                own = index((k + 1) * longest - slot.end + i)
                 old = np.int64(topics[own])
-                n = counts[np.uint64(base + old)] - np.int32(1)
-                counts[np.uint64(base + old)] = n
-                left = n + alpha[np.uint64(old)]
+                n = counts[index(base + old)] - np.int32(1)
+                counts[index(base + old)] = n
+                left = n + alpha[index(old)]
                 own_beta = beta_of(seeds, number, old, beta)
                 q = _weight_without(
-                    rows[np.uint64(row + old)],
+                    rows[index(row + old)],
                     own_beta,
-                    total_and_prior[np.uint64(old)],
-                    inverse_less[np.uint64(old)],
+                    total_and_prior[index(old)],
+                    inverse_less[index(old)],
                 )
                 weight = left * q
                 slot.total = add_products(
@@ -360,7 +361,7 @@ def sample_documents(
                     end = k * size + width
                     lane, rest = find_lane(sums, end, LANES, slot.uniform * slot.total)
                     # Rounding may lead beyond the lane: the rest is less than the sum of the lane, by one bit at least.
-                    below = np.int32(sums[np.uint64(end - LANES + lane)].view(np.int32) - 1).view(
+                    below = np.int32(sums[index(end - LANES + lane)].view(np.int32) - 1).view(
                         np.float32
                     )
                     slot.lane, slot.rest = lane, select(rest < below, rest, below)

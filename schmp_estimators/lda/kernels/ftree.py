@@ -8,7 +8,7 @@ after the other, from the lowest up, and `level_ptr` their offsets.
 
 import numpy as np
 
-from schmp_estimators.core.jit import inlined, part
+from schmp_estimators.core.jit import index, inlined, part
 
 #: log2 of the number of children of a node.
 BITS = 4
@@ -48,8 +48,8 @@ def put(weights, level_ptr, sums, total, topic, weight):
     weights[topic] = weight
     node = topic
     for level in range(len(level_ptr) - 1):
-        node >>= np.uint64(BITS)
-        sums[np.uint64(level_ptr[level]) + node] += change
+        node >>= index(BITS)
+        sums[index(level_ptr[level]) + node] += change
     return total + change
 
 

@@ -16,13 +16,13 @@ topics there are no more than ``sqrt(2 n K)`` different cells of these counts, a
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from schmp_estimators.core.jit import kernel
+from schmp_estimators.core.typing import Array, Integers, Unsigned32
 from schmp_estimators.lda.blocks import Prior
 
 #: In sums over counts, equal counts below this are one term, multiplied by how often they occur.
@@ -39,35 +39,35 @@ class TopicCounts(NamedTuple):
     """
 
     #: (n,) ``topic << 32 | tokens``, ascending; tokens are positive.
-    cell: NDArray[np.int64]
+    cell: Integers
     #: (n,) how many documents, or words.
-    often: NDArray[np.int64]
+    often: Integers
 
     @property
-    def topic(self) -> NDArray[np.int64]:
+    def topic(self) -> Integers:
         """(n,) topics."""
         return self.cell >> _HALF
 
     @property
-    def tokens(self) -> NDArray[np.int64]:
+    def tokens(self) -> Integers:
         """(n,) tokens of the topic in a document."""
         return self.cell & ((1 << _HALF) - 1)
 
     @property
-    def terms(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def terms(self) -> tuple[Integers, Integers]:
         """Tokens of any topic, and how often, with an entry for each term of a sum; see `LIMIT`."""
         merged = merge_counts([TopicCounts(self.tokens, self.often)])
         n_terms = np.where(merged.cell < LIMIT, 1, merged.often)
         return np.repeat(merged.cell, n_terms), np.repeat(merged.often // n_terms, n_terms)
 
 
-def count_cells(topic: int | NDArray[Any], tokens: int | NDArray[Any]) -> TopicCounts:
+def count_cells(topic: int | Array, tokens: int | Array) -> TopicCounts:
     """Count documents that have so many tokens of a topic each, and none of any other; one of the two is an array."""
     cells = np.asarray(topic, np.int64) << _HALF | tokens
     return TopicCounts(*np.unique(cells, return_counts=True))
 
 
-def count_table(counts: NDArray[Any]) -> TopicCounts:
+def count_table(counts: Array) -> TopicCounts:
     """Count how often each positive number occurs in an integer array of any shape."""
     is_small = counts < LIMIT
     table = np.bincount(counts[is_small], minlength=1)
@@ -90,20 +90,18 @@ def document_log_likelihood(
 
 
 def word_log_likelihood(
-    words: TopicCounts, topic_totals: NDArray[np.int64], beta: float, n_words: int
+    words: TopicCounts, topic_totals: Integers, beta: float, n_words: int
 ) -> float:
     """Return the word part, from the counts n_wk and from the topic totals n_k."""
     return rising(beta, *words.terms) - rising(n_words * beta, *count_table(topic_totals).terms)
 
 
-def rising(start: Prior, counts: NDArray[np.int64], often: NDArray[np.int64] | int = 1) -> float:
+def rising(start: Prior, counts: Integers, often: Integers | int = 1) -> float:
     """Return the sum of ``often * ln(start (start + 1) ... (start + count - 1))`` over counts, correctly rounded."""
     return math.fsum(often * (gammaln(start + counts) - gammaln(start)))
 
 
-def topic_counts(
-    doc_ptr: NDArray[np.int64], place: NDArray[np.uint32], topic: NDArray[Any], n_topics: int
-) -> TopicCounts:
+def topic_counts(doc_ptr: Integers, place: Unsigned32, topic: Array, n_topics: int) -> TopicCounts:
     """Count the documents between ``doc_ptr[0]`` and ``doc_ptr[-1]``, or words, whose tokens are in their order.
 
     Parameters
@@ -121,7 +119,8 @@ def topic_counts(
     longest = int(np.diff(doc_ptr).max(initial=0))
     table = np.zeros((n_topics, n_small), np.int64)
     large = np.empty((doc_ptr[-1] - doc_ptr[0]) // n_small, np.int64)
-    seen, counts = np.empty(longest, topic.dtype), np.zeros(n_topics, np.int32)
+    seen = np.empty(longest, topic.dtype)
+    counts = np.zeros(n_topics, np.int32)
     n = _tally(doc_ptr, place, topic, seen, counts, table, large)
     some_topic, some_tokens = np.nonzero(table)
     small = TopicCounts(some_topic << _HALF | some_tokens, table[some_topic, some_tokens])

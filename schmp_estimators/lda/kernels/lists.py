@@ -14,13 +14,12 @@ from typing import NamedTuple
 import numpy as np
 from llvmlite import ir
 from numba.core import types
-from numba.extending import intrinsic
-from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import inlined, kernel, maker, part
-from schmp_estimators.core.lanes import LANES, VECTOR
+from schmp_estimators.core.jit import index, inlined, kernel, maker, part
+from schmp_estimators.core.lanes import LANES, NUMBER, SHORT, VECTOR, Value, emitted
+from schmp_estimators.core.typing import AnySigned, Integers, Integers32
 from schmp_estimators.lda.blocks import HEAD
-from schmp_estimators.lda.kernels.draw import add_up, address, in_all_lanes, vector_at
+from schmp_estimators.lda.kernels.draw import add_up
 from schmp_estimators.lda.kernels.rows import count_row
 
 #: More than any topic.
@@ -35,13 +34,13 @@ class TopicLists(NamedTuple):
     """For each document, or word, a list of its topics and of how many of its tokens each has."""
 
     #: (n_lists + 1,) offsets of the lists, which have room for the lesser of K and the number of tokens.
-    ptr: NDArray[np.int64]
+    ptr: Integers
     #: (n_lists,) entries in use.
-    length: NDArray[np.int32]
+    length: Integers32
     #: Topics, of `topic_dtype`.
-    topic: NDArray[np.signedinteger]
+    topic: AnySigned
     #: Counts.
-    tokens: NDArray[np.int32]
+    tokens: Integers32
 
 
 @inlined
@@ -93,7 +92,8 @@ def list_words(block, n_topics):
     """
     n_heads, fixed = len(block.heads), block.fixed
     n_words = n_heads + len(block.tail_ptr) - 1
-    ptr, length = np.zeros(n_words + 1, np.int64), np.empty(n_words, np.int32)
+    ptr = np.zeros(n_words + 1, np.int64)
+    length = np.empty(n_words, np.int32)
     for word in range(n_words):
         n = np.int64(HEAD) * n_topics
         if word >= n_heads:
@@ -102,7 +102,8 @@ def list_words(block, n_topics):
             np.int64(n_topics), n + fixed.ptr[word + 1] - fixed.ptr[word]
         )
     lists = TopicLists(ptr, length, np.empty(ptr[-1], np.int32), np.empty(ptr[-1], np.int32))
-    row, keys = np.zeros(n_topics, np.int32), np.empty(n_topics, np.int64)
+    row = np.zeros(n_topics, np.int32)
+    keys = np.empty(n_topics, np.int64)
     for word in range(n_words):
         start, end = ptr[word], ptr[word + 1]
         length[word] = count_row(block, word, row, lists.topic[start:end])
@@ -120,34 +121,34 @@ def sum_list(topics, tokens, start, n, q):
     end = start + n
     whole = end - n % 4
     for i in range(start, whole, 4):
-        at = np.uint64(i)
+        at = index(i)
         a += tokens[at] * q[np.uint32(topics[at])]
-        b += tokens[at + np.uint64(1)] * q[np.uint32(topics[at + np.uint64(1)])]
-        c += tokens[at + np.uint64(2)] * q[np.uint32(topics[at + np.uint64(2)])]
-        d += tokens[at + np.uint64(3)] * q[np.uint32(topics[at + np.uint64(3)])]
+        b += tokens[at + index(1)] * q[np.uint32(topics[at + index(1)])]
+        c += tokens[at + index(2)] * q[np.uint32(topics[at + index(2)])]
+        d += tokens[at + index(3)] * q[np.uint32(topics[at + index(3)])]
     for i in range(whole, end):
-        a += tokens[np.uint64(i)] * q[np.uint32(topics[np.uint64(i)])]
+        a += tokens[index(i)] * q[np.uint32(topics[index(i)])]
     return (a + b) + (c + d)
 
 
 @inlined
 def find_in_list(topics, tokens, start, n, q, point):
     """Return the place of the entry in which `point` lies of that sum; the last one, where rounding leads beyond."""
-    at, last = np.uint64(start), np.uint64(start + n - 1)
+    at, last = index(start), index(start + n - 1)
     while at < last:
         point -= tokens[at] * q[np.uint32(topics[at])]
         if point < 0.0:
             break
-        at += np.uint64(1)
+        at += index(1)
     return at
 
 
 @inlined
 def place_of(topics, first, last, topic):
     """Return the place of a topic between two places, or the last of these."""
-    at = np.uint64(first)
-    while at < np.uint64(last) and np.uint32(topics[at]) != topic:
-        at += np.uint64(1)
+    at = index(first)
+    while at < index(last) and np.uint32(topics[at]) != topic:
+        at += index(1)
     return at
 
 
@@ -167,13 +168,13 @@ def move_in_list(topics, tokens, end, old_at, new_at, new):
     tokens[new_at] += 1
     if tokens[old_at] > 0:
         return np.int32(0)
-    topics[old_at] = topics[end - np.uint64(1)]
-    tokens[old_at] = tokens[end - np.uint64(1)]
+    topics[old_at] = topics[end - index(1)]
+    tokens[old_at] = tokens[end - index(1)]
     return np.int32(-1)
 
 
-@intrinsic
-def add_listed(typingctx, lists, first, n_blocks, weights, own, own_weight, sums, start):
+@emitted(lambda *kinds: types.float32)
+def add_listed(code, lists, first, n_blocks, weights, own, own_weight, sums, start):
     """Add up a list's counts times weights in `LANES` lanes, and return the sum of all.
 
     Parameters
@@ -189,46 +190,27 @@ def add_listed(typingctx, lists, first, n_blocks, weights, own, own_weight, sums
     sums : (at least start + LANES * (n_blocks + 1),) float32
         Mutated from `start` on: what `draw.add_up` stores.
     """
-    bits, index, number = lists.dtype.bitwidth, ir.IntType(64), ir.IntType(lists.dtype.bitwidth)
+    build, number = code.builder, lists.element
+    own_lanes = own.narrowed(number).spread()
+    own_weights = own_weight.spread()
+    begin = first * (2 * LANES)
 
-    def generate(context, builder, signature, arguments):
-        kinds, (first, n_blocks), (own, own_weight) = signature.args, arguments[1:3], arguments[4:6]
-        data = address(
-            context, builder, kinds[0], arguments[0], builder.mul(first, index(2 * LANES))
+    def weigh(at):
+        place = begin + at * 2
+        topics, counts = (
+            lists.load(place + lane, ir.VectorType(number, LANES)) for lane in (0, LANES)
         )
-        weight = address(context, builder, kinds[3], arguments[3], index(0))
-        out = address(context, builder, kinds[6], arguments[6], arguments[7])
-        numbers = ir.VectorType(number, LANES)
-        ones, none = ir.Constant(numbers, [1] * LANES), ir.Constant(numbers, [0] * LANES)
-        own_lanes = in_all_lanes(builder, builder.trunc(own, number), LANES)
-        own_weights = in_all_lanes(builder, own_weight, LANES)
+        none = counts.constant(0)
+        # What fills up a list may have the number of the topic, and has no tokens.
+        fewer = (counts - counts.constant(1)).where(counts.equals(none), none)
+        is_own = topics.equals(own_lanes)
+        counts = Value(build, build.sitofp(counts.where(is_own, fewer).value, VECTOR))
+        found = VECTOR(ir.Undefined)
+        for lane in range(LANES):
+            # Atomic, so that it stays a load: LLVM would take the topics out of the vector, one after the other,
+            # which takes 10 ns more for a list of nine blocks.
+            topic = Value(build, build.zext(lists.alone(place + lane), ir.IntType(64)))
+            found = build.insert_element(found, weights.load(topic, NUMBER).value, SHORT(lane))
+        return counts * Value(build, found).where(is_own, own_weights)
 
-        def weigh(at):
-            places = [
-                builder.add(builder.mul(at, index(2)), index(lane)) for lane in range(LANES + 1)
-            ]
-            topics, counts = (
-                builder.load(vector_at(builder, data, place, numbers), align=bits // 8)
-                for place in places[::LANES]
-            )
-            is_own = builder.icmp_unsigned("==", topics, own_lanes)
-            # What fills up a list may have the number of the topic, and has no tokens.
-            fewer = builder.select(
-                builder.icmp_unsigned("==", counts, none), none, builder.sub(counts, ones)
-            )
-            counts = builder.sitofp(builder.select(is_own, fewer, counts), VECTOR)
-            found = ir.Constant(VECTOR, ir.Undefined)
-            for lane in range(LANES):
-                # Atomic, so that it stays a load: LLVM would take the topics out of the vector, one after the other,
-                # which takes 10 ns more for a list of nine blocks.
-                topic = builder.load_atomic(
-                    builder.gep(data, [places[lane]]), "monotonic", bits // 8
-                )
-                value = builder.load(builder.gep(weight, [builder.zext(topic, index)]))
-                found = builder.insert_element(found, value, ir.IntType(32)(lane))
-            return builder.fmul(counts, builder.select(is_own, own_weights, found))
-
-        return add_up(builder, out, builder.mul(n_blocks, index(LANES)), LANES, weigh)
-
-    size, weight = types.intp, types.float32
-    return weight(lists, size, size, weights, size, weight, sums, size), generate
+    return add_up(code, sums, start, n_blocks * LANES, LANES, weigh)

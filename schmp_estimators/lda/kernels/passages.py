@@ -7,7 +7,7 @@ Teh, "On smoothing and inference for topic models", UAI 2009, section 2).
 
 import numpy as np
 
-from schmp_estimators.core.jit import copy_to, inlined, kernel
+from schmp_estimators.core.jit import copy_to, index, inlined, kernel
 from schmp_estimators.core.rng import GAMMA, below, mix
 
 
@@ -64,19 +64,22 @@ def _divide(word, ptr, topic, weight, proportions, products):
     """Put what the topics of a word weigh in a document into `products`, and return the sum."""
     first, n = ptr[word], np.int64(ptr[word + 1] - ptr[word])
     for j in range(n):
-        products[np.uint64(j)] = (
-            proportions[np.uint32(topic[np.uint64(first + j)])] * weight[np.uint64(first + j)]
+        products[index(j)] = (
+            proportions[np.uint32(topic[index(first + j)])] * weight[index(first + j)]
         )
-    even, odd, third, fourth = np.float32(0.0), np.float32(0.0), np.float32(0.0), np.float32(0.0)
+    even = np.float32(0.0)
+    odd = np.float32(0.0)
+    third = np.float32(0.0)
+    fourth = np.float32(0.0)
     whole = n - n % _LANES
     for j in range(0, whole, _LANES):
-        even += products[np.uint64(j)]
-        odd += products[np.uint64(j + 1)]
-        third += products[np.uint64(j + 2)]
-        fourth += products[np.uint64(j + 3)]
+        even += products[index(j)]
+        odd += products[index(j + 1)]
+        third += products[index(j + 2)]
+        fourth += products[index(j + 3)]
     total = (even + odd) + (third + fourth)
     for j in range(whole, n):
-        total += products[np.uint64(j)]
+        total += products[index(j)]
     return total
 
 
@@ -114,23 +117,21 @@ def expect_topics(
         copy_to(alpha, proportions)
         copy_to(alpha, found)
         for entry in range(indptr[row], indptr[row + 1]):
-            word = np.int64(indices[np.uint64(entry)])
+            word = np.int64(indices[index(entry)])
             total = _divide(word, ptr, topic, weight, proportions, products)
             if total > 0.0:
-                share = np.float32(counts[np.uint64(entry)]) / total
+                share = np.float32(counts[index(entry)]) / total
                 begin = ptr[word]
                 for j in range(ptr[word + 1] - begin):
-                    found[np.uint32(topic[np.uint64(begin + j)])] += products[np.uint64(j)] * share
+                    found[np.uint32(topic[index(begin + j)])] += products[index(j)] * share
         for entry in range(indptr[row], indptr[row + 1]):
-            word = np.int64(indices[np.uint64(entry)])
+            word = np.int64(indices[index(entry)])
             total = _divide(word, ptr, topic, weight, found, products)
             if total > 0.0:
                 share = np.float32(TOKEN) / total
-                begin, n = ptr[word], np.int64(counts[np.uint64(entry)])
+                begin, n = ptr[word], np.int64(counts[index(entry)])
                 for j in range(ptr[word + 1] - begin):
-                    expected[np.uint64(begin + j)] += n * np.int64(
-                        np.int32(products[np.uint64(j)] * share)
-                    )
+                    expected[index(begin + j)] += n * np.int64(np.int32(products[index(j)] * share))
 
 
 #: Number of other tokens of its document that are looked at if a token's word has no choices.
@@ -166,7 +167,8 @@ def draw_known_topics(place, doc_ptr, word_of, ptr, topic, first_token, key, n_t
     for document in range(len(doc_ptr) - 1):
         begin, end = doc_ptr[document], doc_ptr[document + 1]
         for i in range(begin, end):
-            bits, word = mix(key + np.uint64(first_token + i) * GAMMA), word_of[place[i]]
+            bits = mix(key + np.uint64(first_token + i) * GAMMA)
+            word = word_of[place[i]]
             n = ptr[word + 1] - ptr[word]
             for _ in range(_ASKED):
                 if n > 0:

@@ -21,8 +21,9 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import by_types, inlined, kernel, part
+from schmp_estimators.core.jit import by_types, index, inlined, kernel, part
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
+from schmp_estimators.core.typing import Floats, Floats32, Function, Integers, Integers32
 from schmp_estimators.lda.kernels.draw import at_most, select, uniform24
 
 _HALF = np.uint64(32)
@@ -34,41 +35,35 @@ class TopicPriors(NamedTuple):
     """An asymmetric document-topic prior, with a table to draw from it."""
 
     #: (K,) float32.
-    alpha: NDArray[np.float32]
+    alpha: Floats32
     #: Sum of `alpha`.
     total: float
     #: (K,) chance, in units of 2**-32, that a slot of the table stands for its own topic.
     own: NDArray[np.uint64]
     #: (K,) the topic for which the slot stands otherwise.
-    other: NDArray[np.int32]
+    other: Integers32
 
 
-def topic_priors(alphas: NDArray[np.float64]) -> TopicPriors:
+def topic_priors(alphas: Floats) -> TopicPriors:
     """Return the prior of the given values, (K,), rounded as kernels take them."""
     alpha = alphas.astype(np.float32)
-    share, other, work = (
-        np.empty(len(alpha)),
-        np.empty(len(alpha), np.int32),
-        np.empty(len(alpha), np.int32),
-    )
+    share = np.empty(len(alpha))
+    other = np.empty(len(alpha), np.int32)
+    work = np.empty(len(alpha), np.int32)
     total = _build_table(alpha.astype(np.float64), share, other, work)
     return TopicPriors(alpha, total, (np.minimum(share, 1.0) * _WHOLE).astype(np.uint64), other)
 
 
-#: A function that kernels call.
-_Function = Callable[..., Any]
-
-
-def where_given(without: _Function, *, copied: bool = True) -> Callable[[_Function], _Function]:
+def where_given(without: Function, *, copied: bool = True) -> Callable[[Function], Function]:
     """Let kernels call `without` instead of the decorated function, unless its first argument is a tuple or array."""
 
-    def declare(function: _Function) -> _Function:
+    def declare(function: Function) -> Function:
         @wraps(function)
         def ask(*arguments: Any) -> Any:
             raise NotImplementedError("for kernels")
 
         @by_types(ask, copied=copied, strict=False)
-        def choose(given: Any, *others: Any) -> _Function:
+        def choose(given: Any, *others: Any) -> Function:
             return function if isinstance(given, types.BaseTuple | types.Array) else without
 
         return ask
@@ -85,7 +80,7 @@ def values_of(alpha):
 @where_given(lambda alpha, topic: alpha)
 def alpha_at(alpha, topic):
     """Return the prior of a topic, from a number or an array."""
-    return alpha[np.uint64(topic)]
+    return alpha[index(topic)]
 
 
 @where_given(lambda alpha, n_topics: n_topics * np.float64(alpha))
@@ -139,10 +134,10 @@ def draw_slots(alpha, n, counter, n_slots, n_topics, uniforms, out):
     scale = (last_slot + _alpha_sum(alpha, n_topics)) * SCALE_PROPOSE
     for i in range(n):
         bits = mix(counter + np.uint64(i) * GAMMA)
-        uniforms[np.uint64(i)] = uniform24(bits)
+        uniforms[index(i)] = uniform24(bits)
         y = np.float64(np.int64(bits & MASK_PROPOSE)) * scale
         slot = np.int32(~np.int32(min(y, last_slot)))  # not used where y is beyond all slots
-        out[np.uint64(i)] = select(
+        out[index(i)] = select(
             y < last_slot, slot, _topic_of_prior(alpha, y - last_slot, bits, n_topics)
         )
 
@@ -203,11 +198,7 @@ def draw_alias(share, other, start, n, uniform):
     """Return a slot of the table of n weights that begins at `start`, counted from there, given a number in [0, 1)."""
     y = uniform * n
     slot = min(np.int64(y), n - 1)
-    return (
-        slot
-        if y - slot < share[np.uint64(start + slot)]
-        else np.int64(other[np.uint64(start + slot)])
-    )
+    return slot if y - slot < share[index(start + slot)] else np.int64(other[index(start + slot)])
 
 
 @kernel
@@ -220,11 +211,11 @@ class SeedRows(NamedTuple):
     """The seeds of consecutive words of the layout."""
 
     #: (n_words,) number of the word among those that are seeded, or -1.
-    number: NDArray[np.int32]
+    number: Integers32
     #: (n_seeded + 1,) offsets in what follows.
-    ptr: NDArray[np.int64]
-    topic: NDArray[np.int32]
-    weight: NDArray[np.float64]
+    ptr: Integers
+    topic: Integers32
+    weight: Floats
 
 
 @where_given(lambda seeds, n_topics: np.zeros(n_topics, np.int32), copied=False)
@@ -267,7 +258,7 @@ def find_seed(seeds, word, skipped, n_dk, alpha, inverse, point):
     found, before, at = skipped, 0.0, seeds.number[word]
     if at >= 0:
         for i in range(seeds.ptr[at], seeds.ptr[at + 1]):
-            k = np.uint64(seeds.topic[i])
+            k = index(seeds.topic[i])
             if k != skipped:
                 found = k
                 before += seeds.weight[i] * (n_dk[k] + alpha[k]) * inverse[k]

@@ -7,7 +7,7 @@ a look-up takes one or two probes.
 
 import numpy as np
 
-from schmp_estimators.core.jit import copy_to, inlined, kernel, maker, part
+from schmp_estimators.core.jit import copy_to, index, inlined, kernel, maker, part
 from schmp_estimators.lda.blocks import HEAD
 
 
@@ -20,7 +20,7 @@ def add_row(block, word, row):
             row[k] += block.heads[word, k]
     else:
         for i in range(block.tail_ptr[tail], block.tail_ptr[tail + 1]):
-            row[np.uint32(block.tails[np.uint64(i)])] += 1
+            row[np.uint32(block.tails[index(i)])] += 1
     for i in range(fixed.ptr[word], fixed.ptr[word + 1]):
         row[np.uint32(fixed.topic[i])] += fixed.tokens[i]
 
@@ -37,7 +37,7 @@ def count_row(block, word, row, topics):
                 n += 1
     else:
         for i in range(block.tail_ptr[tail], block.tail_ptr[tail + 1]):
-            k = np.uint32(block.tails[np.uint64(i)])
+            k = np.uint32(block.tails[index(i)])
             if row[k] == 0:
                 topics[n] = k
                 n += 1
@@ -91,7 +91,8 @@ def pack_rows(word_ptr, topic, n_topics):
         n = word_ptr[word + 1] - word_ptr[word]
         n_dense += n >= limit
         n_listed += n if n < limit else 0
-    lists, dense = np.empty(n_listed, topic.dtype), np.zeros((n_dense, n_topics), np.int32)
+    lists = np.empty(n_listed, topic.dtype)
+    dense = np.zeros((n_dense, n_topics), np.int32)
     n_listed = n_dense = 0
     for word in range(len(word_ptr) - 1):
         first, last = word_ptr[word], word_ptr[word + 1]
@@ -99,10 +100,10 @@ def pack_rows(word_ptr, topic, n_topics):
             row = dense[n_dense]
             n_dense += 1
             for i in range(first, last):
-                row[np.uint32(topic[np.uint64(i)])] += 1
+                row[np.uint32(topic[index(i)])] += 1
         else:
             for i in range(first, last):
-                lists[np.uint64(n_listed)] = topic[np.uint64(i)]
+                lists[index(n_listed)] = topic[index(i)]
                 n_listed += 1
     return lists, dense
 
@@ -138,11 +139,11 @@ def unpack_rows(lengths, lists, dense, heads, tails, cursor):
             continue
         if word < n_heads:
             for i in range(n):
-                heads[word, np.uint32(lists[np.uint64(at + i)])] += 1
+                heads[word, np.uint32(lists[index(at + i)])] += 1
         else:
             start = cursor[word - n_heads]
             for i in range(n):
-                tails[np.uint64(start + i)] = lists[np.uint64(at + i)]
+                tails[index(start + i)] = lists[index(at + i)]
             cursor[word - n_heads] = start + n
         at += n
 
@@ -161,15 +162,13 @@ def _hashed(topic, mask):
 @inlined
 def cell_of(start, mask, topic):
     """Return where in the cells the search for a topic begins, for `prefetch`."""
-    return start + (
-        np.int64(topic) if mask < 0 else np.int64(_hashed(topic, np.uint64(mask)) << _ONE)
-    )
+    return start + (np.int64(topic) if mask < 0 else np.int64(_hashed(topic, index(mask)) << _ONE))
 
 
 @inlined
 def _find(cells, start, mask, topic):
     """Return the place of a topic in a row by open addressing, or the free one where the search for it ends."""
-    base, wrap = np.uint64(start), np.uint64(mask)
+    base, wrap = index(start), index(mask)
     place = _hashed(topic, wrap)
     while cells[base + (place << _ONE)] >= 0 and np.uint32(
         cells[base + (place << _ONE)]
@@ -182,9 +181,9 @@ def _find(cells, start, mask, topic):
 def count_of(cells, start, mask, topic):
     """Return the count of a topic in a row."""
     if mask < 0:
-        found = cells[np.uint64(start + np.int64(topic))]
+        found = cells[index(start + np.int64(topic))]
     else:
-        at = np.uint64(start) + (_find(cells, start, mask, topic) << _ONE)
+        at = index(start) + (_find(cells, start, mask, topic) << _ONE)
         found = cells[at + _ONE] if cells[at] >= 0 else np.int32(0)
     return found
 
@@ -193,9 +192,9 @@ def count_of(cells, start, mask, topic):
 def add_to(cells, start, mask, topic, n):
     """Add n tokens, more than none, to a topic of a row."""
     if mask < 0:
-        cells[np.uint64(start + np.int64(topic))] += n
+        cells[index(start + np.int64(topic))] += n
     else:
-        at = np.uint64(start) + (_find(cells, start, mask, topic) << _ONE)
+        at = index(start) + (_find(cells, start, mask, topic) << _ONE)
         if cells[at] < 0:
             cells[at] = topic
             cells[at + _ONE] = 0
@@ -206,9 +205,11 @@ def add_to(cells, start, mask, topic, n):
 def take_one(cells, start, mask, topic):
     """Take a token from a topic of a row; if its place becomes free, later entries that passed it move up."""
     if mask < 0:
-        cells[np.uint64(start + np.int64(topic))] -= 1
+        cells[index(start + np.int64(topic))] -= 1
     else:
-        base, wrap, place = np.uint64(start), np.uint64(mask), _find(cells, start, mask, topic)
+        base = index(start)
+        wrap = index(mask)
+        place = _find(cells, start, mask, topic)
         at = base + (place << _ONE)
         cells[at + _ONE] -= 1
         if cells[at + _ONE] == 0:
@@ -262,7 +263,7 @@ def make_rows(block, n_topics):
             copy_to(block.heads[word], cells[start : start + n_topics])
         else:
             for i in range(block.tail_ptr[word - n_heads], block.tail_ptr[word - n_heads + 1]):
-                add_to(cells, start, mask, np.uint32(block.tails[np.uint64(i)]), np.int32(1))
+                add_to(cells, start, mask, np.uint32(block.tails[index(i)]), np.int32(1))
         for i in range(fixed.ptr[word], fixed.ptr[word + 1]):
             add_to(cells, start, mask, np.uint32(fixed.topic[i]), fixed.tokens[i])
     return rows, cells

@@ -21,12 +21,20 @@ word.  Topics do not depend on how documents and words are divided.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import inlined, kernel, part
+from schmp_estimators.core.jit import index, inlined, kernel, part
 from schmp_estimators.core.lanes import LANES
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
+from schmp_estimators.core.typing import (
+    AnySigned,
+    Floats,
+    Floats32,
+    Integers,
+    Integers32,
+    Unsigned32,
+)
+from schmp_estimators.core.values import offsets_of
 from schmp_estimators.lda.blocks import HEAD, Prior, documents_of_places
 from schmp_estimators.lda.kernels.draw import find_lane, first_above, select, uniform24
 from schmp_estimators.lda.kernels.lists import add_listed
@@ -45,22 +53,19 @@ class DocumentLists(NamedTuple):
     """The topics of a shard's documents, in the order in which they come first in the document."""
 
     #: (n_tokens,) document of each token, word-major.
-    document: NDArray[np.uint32]
+    document: Unsigned32
     #: (n_docs + 1,) number of the first block of each document: there are blocks for all topics that it can have.
-    ptr: NDArray[np.int64]
+    ptr: Integers
     #: (n_docs,) blocks of its list.
-    n_blocks: NDArray[np.int32]
+    n_blocks: Integers32
     #: (n_blocks * 2 * LANES,) topics and counts; int16 or int32.
-    lists: NDArray[np.signedinteger]
+    lists: AnySigned
 
 
-def make_lists(
-    doc_ptr: NDArray[np.int64], place: NDArray[np.uint32], n_topics: int
-) -> DocumentLists:
+def make_lists(doc_ptr: Integers, place: Unsigned32, n_topics: int) -> DocumentLists:
     """Return empty lists for the documents of a `TokenShard`."""
     lengths = np.diff(doc_ptr)
-    ptr = np.zeros(len(doc_ptr), np.int64)
-    np.cumsum(-(-np.minimum(lengths, n_topics) // LANES), out=ptr[1:])
+    ptr = offsets_of(-(-np.minimum(lengths, n_topics) // LANES))
     narrow = max(n_topics, int(lengths.max(initial=0))) <= np.iinfo(np.int16).max
     number: type[np.signedinteger] = np.int16 if narrow else np.int32
     lists = np.empty(int(ptr[-1]) * 2 * LANES, number)
@@ -95,36 +100,36 @@ def list_documents(first, last, doc_ptr, place, topic, ptr, n_blocks, lists, row
         n_found = 0
         for i in range(doc_ptr[doc], doc_ptr[doc + 1]):
             if i + 16 < len(place):
-                prefetch(topic, np.int64(place[np.uint64(i + 16)]))
-            k = np.uint32(topic[np.uint64(place[np.uint64(i)])])
+                prefetch(topic, np.int64(place[index(i + 16)]))
+            k = np.uint32(topic[index(place[index(i)])])
             if row[k] == 0:
-                found[np.uint64(n_found)] = k
+                found[index(n_found)] = k
                 n_found += 1
             row[k] += 1
         n = (n_found + LANES - 1) // LANES
         n_blocks[doc] = n
         base = ptr[doc] * 2 * LANES
         for j in range(n * LANES):
-            at = np.uint64(base + (j // LANES) * 2 * LANES + j % LANES)
+            at = index(base + (j // LANES) * 2 * LANES + j % LANES)
             topic_of_list, count = 0, 0
             if j < n_found:
-                topic_of_list = found[np.uint64(j)]
+                topic_of_list = found[index(j)]
                 count = row[np.uint32(topic_of_list)]
                 totals[topic_of_list] += count
                 row[np.uint32(topic_of_list)] = 0
             lists[at] = topic_of_list
-            lists[at + np.uint64(LANES)] = count
+            lists[at + index(LANES)] = count
 
 
 class Smoothing(NamedTuple):
     """Weights of topics that follow from the priors, the same for all words."""
 
     #: (K,) ``1 / (n_k + V beta)``, rounded once so that all shards use the same bits.
-    inverse: NDArray[np.float32]
+    inverse: Floats32
     #: (K,) ``alpha_k`` times that.
-    weight: NDArray[np.float64]
+    weight: Floats
     #: (K,) cumulative sums of ``beta * weight``.
-    ends: NDArray[np.float64]
+    ends: Floats
     beta: np.float32
 
 
@@ -132,27 +137,27 @@ class Row(NamedTuple):
     """The word that is being sampled."""
 
     #: (K,) its tokens of each topic, with seeds: int32, or float64 where words may be seeded.
-    tokens: NDArray[np.int32]
+    tokens: Integers32
     #: (K,) ``(tokens + beta) * inverse``.
-    weight: NDArray[np.float32]
+    weight: Floats32
     #: (K,) the topics that it has, where among them each topic is, and cumulative sums of their `Smoothing.weight`.
-    topic: NDArray[np.int32]
-    where: NDArray[np.int32]
-    ends: NDArray[np.float64]
+    topic: Integers32
+    where: Integers32
+    ends: Floats
 
 
 class Together(NamedTuple):
     """The tokens of a word that are sampled together."""
 
     #: What `add_listed` keeps of each list, one after the other.
-    sums: NDArray[np.float32]
+    sums: Floats32
     #: (TOGETHER,) where those of each token begin, the weight of its list, and the point that is drawn.
-    starts: NDArray[np.int64]
-    totals: NDArray[np.float32]
-    points: NDArray[np.float32]
+    starts: Integers
+    totals: Floats32
+    points: Floats32
     #: (TOGETHER + 1,) tokens that are drawn from their lists, and the others.
-    listed: NDArray[np.int64]
-    others: NDArray[np.int64]
+    listed: Integers
+    others: Integers
 
 
 def make_scratch(smooth: Smoothing, *, seeded: bool) -> tuple[Row, Together]:
@@ -162,17 +167,13 @@ def make_scratch(smooth: Smoothing, *, seeded: bool) -> tuple[Row, Together]:
         np.zeros(n, np.float64 if seeded else np.int32), smooth.beta * smooth.inverse,
         np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n),
     )  # fmt: skip
-    sums, (starts, listed, others) = (
-        TOGETHER * LANES * (-(-n // LANES) + 1),
-        np.empty((3, TOGETHER + 1), np.int64),
-    )
+    sums = TOGETHER * LANES * (-(-n // LANES) + 1)
+    starts, listed, others = np.empty((3, TOGETHER + 1), np.int64)
     totals, points = np.empty((2, TOGETHER), np.float32)
     return row, Together(np.empty(sums, np.float32), starts, totals, points, listed, others)
 
 
-def smoothing(
-    total: NDArray[np.int64], beta_sum: Prior, alpha: NDArray[np.float64], beta: float
-) -> Smoothing:
+def smoothing(total: Integers, beta_sum: Prior, alpha: Floats, beta: float) -> Smoothing:
     """Return the `Smoothing` of topics with these totals; `beta_sum` is V beta, with seeds if there are any."""
     inverse = (1.0 / (total + beta_sum)).astype(np.float32)
     weight = alpha * inverse
@@ -196,10 +197,10 @@ def _begin_word(word, at, n, block, smooth, seeds, row):
                 found += 1
     end = 0.0
     for j in range(found):
-        k = np.uint32(row.topic[np.uint64(j)])
+        k = np.uint32(row.topic[index(j)])
         row.weight[k] = (np.float32(row.tokens[k]) + smooth.beta) * smooth.inverse[k]
         end += np.float64(row.tokens[k]) * smooth.weight[k]
-        row.ends[np.uint64(j)] = end
+        row.ends[index(j)] = end
         row.where[k] = j
     return found, end
 
@@ -208,7 +209,7 @@ def _begin_word(word, at, n, block, smooth, seeds, row):
 def _end_word(found, smooth, row):
     """Set the row to that of a word without tokens."""
     for j in range(found):
-        k = np.uint32(row.topic[np.uint64(j)])
+        k = np.uint32(row.topic[index(j)])
         row.weight[k] = smooth.beta * smooth.inverse[k]
         row.tokens[k] = 0
 
@@ -217,11 +218,11 @@ def _end_word(found, smooth, row):
 def _fetch(i, document, ptr, n_blocks, lists):
     """Fetch what tokens after number i need into the cache."""
     if i + _FAR_AHEAD < len(document):
-        coming = np.int64(document[np.uint64(i + _FAR_AHEAD)])
+        coming = np.int64(document[index(i + _FAR_AHEAD)])
         prefetch(ptr, coming)
         prefetch(n_blocks, coming)
     if i + _AHEAD < len(document):
-        begin = ptr[np.uint64(document[np.uint64(i + _AHEAD)])] * 2 * LANES
+        begin = ptr[index(document[index(i + _AHEAD)])] * 2 * LANES
         for line in range(_LINES):
             prefetch(lists, begin + line * (64 // lists.itemsize))
 
@@ -232,9 +233,9 @@ def _draw_listed(point, sums, start, first, n_blocks, lists, old):
     lane, rest = find_lane(sums, start + n_blocks * LANES, LANES, point)
     block = 0
     for b in range(n_blocks):
-        block += sums[np.uint64(start + b * LANES + lane)] <= rest
+        block += sums[index(start + b * LANES + lane)] <= rest
     at = (first + min(block, n_blocks - 1)) * 2 * LANES + lane
-    return select(lists[np.uint64(at + LANES)] > 0, np.int64(lists[np.uint64(at)]), old)
+    return select(lists[index(at + LANES)] > 0, np.int64(lists[index(at)]), old)
 
 
 @inlined
@@ -243,20 +244,20 @@ def _weigh_others(old, end, smooth):
 
     If all tokens of the word have that topic, the word may weigh almost nothing, and the smoothing still less.
     """
-    return (end - smooth.weight[np.uint64(old)]) + smooth.ends[len(smooth.ends) - 1]
+    return (end - smooth.weight[index(old)]) + smooth.ends[len(smooth.ends) - 1]
 
 
 @inlined
 def _draw_other(y, old, found, end, row, smooth):
     """Return the topic at y in the word's topics without the token itself, and then in the smoothing."""
-    own = smooth.weight[np.uint64(old)]
+    own = smooth.weight[index(old)]
     rest = end - own
     if y < rest:
-        at = np.int64(row.where[np.uint64(old)])
-        less = np.float64(row.tokens[np.uint64(old)] - 1) * own
-        before = (row.ends[np.uint64(at - 1)] if at > 0 else 0.0) + less
+        at = np.int64(row.where[index(old)])
+        less = np.float64(row.tokens[index(old)] - 1) * own
+        before = (row.ends[index(at - 1)] if at > 0 else 0.0) + less
         y = select(y >= before, y + own, y)
-        return np.int64(row.topic[np.uint64(first_above(row.ends, 0, found, y))])
+        return np.int64(row.topic[index(first_above(row.ends, 0, found, y))])
     return first_above(smooth.ends, 0, len(smooth.ends), y - rest)
 
 
@@ -311,62 +312,60 @@ def sample_words(
         origin = key + np.uint64(word_first[at] + word_rank[at] - own_first) * GAMMA
         for begun in range(own_first, own_last, TOGETHER):
             n = min(TOGETHER, own_last - begun)
-            start, last_doc, last_old = 0, np.uint64(0), 0
+            start, last_doc, last_old = 0, index(0), 0
             for j in range(n):
                 i = begun + j
                 _fetch(i, document, ptr, n_blocks, lists)
-                old, doc = np.int64(topic[np.uint64(i)]), np.uint64(document[np.uint64(i)])
+                old, doc = np.int64(topic[index(i)]), index(document[index(i)])
                 if (
                     j > 0 and doc == last_doc and old == last_old
                 ):  # the same sums, of a word that comes again
-                    starts[np.uint64(j)], totals[np.uint64(j)] = (
-                        starts[np.uint64(j - 1)],
-                        totals[np.uint64(j - 1)],
-                    )
+                    starts[index(j)] = starts[index(j - 1)]
+                    totals[index(j)] = totals[index(j - 1)]
                     continue
                 last_doc, last_old = doc, old
-                less = np.float32(row.tokens[np.uint64(old)] - 1) + smooth.beta
-                starts[np.uint64(j)] = start
-                n_doc, weight = np.int64(n_blocks[doc]), less * smooth.inverse[np.uint64(old)]
-                totals[np.uint64(j)] = add_listed(
+                less = np.float32(row.tokens[index(old)] - 1) + smooth.beta
+                starts[index(j)] = start
+                n_doc, weight = np.int64(n_blocks[doc]), less * smooth.inverse[index(old)]
+                totals[index(j)] = add_listed(
                     lists, ptr[doc], n_doc, row.weight, old, weight, sums, start
                 )
                 start += LANES * (n_doc + 1)
             n_listed, n_others = 0, 0
             for j in range(n):
                 i = begun + j
-                of_list = totals[np.uint64(j)]
-                other = np.float32(_weigh_others(np.int64(topic[np.uint64(i)]), end, smooth))
+                of_list = totals[index(j)]
+                other = np.float32(_weigh_others(np.int64(topic[index(i)]), end, smooth))
                 point = uniform24(mix(origin + np.uint64(i) * GAMMA)) * (of_list + other)
-                points[np.uint64(j)] = point
+                points[index(j)] = point
                 is_listed = point < of_list
-                listed[np.uint64(n_listed)], others[np.uint64(n_others)] = j, j
+                listed[index(n_listed)], others[index(n_others)] = j, j
                 n_listed += is_listed
                 n_others += not is_listed
             for which in range(n_listed):
-                j = listed[np.uint64(which)]
+                j = listed[index(which)]
                 i = begun + j
-                old, doc = np.int64(topic[np.uint64(i)]), np.uint64(document[np.uint64(i)])
+                old, doc = np.int64(topic[index(i)]), index(document[index(i)])
                 new = _draw_listed(
-                    points[np.uint64(j)],
+                    points[index(j)],
                     sums,
-                    starts[np.uint64(j)],
+                    starts[index(j)],
                     ptr[doc],
                     np.int64(n_blocks[doc]),
                     lists,
                     old,
                 )
-                topic[np.uint64(i)] = new
+                topic[index(i)] = new
                 moved += new != old
             for which in range(n_others):
-                i = begun + others[np.uint64(which)]
-                old = np.int64(topic[np.uint64(i)])
+                i = begun + others[index(which)]
+                old = np.int64(topic[index(i)])
                 bits = mix(origin + np.uint64(i) * GAMMA)
                 uniform = np.float64(np.int64(bits & MASK_PROPOSE)) * SCALE_PROPOSE
                 new = _draw_other(
                     uniform * _weigh_others(old, end, smooth), old, found, end, row, smooth
                 )
-                topic[np.uint64(i)] = new
+                topic[index(i)] = new
                 moved += new != old
         _end_word(found, smooth, row)
     return moved

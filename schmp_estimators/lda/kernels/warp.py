@@ -27,12 +27,12 @@ ahead.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from schmp_estimators.core.addresses import array_at
-from schmp_estimators.core.jit import copy_to, inlined, kernel, part
+from schmp_estimators.core.jit import copy_to, index, inlined, kernel, part
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
+from schmp_estimators.core.typing import AnyIntegers, Integers, Unsigned32
 from schmp_estimators.lda.blocks import HEAD
 from schmp_estimators.lda.kernels.draw import uniform24
 from schmp_estimators.lda.kernels.priors import (
@@ -58,7 +58,7 @@ def fetch(tokens, base, last, width, row, inverse):
     """Start to fetch what the token at `base` of `tokens` needs of its topics; at `last`, there are none."""
     if base < last:
         for at in range(width):
-            topic = np.int64(tokens[base + np.uint64(at)])
+            topic = np.int64(tokens[base + index(at)])
             prefetch(row, topic)
             prefetch(inverse, topic)
 
@@ -67,11 +67,11 @@ class Pieces(NamedTuple):
     """Where the tokens of words are: those that one shard has of a word lie together, one after the other."""
 
     #: (n_words + 1,) offsets of the words among the pieces; those of a word are in the order of the shards.
-    ptr: NDArray[np.int64]
+    ptr: Integers
     #: (n_pieces,) addresses of their first tokens.
-    begin: NDArray[np.int64]
+    begin: Integers
     #: (n_pieces,) how many tokens they have.
-    n_tokens: NDArray[np.uint32]
+    n_tokens: Unsigned32
 
 
 @kernel
@@ -104,11 +104,9 @@ def find_pieces(word, n_tokens, shard_ptr, begins, size, ptr):
     ptr : (n_words + 1,) int64
         As in `Pieces`.
     """
-    begin, length, cursor = (
-        np.empty(len(word), np.int64),
-        np.empty(len(word), np.uint32),
-        ptr.copy(),
-    )
+    begin = np.empty(len(word), np.int64)
+    length = np.empty(len(word), np.uint32)
+    cursor = ptr.copy()
     for shard in range(len(begins)):
         address = begins[shard]
         for i in range(shard_ptr[shard], shard_ptr[shard + 1]):
@@ -119,7 +117,7 @@ def find_pieces(word, n_tokens, shard_ptr, begins, size, ptr):
     return begin, length
 
 
-def pieces_of(tokens: NDArray[np.integer], word_ptr: NDArray[np.int64]) -> Pieces:
+def pieces_of(tokens: AnyIntegers, word_ptr: Integers) -> Pieces:
     """Return where the tokens of words are: one piece for each, of word-major tokens (n_tokens, 1 + mh_steps)."""
     begin = tokens.ctypes.data + word_ptr[:-1] * (tokens.shape[1] * tokens.itemsize)
     return Pieces(np.arange(len(word_ptr)), begin, np.diff(word_ptr).astype(np.uint32))
@@ -131,7 +129,7 @@ def _fill(slots, start, end, value):
     first = start
     while True:
         for i in range(SLACK):
-            slots[np.uint64(first + i)] = value
+            slots[index(first + i)] = value
         first += SLACK
         if first >= end:
             break
@@ -212,19 +210,19 @@ def clear_row(row, topics, n, fixed, word, is_seeded):
 
 
 def _row_of_pieces(block, word, n, begin, end, pieces, like, width, row, slots, ends):
-    is_listed, slot = n < HEAD * len(row), np.uint64(0)
+    is_listed, slot = n < HEAD * len(row), index(0)
     for piece in range(begin, end):
-        n_tokens = np.int64(pieces.n_tokens[np.uint64(piece)])
-        tokens = array_at(pieces.begin[np.uint64(piece)], n_tokens * width, like)
+        n_tokens = np.int64(pieces.n_tokens[index(piece)])
+        tokens = array_at(pieces.begin[index(piece)], n_tokens * width, like)
         if is_listed:
             for i in range(n_tokens):
-                topic = tokens[np.uint64(i * width)]
+                topic = tokens[index(i * width)]
                 slots[slot] = topic
-                slot += np.uint64(1)
+                slot += index(1)
                 row[np.uint32(topic)] += 1
         else:
             for i in range(n_tokens):
-                row[np.uint32(tokens[np.uint64(i * width)])] += 1
+                row[np.uint32(tokens[index(i * width)])] += 1
     return n, 0 if is_listed else fill_slots(row, MAX_SLOTS, slots, ends)
 
 
@@ -258,8 +256,8 @@ def take_row(block, word, n, begin, end, pieces, like, width, row, slots, ends):
     if tail >= 0:
         first, total = block.tail_ptr[tail], block.tail_ptr[tail + 1] - block.tail_ptr[tail]
         for i in range(total):
-            topic = block.tails[np.uint64(first + i)]
-            slots[np.uint64(i)] = topic
+            topic = block.tails[index(first + i)]
+            slots[index(i)] = topic
             row[np.uint32(topic)] += 1
         return total, 0
     copy_to(block.heads[word], row)
@@ -296,10 +294,10 @@ def _draw(
     """Return the topic at y, where the word's n tokens, its fixed row and its prior are lined up."""
     if y < np.float64(n):
         x = np.int64(y)
-        k = np.int64(slots[np.uint64(x >> shift)])
+        k = np.int64(slots[index(x >> shift)])
         if k < 0:
             k = ~k
-            while ends[np.uint64(k)] <= x:
+            while ends[index(k)] <= x:
                 k += 1
         return k
     if y < np.float64(n + n_fixed):
@@ -362,7 +360,7 @@ def sample_words(
     for word in range(first, last):
         begin, end, n_own = pieces.ptr[word], pieces.ptr[word + 1], np.int64(0)
         for piece in range(begin, end):
-            n_own += np.int64(pieces.n_tokens[np.uint64(piece)])
+            n_own += np.int64(pieces.n_tokens[index(piece)])
         if n_own == 0:
             continue
         fixed_topic = fixed.topic[fixed.ptr[word] : fixed.ptr[word + 1]]
@@ -379,9 +377,9 @@ def sample_words(
         ) * SCALE_PROPOSE
         counter = key + np.uint64(address[word]) * np.uint64(width if is_new else n_steps) * GAMMA
         for piece in range(begin, end):
-            stop = np.uint64(pieces.n_tokens[np.uint64(piece)]) * np.uint64(width)
-            tokens = array_at(pieces.begin[np.uint64(piece)], np.int64(stop), like)
-            base = np.uint64(0)
+            stop = index(pieces.n_tokens[index(piece)]) * index(width)
+            tokens = array_at(pieces.begin[index(piece)], np.int64(stop), like)
+            base = index(0)
             while is_new and base < stop:
                 y = np.float64(np.int64(mix(counter) & MASK_PROPOSE)) * scale
                 counter += GAMMA
@@ -400,10 +398,10 @@ def sample_words(
                     seeds,
                     word,
                 )
-                base += np.uint64(1)
+                base += index(1)
             while base < stop:
                 if n_topics > NEAR:
-                    fetch(tokens, base + np.uint64(AHEAD * width), stop, width, row, inverse)
+                    fetch(tokens, base + index(AHEAD * width), stop, width, row, inverse)
                 original = np.uint32(tokens[base])
                 topic = original
                 own = _weigh(row[topic], 1, beta, is_seeded) * inverse[topic]
@@ -411,7 +409,7 @@ def sample_words(
                 for step in range(n_steps):
                     bits = mix(counter)
                     counter += GAMMA
-                    at = base + np.uint64(1 + step)
+                    at = base + index(1 + step)
                     proposed = np.uint32(tokens[at])
                     proposed_weight = _weigh(row[proposed], 0, beta, is_seeded) * inverse[proposed]
                     if proposed == original:
@@ -426,6 +424,6 @@ def sample_words(
                     )  # fmt: skip
                 tokens[base] = topic
                 moved += topic != original
-                base += np.uint64(width)
+                base += index(width)
         clear_row(row, slots, n, fixed, word, is_seeded)
     return moved

@@ -13,7 +13,7 @@ pass whose proposals are the topics themselves moves no token, and draws them ag
 
 import numpy as np
 
-from schmp_estimators.core.jit import inlined, kernel, part
+from schmp_estimators.core.jit import index, inlined, kernel, part
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA
 from schmp_estimators.lda.kernels.draw import select
@@ -56,11 +56,11 @@ def _propose(own, topics, draws, tokens, steps):
     n_steps = len(steps)
     for i in range(len(own)):
         base = np.uint64(own[np.uint64(i)]) * np.uint64(1 + n_steps)
-        tokens[base] = topics[np.uint64(i)]
+        tokens[base] = topics[index(i)]
         for step in range(n_steps):
-            draw = np.int64(draws[np.uint64(i * n_steps + step)])
-            topic = np.int64(topics[np.uint64(max(~draw, 0))])
-            tokens[base + np.uint64(1 + step)] = select(draw < 0, topic, draw)
+            draw = np.int64(draws[index(i * n_steps + step)])
+            topic = np.int64(topics[index(max(~draw, 0))])
+            tokens[base + index(1 + step)] = select(draw < 0, topic, draw)
 
 
 @inlined
@@ -68,13 +68,13 @@ def _decide(original, own_weight, pending, at, uniforms, u, row, alpha, inverse,
     """Return the topic of a token after its proposals, which follow place `at` of `pending`."""
     topic, weight = original, own_weight
     for step in range(len(steps)):
-        proposed = np.uint32(pending[np.uint64(at + 1 + step)])
+        proposed = np.uint32(pending[index(at + 1 + step)])
         if len(weights):
             proposed_weight = weights[proposed]
         else:
             proposed_weight = _weigh(row[proposed], alpha, proposed, inverse)
         proposed_weight = select(proposed == original, own_weight, proposed_weight)
-        accepted = uniforms[np.uint64(u + step)] * weight < proposed_weight
+        accepted = uniforms[index(u + step)] * weight < proposed_weight
         topic = select(accepted, proposed, topic)
         weight = select(accepted, proposed_weight, weight)
     return topic
@@ -87,16 +87,16 @@ def _gather(own, tokens, width, alpha, inverse, pending, row, weights):
     Counts and weights are renewed as a whole where a document has many tokens, else entry by entry.
     """
     for i in range(len(own)):
-        base = np.uint64(own[np.uint64(i)]) * np.uint64(width)
+        base = index(own[index(i)]) * index(width)
         for j in range(width):
-            pending[np.uint64(i * width + j)] = tokens[base + np.uint64(j)]
+            pending[index(i * width + j)] = tokens[base + index(j)]
         row[np.uint32(tokens[base])] += 1
     if 4 * len(own) > len(row):
         for k in range(len(weights)):
             weights[k] = _weigh(row[k], alpha, k, inverse)
     elif len(weights):
         for i in range(len(own)):
-            topic = np.uint32(pending[np.uint64(i * width)])
+            topic = np.uint32(pending[index(i * width)])
             weights[topic] = _weigh(row[topic], alpha, topic, inverse)
 
 
@@ -111,7 +111,7 @@ def _clear(n, topics, alpha, inverse, totals, row, weights):
             weights[k] = _weigh(0, alpha, k, inverse)
     else:
         for i in range(n):
-            topic = np.uint32(topics[np.uint64(i)])
+            topic = np.uint32(topics[index(i)])
             totals[topic] += 1
             row[topic] = 0
             if len(weights):
@@ -155,7 +155,10 @@ def sample_documents(first, last, shard, tokens, inverse, alpha, key, totals, st
     there is a branch only for a token that moves: then `row` and `weights` change, and a proposal costs a single
     look-up.
     """
-    n_steps, width, n_topics, prior = len(steps), 1 + len(steps), len(inverse), values_of(alpha)
+    n_steps = len(steps)
+    width = 1 + len(steps)
+    n_topics = len(inverse)
+    prior = values_of(alpha)
     longest = 0
     for doc in range(first, last):
         longest = max(longest, shard.doc_ptr[doc + 1] - shard.doc_ptr[doc])
@@ -169,30 +172,32 @@ def sample_documents(first, last, shard, tokens, inverse, alpha, key, totals, st
     draws = np.empty(longest * n_steps, np.int32)
     place, end, moved = shard.place, shard.doc_ptr[last], 0
     for doc in range(first, last):
-        start, n = shard.doc_ptr[doc], shard.doc_ptr[doc + 1] - shard.doc_ptr[doc]
+        start = shard.doc_ptr[doc]
+        n = shard.doc_ptr[doc + 1] - shard.doc_ptr[doc]
         own = place[start : start + n]
         _gather(own, tokens, width, prior, inverse, pending, row, weights)
         origin = key + np.uint64(shard.first_token + start) * np.uint64(n_steps) * GAMMA
         for begin in range(0, n, CHUNK):
-            size, counter = min(CHUNK, n - begin), origin + np.uint64(begin * n_steps) * GAMMA
+            size = min(CHUNK, n - begin)
+            counter = origin + np.uint64(begin * n_steps) * GAMMA
             draw_slots(
                 alpha, size * n_steps, counter, n, n_topics, uniforms, draws[begin * n_steps :]
             )
             for i in range(size):
                 coming = start + n + begin + i
                 if coming < end:
-                    prefetch(tokens, np.int64(place[np.uint64(coming)]) * width)
+                    prefetch(tokens, np.int64(place[index(coming)]) * width)
                 at = (begin + i) * width
                 if n_topics > NEAR:
                     fetch(
                         pending,
-                        np.uint64(at + AHEAD * width),
-                        np.uint64(n * width),
+                        index(at + AHEAD * width),
+                        index(n * width),
                         width,
                         row,
                         inverse,
                     )
-                original = np.uint32(pending[np.uint64(at)])
+                original = np.uint32(pending[index(at)])
                 own_weight = _weigh(row[original] - np.int32(1), prior, original, inverse)
                 topic = _decide(
                     original,
@@ -207,7 +212,7 @@ def sample_documents(first, last, shard, tokens, inverse, alpha, key, totals, st
                     weights,
                     steps,
                 )
-                topics[np.uint64(begin + i)] = topic
+                topics[index(begin + i)] = topic
                 if topic != original:
                     row[original] -= 1
                     row[topic] += 1

@@ -1,12 +1,12 @@
 """Word blocks of topic programs: how they are made from the parts of all shards, and converted to sparse rows."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from schmp_estimators.core.values import freeze
+from schmp_estimators.core.typing import AnySigned, Array, Integers, Integers32
+from schmp_estimators.core.values import freeze, offsets_of
 from schmp_estimators.lda.blocks import HEAD, TokenShard, TopicRows, WordBlock, no_rows
 from schmp_estimators.lda.data.topic_rows import cut_rows, rows_of_counts, rows_of_lists, stack_rows
 from schmp_estimators.lda.kernels.rows import pack_rows, unpack_rows
@@ -18,21 +18,25 @@ class WordPart(NamedTuple):
     """The tokens of one shard for the words of a block."""
 
     #: (n_words,) tokens of each word.
-    lengths: NDArray[np.int32]
+    lengths: Integers32
     #: Topics of the tokens of words with fewer than ``HEAD * K`` of them.
-    lists: NDArray[np.signedinteger]
+    lists: AnySigned
     #: (n_dense, K) counts of the other words.
-    dense: NDArray[np.int32]
+    dense: Integers32
     #: The block's rows of earlier batches, if this shard keeps them; else no rows.
     fixed: TopicRows
 
 
+#: Parts of one shard, by the numbers of their blocks.
+WordParts = dict[int, WordPart]
+
+
 def make_parts(
     shard: TokenShard,
-    topic: NDArray[Any],
+    topic: Array,
     n_components: int,
-    n_words: NDArray[np.int64] | None = None,
-) -> dict[int, WordPart]:
+    n_words: Integers | None = None,
+) -> WordParts:
     """Return the parts of a shard, by the numbers of the blocks.
 
     Parameters
@@ -45,11 +49,9 @@ def make_parts(
     n_words : (n_blocks,) int64, optional
         How many words of each block the parts have, the first ones; by default all.
     """
-    sizes, topic, parts = (
-        np.diff(shard.block_ptr) if n_words is None else n_words,
-        freeze(topic),
-        dict[int, WordPart](),
-    )
+    sizes = np.diff(shard.block_ptr) if n_words is None else n_words
+    topic = freeze(topic)
+    parts = WordParts()
     for block, (begin, n) in enumerate(zip(shard.block_ptr.tolist(), sizes.tolist(), strict=False)):
         word_ptr = freeze(shard.word_ptr[begin : begin + n + 1])
         lists, dense = pack_rows(word_ptr, topic, n_components)
@@ -64,12 +66,9 @@ def combine_parts(index: int, parts: Sequence[WordPart], n_components: int) -> W
     for part in parts:
         total += part.lengths
     n_heads = int(np.count_nonzero(total >= HEAD * n_components))
-    tail_ptr = np.zeros(len(total) - n_heads + 1, np.int64)
-    np.cumsum(total[n_heads:], out=tail_ptr[1:])
-    heads, tails = (
-        np.zeros((n_heads, n_components), np.int32),
-        np.empty(tail_ptr[-1], parts[0].lists.dtype),
-    )
+    tail_ptr = offsets_of(total[n_heads:])
+    heads = np.zeros((n_heads, n_components), np.int32)
+    tails = np.empty(tail_ptr[-1], parts[0].lists.dtype)
     cursor = tail_ptr[:-1].copy()
     for part in parts:
         unpack_rows(part.lengths, part.lists, part.dense, heads, tails, cursor)
@@ -77,7 +76,7 @@ def combine_parts(index: int, parts: Sequence[WordPart], n_components: int) -> W
 
 
 def rows_of_tokens(
-    word_ptr: NDArray[np.int64], topic: NDArray[Any], fixed: TopicRows, n_components: int
+    word_ptr: Integers, topic: Array, fixed: TopicRows, n_components: int
 ) -> WordBlock:
     """Return the block of words whose tokens are all given, in word-major order: all rows are lists of topics."""
     return WordBlock(np.zeros((0, n_components), np.int32), word_ptr, topic, fixed)

@@ -5,10 +5,10 @@ from itertools import pairwise, repeat
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
-from schmp_estimators.core.values import freeze
+from schmp_estimators.core.typing import Array, Floats, Function, Integers, Integers32
+from schmp_estimators.core.values import freeze, offsets_of
 from schmp_estimators.lda.blocks import TopicRows
 from schmp_estimators.lda.data.counts import Counts, sum_rows
 from schmp_estimators.lda.kernels.described import count_in_windows
@@ -25,30 +25,27 @@ class BestWords(NamedTuple):
     """The topics of which a word is one of the best words."""
 
     #: (n_words + 1,) offsets of the words in `slot`.
-    slot_ptr: NDArray[np.int64]
+    slot_ptr: Integers
     #: (n_topics * n_best,) ``topic * n_best + rank``.
-    slot: NDArray[np.int64]
+    slot: Integers
     n_topics: int
     n_best: int
 
 
-def find_slots(words: NDArray[np.int64], n_words: int) -> BestWords:
+def find_slots(words: Integers, n_words: int) -> BestWords:
     """Return where each of `n_words` words is in `words`, of shape (n_topics, n_best)."""
-    ptr = np.zeros(n_words + 1, np.int64)
-    np.cumsum(np.bincount(words.reshape(-1), minlength=n_words), out=ptr[1:])
+    ptr = offsets_of(np.bincount(words.reshape(-1), minlength=n_words))
     return BestWords(ptr, np.argsort(words.reshape(-1), kind="stable"), *words.shape)
 
 
-def count_pairs(counts: Counts, best: BestWords) -> NDArray[np.int64]:
+def count_pairs(counts: Counts, best: BestWords) -> Integers:
     """Return how many documents have each pair of best words, as `count_in_windows` numbers pairs."""
     return _count(
         counts.indptr, counts.indices, best, 1 + int(np.diff(counts.indptr).max(initial=0))
     )
 
 
-def _count(
-    ptr: NDArray[np.int64], words: NDArray[np.int32], best: BestWords, width: int
-) -> NDArray[np.int64]:
+def _count(ptr: Integers, words: Integers32, best: BestWords, width: int) -> Integers:
     documents = np.zeros((best.n_topics, n_pairs(best.n_best)), np.int64)
     since = np.full((best.n_topics, best.n_best), -1)
     count_in_windows(*freeze((ptr, words, best.slot_ptr, best.slot)), width, since, documents)
@@ -57,7 +54,7 @@ def _count(
 
 def count_windows(
     texts: Iterable[Any], best: BestWords, columns: Mapping[Any, int], width: int
-) -> tuple[NDArray[np.int64], int]:
+) -> tuple[Integers, int]:
     """Return how many windows of texts have each pair of best words, as `count_pairs` of documents, and how many all.
 
     Texts are lists of words; `columns` has the numbers of best words.
@@ -65,11 +62,11 @@ def count_windows(
     parts = [_columns_of(text, columns, number) for number, text in enumerate(texts)]
     lengths = np.array([*map(len, parts)], np.int64)
     words = np.concatenate(parts) if parts else np.zeros(0, np.int32)
-    documents = _count(np.append(0, np.cumsum(lengths)), words, best, width)
+    documents = _count(offsets_of(lengths), words, best, width)
     return documents, int(np.maximum(1, lengths - width + 1).sum())
 
 
-def _columns_of(text: Any, columns: Mapping[Any, int], number: int) -> NDArray[np.int32]:
+def _columns_of(text: Any, columns: Mapping[Any, int], number: int) -> Integers32:
     try:
         if isinstance(text, str | bytes):
             raise TypeError("it is one string")
@@ -86,24 +83,20 @@ def n_pairs(n_best: int) -> int:
     return n_best * (n_best + 1) // 2
 
 
-def npmi(
-    pair: NDArray[np.float64], lower: NDArray[np.float64], upper: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def npmi(pair: Floats, lower: Floats, upper: Floats) -> Floats:
     """Return the normalised pointwise mutual information of pairs, from shares of documents; 0 if a word is in none."""
     both = pair + _EPSILON
     values = np.log(both / (lower * upper)) / -np.log(both)
     return np.where((lower > 0) & (upper > 0), values, 0.0)
 
 
-def u_mass(
-    pair: NDArray[np.float64], lower: NDArray[np.float64], upper: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def u_mass(pair: Floats, lower: Floats, upper: Floats) -> Floats:
     """Return the logarithm of the chance of a word where the more probable one is; 0 if that is nowhere."""
     return np.where(upper > 0, np.log((pair + _EPSILON) / upper), 0.0)
 
 
 #: What `mean_over_pairs` takes the mean of.
-MEASURES: dict[str, Callable[..., Any]] = {
+MEASURES: dict[str, Function] = {
     "npmi": npmi,
     "u_mass": u_mass,
     "c_npmi": npmi,
@@ -111,9 +104,7 @@ MEASURES: dict[str, Callable[..., Any]] = {
 }
 
 
-def _similarity_to_all(
-    values: NDArray[np.float64], rank: NDArray[np.int64], other: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def _similarity_to_all(values: Floats, rank: Integers, other: Integers) -> Floats:
     """Return the mean cosine between the vectors of words, with a value for each word, and the sum of these vectors."""
     n_best = rank[-1] + 1
     vectors = np.empty((len(values), n_best, n_best))
@@ -126,9 +117,7 @@ def _similarity_to_all(
     )
 
 
-def mean_over_pairs(
-    documents: NDArray[np.int64], n_documents: int, n_best: int, measure: str
-) -> NDArray[np.float64]:
+def mean_over_pairs(documents: Integers, n_documents: int, n_best: int, measure: str) -> Floats:
     """Return the mean of a measure over the pairs of each topic; NaN if there are none.
 
     Parameters
@@ -152,7 +141,8 @@ def mean_over_pairs(
     for first in range(0, len(found), at_once):
         shares = documents[first : first + at_once] / n_documents
         alone = shares[:, ~is_pair]
-        lower, upper = alone[:, rank[cells]], alone[:, other[cells]]
+        lower = alone[:, rank[cells]]
+        upper = alone[:, other[cells]]
         with np.errstate(divide="ignore", invalid="ignore"):
             values = MEASURES[measure](shares[:, cells], lower, upper)
         mean = _similarity_to_all(values, rank, other) if measure == "c_v" else values.mean(axis=1)
@@ -162,7 +152,7 @@ def mean_over_pairs(
 
 def top_words(
     rows: TopicRows | Any, n_topics: int, prior: float, n_best: int, relevance: float | None = None
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+) -> tuple[Integers, Floats]:
     """Return the best words of each topic, and their weights: tokens plus prior.
 
     A word scores its weight in the topic; by relevance the logarithm of it, less what it has in the model.  Of equal
@@ -190,9 +180,11 @@ def top_words(
     discount = np.zeros(n_words)
     if relevance is not None:
         discount = (1.0 - relevance) * np.log(sum_rows(rows.ptr, rows.tokens) + n_topics * prior)
-    scale: Callable[[NDArray[Any]], NDArray[Any]] = np.asarray if relevance is None else np.log
-    order, is_own = np.argsort(discount, kind="stable"), np.zeros(n_words, bool)
-    words, weights = np.empty((n_topics, n_best), np.int64), np.empty((n_topics, n_best))
+    scale: Callable[[Array], Array] = np.asarray if relevance is None else np.log
+    order = np.argsort(discount, kind="stable")
+    is_own = np.zeros(n_words, bool)
+    words = np.empty((n_topics, n_best), np.int64)
+    weights = np.empty((n_topics, n_best))
     table = sparse.csc_array((rows.tokens, rows.topic, rows.ptr), shape=(n_topics, n_words)).tocsr()
     for k, (begin, end) in enumerate(pairwise(table.indptr.tolist())):
         own = table.indices[begin:end]
@@ -206,5 +198,6 @@ def top_words(
         last = np.partition(score, len(score) - n_best)[len(score) - n_best]
         kept = np.flatnonzero(score >= last)
         best = kept[np.lexsort((word[kept], -weight[kept], -score[kept]))[:n_best]]
-        words[k], weights[k] = word[best], weight[best]
+        words[k] = word[best]
+        weights[k] = weight[best]
     return words, weights

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from schmp_estimators.core.typing import Array, Floats, Integers, Integers32
+from schmp_estimators.core.values import offsets_of, part_of_each
 from schmp_estimators.lda.blocks import TopicRows
 from schmp_estimators.lda.data.counts import LARGEST, Counts, add_at, canonical_counts, sum_rows
 from schmp_estimators.lda.programs.coherence import BestWords, count_pairs
@@ -21,14 +23,12 @@ class DocumentCounts(NamedTuple):
     #: (K, LARGEST + 1): in how many documents a topic has so many tokens.
     times: sparse.csr_array
     #: (K,) documents in which the topic has most tokens; of equal topics, the one with the lowest number.
-    first: NDArray[np.int64]
+    first: Integers
     #: (K, n_pairs) documents in which both of two best words have tokens of the topic, as `count_pairs` numbers pairs.
-    together: NDArray[np.int64]
+    together: Integers
 
 
-def count_topics(
-    counts: Counts, topics: NDArray[np.int32], best: NDArray[np.int64]
-) -> DocumentCounts:
+def count_topics(counts: Counts, topics: Integers32, best: Integers) -> DocumentCounts:
     """Count what `document_measures` needs of some documents.
 
     Parameters
@@ -40,9 +40,10 @@ def count_topics(
     best : (K, n_best) int64
         Best words of each topic.
     """
-    n_docs, n_topics = len(counts.indptr) - 1, len(best)
-    ptr = np.append(0, np.cumsum(sum_rows(counts.indptr, counts.data)))
-    docs = np.repeat(np.arange(n_docs), np.diff(ptr))
+    n_docs = len(counts.indptr) - 1
+    n_topics = len(best)
+    ptr = offsets_of(sum_rows(counts.indptr, counts.data))
+    docs = part_of_each(np.diff(ptr))
     table = sparse.csr_array(
         (np.ones(len(topics), np.int32), topics, ptr), shape=(n_docs, n_topics)
     )
@@ -51,7 +52,7 @@ def count_topics(
     times = sparse.coo_array(
         (np.ones(table.nnz, np.int64), (table.indices, table.data)), shape=shape
     ).tocsr()
-    rows = np.repeat(np.arange(n_docs), np.diff(table.indptr))
+    rows = part_of_each(np.diff(table.indptr))
     by_size = np.lexsort((table.indices, -table.data, rows))
     largest = table.indices[by_size[table.indptr[:-1][np.diff(table.indptr) > 0]]]
     slots, found = _slots(np.repeat(counts.indices, counts.data), topics, best, counts.n_features)
@@ -66,8 +67,8 @@ def count_topics(
 
 
 def _slots(
-    words: NDArray[np.int32], topics: NDArray[np.int32], best: NDArray[np.int64], n_words: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    words: Integers32, topics: Integers32, best: Integers, n_words: int
+) -> tuple[Integers, Integers]:
     """Return for tokens whose word is among the best of their topic ``topic * n_best + rank``, and their numbers."""
     keys = (np.arange(len(best))[:, None] * n_words + best).reshape(-1)
     order = np.argsort(keys)
@@ -77,12 +78,12 @@ def _slots(
     return at[found], found
 
 
-def document_measures(
-    counted: DocumentCounts, prior: float, n_best: int
-) -> dict[str, NDArray[np.float64]]:
+def document_measures(counted: DocumentCounts, prior: float, n_best: int) -> dict[str, Floats]:
     """Return the measures that need documents; NaN for topics that no token has."""
-    n_topics, rows = len(counted.first), sparse.coo_array(counted.times)
-    size, times = rows.col.astype(np.float64), rows.data
+    n_topics = len(counted.first)
+    rows = sparse.coo_array(counted.times)
+    size = rows.col.astype(np.float64)
+    times = rows.data
     n_docs, tokens, logs = (
         np.bincount(rows.row, weight, n_topics)
         for weight in (times, times * size, times * size * np.log(size))
@@ -98,15 +99,16 @@ def document_measures(
         }
 
 
-def word_measures(rows: TopicRows, n_topics: int) -> dict[str, NDArray[np.float64]]:
+def word_measures(rows: TopicRows, n_topics: int) -> dict[str, Floats]:
     """Return the measures of topics as distributions of the tokens of words; NaN for topics without tokens."""
-    n_words, tokens = len(rows.ptr) - 1, rows.tokens.astype(np.float64)
+    n_words = len(rows.ptr) - 1
+    tokens = rows.tokens.astype(np.float64)
     totals = np.zeros(n_topics)
     add_at(totals, rows.topic, tokens)
     share = tokens / totals[rows.topic]
     of_word = np.repeat(sum_rows(rows.ptr, tokens) / max(1.0, tokens.sum()), np.diff(rows.ptr))
 
-    def sums(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def sums(values: Floats) -> Floats:
         found = np.bincount(rows.topic, values, n_topics)
         return np.where(totals > 0, found, np.nan)
 
@@ -121,9 +123,9 @@ def exclusivity(
     rows: TopicRows,
     totals: NDArray[np.number],
     prior: float,
-    words: NDArray[np.int64],
-    weights: NDArray[np.float64],
-) -> NDArray[np.float64]:
+    words: Integers,
+    weights: Floats,
+) -> Floats:
     """Return how much of the probability of its best words, over all topics, is that of a topic.
 
     Parameters
@@ -140,7 +142,7 @@ def exclusivity(
     return np.asarray((weights * inverse[:, None] / everywhere[words]).mean(axis=1))
 
 
-def plain_names(names: Iterable[Any]) -> NDArray[Any]:
+def plain_names(names: Iterable[Any]) -> Array:
     """Return names as strings without blanks, not empty, and unique: by the numbers of the words, if need be."""
     plain = [re.sub(r"\s", "_", str(name)) or "_" for name in names]
     while len(times := Counter(plain)) < len(plain):
@@ -154,9 +156,9 @@ _LINES = 1 << 16
 
 def write_state(
     file: IO[bytes],
-    tokens: Mapping[str, NDArray[Any]],
-    names: NDArray[Any],
-    alpha: NDArray[np.float64],
+    tokens: Mapping[str, Array],
+    names: Array,
+    alpha: Floats,
     beta: float,
 ) -> None:
     """Write tokens to a file in the format of MALLET's ``printState``, packed by gzip.
@@ -173,7 +175,8 @@ def write_state(
     beta : float
         Topic-word prior.
     """
-    document, word = tokens["document"], tokens["word"]
+    document = tokens["document"]
+    word = tokens["word"]
     position = np.arange(len(document)) - np.searchsorted(document, document)
     with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
         numbers = " ".join(map(repr, alpha.tolist()))

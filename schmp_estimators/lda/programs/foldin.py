@@ -4,11 +4,11 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from schmp_estimators.core.places.place import Each, in_turn
 from schmp_estimators.core.rng import stream_key
-from schmp_estimators.core.values import freeze
+from schmp_estimators.core.typing import Array, Floats, Integers32
+from schmp_estimators.core.values import freeze, offsets_of
 from schmp_estimators.lda.data.counts import (
     Counts,
     canonical_counts,
@@ -31,9 +31,10 @@ _JOB = 1 << 14
 _PROPORTIONS = 1 << 20
 
 
-def proportions(matrix: Any, model: TopicModel, each: Each = in_turn) -> NDArray[np.float64]:
+def proportions(matrix: Any, model: TopicModel, each: Each = in_turn) -> Floats:
     """Return the topic proportions, shape (n_docs, K), of the documents in a CSR or dense matrix of counts."""
-    documents, model = canonical_counts(matrix), freeze(model)
+    documents = canonical_counts(matrix)
+    model = freeze(model)
     theta = np.empty((len(documents.indptr) - 1, len(model.inverse)))
 
     def work(job: tuple[slice, Counts]) -> None:
@@ -44,16 +45,15 @@ def proportions(matrix: Any, model: TopicModel, each: Each = in_turn) -> NDArray
     return theta
 
 
-def completion_scores(
-    counts: Counts, model: TopicModel, each: Each = in_turn
-) -> NDArray[np.float64]:
+def completion_scores(counts: Counts, model: TopicModel, each: Each = in_turn) -> Floats:
     """Return for each document the log-likelihood of one half of its tokens given the other.
 
     A document's tokens are numbered in canonical order: by column.  Those with even numbers are folded in, the others
     are scored (document completion: Wallach et al., ICML 2009, section 5.1), so a document with fewer than two tokens
     scores 0.
     """
-    scores, model = np.empty(len(counts.indptr) - 1), freeze(model)
+    scores = np.empty(len(counts.indptr) - 1)
+    model = freeze(model)
 
     def work(job: tuple[slice, Counts]) -> None:
         docs, (ptr, words, tokens, _) = job
@@ -61,9 +61,7 @@ def completion_scores(
         before -= np.repeat(np.append(before, 0)[ptr[:-1]], np.diff(ptr))
         seen = ((before + tokens + 1) >> 1) - ((before + 1) >> 1)
         kept = seen > 0
-        theta = _fold(
-            np.append(0, np.cumsum(kept))[ptr], words[kept], seen[kept].astype(np.int32), model
-        )
+        theta = _fold(offsets_of(kept)[ptr], words[kept], seen[kept].astype(np.int32), model)
         score(
             ptr,
             tokens,
@@ -78,32 +76,31 @@ def completion_scores(
     return scores
 
 
-def draw_topics(
-    counts: Counts, model: TopicModel, seed: int, each: Each = in_turn
-) -> NDArray[np.int32]:
+def draw_topics(counts: Counts, model: TopicModel, seed: int, each: Each = in_turn) -> Integers32:
     """Return a topic for each token, drawn given the proportions of its document; tokens are in canonical order.
 
     The topics of a document follow from `seed` and its words, whatever the other documents are.
     """
-    begins = np.append(0, np.cumsum(sum_rows(counts.indptr, counts.data)))
-    topics, keys = np.empty(begins[-1], np.int32), hash_documents(counts) ^ stream_key(seed)
+    begins = offsets_of(sum_rows(counts.indptr, counts.data))
+    topics = np.empty(begins[-1], np.int32)
+    keys = hash_documents(counts) ^ stream_key(seed)
     model = freeze(model)
 
     def work(job: tuple[slice, Counts]) -> None:
         docs, (ptr, words, tokens, _) = job
         given = ptr, tokens, freeze(keys[docs]), rows_of_words(model.rows, words), model[1:]
-        theta, common = _fold(ptr, words, tokens, model), np.empty(len(model.inverse))
+        theta = _fold(ptr, words, tokens, model)
+        common = np.empty(len(model.inverse))
         draw(*given, theta, common, topics[begins[docs.start] : begins[docs.stop]])
 
     each(work, _jobs(counts, model))
     return topics
 
 
-def _fold(
-    ptr: NDArray[Any], words: NDArray[Any], counts: NDArray[Any], model: TopicModel
-) -> NDArray[np.float64]:
+def _fold(ptr: Array, words: Array, counts: Array, model: TopicModel) -> Floats:
     """Return the proportions of documents with these offsets, words and tokens of each word."""
-    rows, lengths = rows_of_words(model.rows, words), sum_rows(ptr, counts).astype(np.float64)
+    rows = rows_of_words(model.rows, words)
+    lengths = sum_rows(ptr, counts).astype(np.float64)
     n_topics = len(model.inverse)
     theta = np.repeat((lengths[:, None] + model.alpha_sum) / n_topics, n_topics, axis=1)
     fold_in(
@@ -116,7 +113,8 @@ def _fold(
 
 def _jobs(counts: Counts, model: TopicModel) -> list[tuple[slice, Counts]]:
     """Cut documents into jobs of about `_JOB` entries, and of no more than `_PROPORTIONS` proportions."""
-    n_docs, n_entries = len(counts.indptr) - 1, int(counts.indptr[-1])
+    n_docs = len(counts.indptr) - 1
+    n_entries = int(counts.indptr[-1])
     cuts = np.searchsorted(
         counts.indptr, np.linspace(0, n_entries, max(1, n_entries // _JOB) + 1)[1:-1]
     )

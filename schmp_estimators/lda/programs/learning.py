@@ -32,9 +32,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import psi
 
+from schmp_estimators.core.typing import Floats, Integers
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import WordBlock
 from schmp_estimators.lda.data.topic_rows import add_sparse
@@ -68,7 +68,7 @@ class Learned(NamedTuple):
     """Priors that have been learned, None for those that have not."""
 
     #: (K,) document-topic priors.
-    alphas: NDArray[np.float64] | None = None
+    alphas: Floats | None = None
     #: The topic-word prior.
     beta: float | None = None
 
@@ -77,11 +77,11 @@ class Cells(NamedTuple):
     """Counts with Dirichlet priors; equal counts are together."""
 
     #: (n,) positive counts.
-    tokens: NDArray[np.int64]
+    tokens: Integers
     #: (n,) how many cells have that count; negative where cells are counted elsewhere.
-    often: NDArray[np.int64]
+    often: Integers
     #: (n,) what is added to the learned prior: seeds.
-    more: NDArray[np.float64]
+    more: Floats
 
     def rise(self, prior: float) -> float:
         """Return the sum of ``psi(count + prior) - psi(prior)``, correctly rounded."""
@@ -90,8 +90,8 @@ class Cells(NamedTuple):
 
 
 def learn_alphas(
-    alphas: NDArray[np.float64], counts: TopicCounts, singles: TopicCounts, lengths: TopicCounts
-) -> NDArray[np.float64]:
+    alphas: Floats, counts: TopicCounts, singles: TopicCounts, lengths: TopicCounts
+) -> Floats:
     """Return the priors (K,) after some steps of the fixed point; their sum is at most a mean document.
 
     Parameters
@@ -109,10 +109,12 @@ def learn_alphas(
     n_documents = int(lengths.often.sum())
     if n_documents == 0:
         return alphas
-    topic, tokens = counts.topic, counts.tokens
+    topic = counts.topic
+    tokens = counts.tokens
     length = int(lengths.often @ lengths.tokens) / n_documents
     for _ in range(STEPS):
-        total, alpha = math.fsum(alphas), alphas[topic]
+        total = math.fsum(alphas)
+        alpha = alphas[topic]
         exposure = math.fsum(lengths.often * (psi(lengths.tokens + total) - psi(total)))
         # NumPy adds up weights one by one, in the order of the cells.
         turns = alphas * np.bincount(
@@ -132,12 +134,13 @@ def word_cells(words: TopicCounts, seeds: WordSeeds | None, seeded: SeedCounts) 
     tokens, often = words.terms
     if seeds is None:
         return Cells(tokens, often, np.zeros(len(tokens)))
-    own, one = seeded.tokens, np.ones(len(seeded.tokens), np.int64)
+    own = seeded.tokens
+    one = np.ones(len(seeded.tokens), np.int64)
     more = np.concatenate([np.zeros(len(tokens) + len(own)), seeds.weight[seeded.seed]])
     return Cells(np.concatenate([tokens, own, own]), np.concatenate([often, -one, one]), more)
 
 
-def topic_cells(totals: NDArray[np.int64], seeds: WordSeeds | None) -> Cells:
+def topic_cells(totals: Integers, seeds: WordSeeds | None) -> Cells:
     """Return the cells of topics with these totals (K,)."""
     if seeds is None:
         return Cells(*count_table(totals).terms, np.zeros(1))
@@ -151,14 +154,15 @@ def learn_beta(beta: float, n_words: int, words: Cells, topics: Cells) -> float:
         return beta
     most = int(topics.often @ topics.tokens) / n_topics
     for _ in range(BETA_STEPS):
-        before, exposure = beta, topics.rise(n_words * beta)
+        before = beta
+        exposure = topics.rise(n_words * beta)
         beta = min(max(beta * words.rise(beta) / exposure, LEAST_BETA_SUM), most) / n_words
         if abs(beta - before) <= BETA_CHANGE * before:
             break
     return beta
 
 
-def mean_alpha(alphas: NDArray[np.float64]) -> float:
+def mean_alpha(alphas: Floats) -> float:
     """Return the mean prior, rounded once, so that it has the same bits wherever it is computed."""
     return math.fsum(alphas) / len(alphas)
 

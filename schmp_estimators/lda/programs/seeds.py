@@ -7,14 +7,15 @@ NumPy, some tokens at a time: a kernel would take longer to compile than most co
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from schmp_estimators.core.rng import GAMMA, below, mix, unit
-from schmp_estimators.core.values import freeze
+from schmp_estimators.core.typing import Array, Floats, Integers, Integers32
+from schmp_estimators.core.values import freeze, offsets_of
 from schmp_estimators.lda.blocks import TokenShard, WordBlock, words_of_places
 from schmp_estimators.lda.data.topic_rows import spans
 from schmp_estimators.lda.kernels.likelihood import rising
@@ -26,16 +27,16 @@ class WordSeeds(NamedTuple):
     """Imaginary tokens of words in topics, for words that are known by their addresses."""
 
     #: (n_seeded,) canonical addresses of the seeded words that have tokens, ascending.
-    address: NDArray[np.int64]
+    address: Integers
     #: (n_seeded + 1,) offsets of these words in what follows.
-    ptr: NDArray[np.int64]
-    topic: NDArray[np.int32]
-    weight: NDArray[np.float64]
+    ptr: Integers
+    topic: Integers32
+    weight: Floats
     #: (K,) seeds of each topic, those of words without tokens included.
-    total: NDArray[np.float64]
+    total: Floats
     #: (n_rest,) seeds of words that only earlier batches have, and the tokens that they have in these topics.
-    rest_weight: NDArray[np.float64]
-    rest_tokens: NDArray[np.int64]
+    rest_weight: Floats
+    rest_tokens: Integers
 
     def digest(self) -> str:
         """Return what identifies the seeds."""
@@ -48,12 +49,12 @@ class SeedCounts(NamedTuple):
     """How many tokens seeded words have in the topics that they are seeded in."""
 
     #: Numbers of the seeds.
-    seed: NDArray[np.int64]
-    tokens: NDArray[np.int64]
+    seed: Integers
+    tokens: Integers
 
 
 def word_seeds(
-    seeds: sparse.csc_array, word_totals: NDArray[np.int64], earlier: sparse.csc_array | None = None
+    seeds: sparse.csc_array, word_totals: Integers, earlier: sparse.csc_array | None = None
 ) -> WordSeeds:
     """Return seeds (K, V) as programs hold them, given the tokens of each word, and the counts of earlier batches."""
     seeds = sparse.csc_array(seeds)
@@ -109,9 +110,7 @@ def count_seeds(
     sizes = np.diff(rows.ptr)[numbers]
     found = spans(rows.ptr[numbers], sizes)
     tokens = np.empty(len(found), np.int64)
-    look_up(
-        *freeze((block, words, np.append(0, np.cumsum(sizes)), rows.topic[found])), n_topics, tokens
-    )
+    look_up(*freeze((block, words, offsets_of(sizes), rows.topic[found])), n_topics, tokens)
     return SeedCounts(found, tokens)
 
 
@@ -125,12 +124,13 @@ def seeded_word_log_likelihood(
     plain: float,
     seeds: WordSeeds,
     counts: SeedCounts,
-    topic_total: NDArray[np.int64],
+    topic_total: Integers,
     beta: float,
     n_words: int,
 ) -> float:
     """Return the word part of the joint log-likelihood, given what it would be without seeds."""
-    smooth, weight = n_words * beta, np.concatenate([seeds.weight[counts.seed], seeds.rest_weight])
+    smooth = n_words * beta
+    weight = np.concatenate([seeds.weight[counts.seed], seeds.rest_weight])
     tokens = np.concatenate([counts.tokens, seeds.rest_tokens])
     of_topics = rising(smooth, topic_total) - rising(smooth + seeds.total, topic_total)
     return plain + of_topics + rising(beta + weight, tokens) - rising(beta, tokens)
@@ -150,13 +150,13 @@ def _some_tokens(
         yield slice(begin, end), mix.py_func(key + address * GAMMA)
 
 
-def draw_uniform_topics(first_token: int, key: np.uint64, n_topics: int, out: NDArray[Any]) -> None:
+def draw_uniform_topics(first_token: int, key: np.uint64, n_topics: int, out: Array) -> None:
     """Write a uniform topic for every token of a shard, in document order; token i is number `first_token` + i."""
     for span, bits in _some_tokens(len(out), first_token, key):
         out[span] = below.py_func(bits, n_topics)
 
 
-def draw_of_seeds(shard: TokenShard, seeds: SeedRows, key: np.uint64, out: NDArray[Any]) -> None:
+def draw_of_seeds(shard: TokenShard, seeds: SeedRows, key: np.uint64, out: Array) -> None:
     """Draw the first topics of tokens of seed words; other tokens keep theirs.
 
     Parameters
@@ -171,11 +171,12 @@ def draw_of_seeds(shard: TokenShard, seeds: SeedRows, key: np.uint64, out: NDArr
         Mutated: topics in document order.
     """
     number_of = seeds.number[words_of_places(shard)]
-    ends = np.append(0.0, np.cumsum(seeds.weight))
+    ends = offsets_of(seeds.weight)
     for span, bits in _some_tokens(len(out), shard.first_token, key):
         number = number_of[shard.place[span]]
         seeded = np.flatnonzero(number >= 0)
-        first, last = seeds.ptr[number[seeded]], seeds.ptr[number[seeded] + 1]
+        first = seeds.ptr[number[seeded]]
+        last = seeds.ptr[number[seeded] + 1]
         y = ends[first] + unit.py_func(bits[seeded]) * (ends[last] - ends[first])
         found = np.minimum(np.searchsorted(ends, y, side="right") - 1, last - 1)
         out[seeded + span.start] = seeds.topic[found]

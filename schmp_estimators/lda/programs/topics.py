@@ -7,12 +7,21 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from schmp_estimators.core.program import Program
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At, Stage, observes
+from schmp_estimators.core.typing import (
+    AnyIntegers,
+    AnySigned,
+    Array,
+    FloatPair,
+    Floats,
+    Integers,
+    IntPair,
+    Named,
+)
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import Prior, TokenShard, TopicRows, WordBlock, words_of_places
 from schmp_estimators.lda.data.counts import count_values
@@ -51,11 +60,16 @@ def topic_dtype(n_components: int) -> type[np.integer]:
     return np.int16 if n_components < 1 << 15 else np.int32
 
 
+def topic_bytes(n_components: int) -> int:
+    """Return the size of a topic number."""
+    return np.dtype(topic_dtype(n_components)).itemsize
+
+
 class SweepModel(NamedTuple):
     """The model of a sweep, which every shard reads."""
 
     #: (K,) counts of each topic, earlier batches included.
-    topic_total: NDArray[np.int64]
+    topic_total: Integers
     #: Tokens that moved to another topic in the last sweep, or in each pass, or with other numbers.
     moved: Any = 0
     #: The joint log-likelihood and its parts, if it has just been measured.
@@ -129,13 +143,13 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
     topic_word_prior: float
     seed: int = 0
     evaluate_every: int = 0
-    hot_priors: tuple[float, float] = (0.0, 0.0)
+    hot_priors: FloatPair = (0.0, 0.0)
     #: Not shown: it is still the same fit if it goes on from a checkpoint with another number.
     hot_sweeps: int = field(default=0, repr=False)
     #: Not shown: see `prior_identity`.
-    own_alphas: NDArray[np.float64] | None = field(default=None, repr=False, compare=False)
-    learn_every: tuple[int, int] = field(default=(0, 0), repr=False)
-    drawn_alphas: NDArray[np.float64] | None = field(default=None, repr=False, compare=False)
+    own_alphas: Floats | None = field(default=None, repr=False, compare=False)
+    learn_every: IntPair = field(default=(0, 0), repr=False)
+    drawn_alphas: Floats | None = field(default=None, repr=False, compare=False)
     seeds: seeding.WordSeeds | None = field(default=None, repr=False, compare=False)
     far: bool = field(default=False, repr=False, compare=False)
 
@@ -151,7 +165,7 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
     #: Whether EM steps follow a start from passages: see `data.passages`.
     weighs_passages: ClassVar[bool] = False
 
-    def by_word(self, at: At, state: State) -> NDArray[Any]:
+    def by_word(self, at: At, state: State) -> Array:
         """Return the topics of a shard's tokens in word-major order."""
         return np.asarray(state.topic)
 
@@ -169,17 +183,17 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
             return self.with_measured(cast("SweepModel", model), reports)
         return self.summed(model, reports)
 
-    def with_fixed(self, at: At, total: NDArray[np.int64]) -> NDArray[np.int64]:
+    def with_fixed(self, at: At, total: Integers) -> Integers:
         """Return the tokens of each topic, plus those in the fixed rows that the shard keeps."""
         total = total.copy()
         np.add.at(total, at.shard.fixed.topic, at.shard.fixed.tokens)
         return total
 
     @abstractmethod
-    def moves(self, model: SweepModel) -> dict[str, Any]:
+    def moves(self, model: SweepModel) -> Named:
         """Return the entries of a record about the tokens that moved."""
 
-    def priors(self, sweep: int, model: SweepModel | None) -> tuple[float, float]:
+    def priors(self, sweep: int, model: SweepModel | None) -> FloatPair:
         """Return the document-topic prior (the mean, if each topic has its own) and the topic-word prior of a sweep.
 
         `model` is ``at.model``, which has a learned topic-word prior; learned document-topic priors are in `alphas`.
@@ -190,7 +204,11 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         beta = max(self.topic_word_prior, hot[1]) if learned is None else learned
         return max(self.doc_topic_prior, hot[0]), beta
 
-    def alphas(self, sweep: int, model: SweepModel | None) -> NDArray[np.float64]:
+    def beta(self, at: At) -> float:
+        """Return the prior of words in a sweep."""
+        return self.priors(at.sweep, at.model)[1]
+
+    def alphas(self, sweep: int, model: SweepModel | None) -> Floats:
         """Return the document-topic prior of every topic in a sweep; `model`, ``at.model``, has learned ones."""
         if model is not None and model.learned.alphas is not None:
             return model.learned.alphas
@@ -199,7 +217,7 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
             return np.full(self.n_components, mean)
         return self.own_alphas * (mean / self.doc_topic_prior)
 
-    def alphas_before(self, at: At) -> NDArray[np.float64]:
+    def alphas_before(self, at: At) -> Floats:
         """Return the document-topic prior that pending proposals were drawn with, for `restore` to draw them again."""
         found = None if at.model is None else at.model.learned_before.alphas
         if found is None:
@@ -212,7 +230,7 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         return beta_sum if self.seeds is None else freeze(beta_sum + self.seeds.total)
 
     def seeds_of(
-        self, shard: TokenShard, words: NDArray[np.integer] | slice = slice(None)
+        self, shard: TokenShard, words: AnyIntegers | slice = slice(None)
     ) -> SeedRows | None:
         """Return the seeds of words in the layout of a shard, by default of all, if there are any."""
         if self.seeds is None:
@@ -220,7 +238,7 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         rows = seeding.seed_rows(self.seeds, shard)
         return freeze(rows._replace(number=rows.number[words]))
 
-    def prior_identity(self) -> dict[str, Any]:
+    def prior_identity(self) -> Named:
         """Return what identifies the priors beside the parameters that are shown."""
         found = {} if self.seeds is None else {"seed_words": self.seeds.digest()}
         if self.learn_every[1]:
@@ -235,26 +253,23 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
 
     def state_bytes(self) -> int:
         """Return how many bytes of a shard's state there are for each token."""
-        return 6 * np.dtype(topic_dtype(self.n_components)).itemsize
+        return 6 * topic_bytes(self.n_components)
 
     def row_bytes(self) -> int:
         """Return how many bytes a shard needs for each of its words, beside `state_bytes` for each token."""
         return 0
 
-    def count_local_words(
-        self, word_totals: NDArray[np.int64], layout: Layout
-    ) -> NDArray[np.int64]:
+    def count_local_words(self, word_totals: Integers, layout: Layout) -> Integers:
         """Return how many words of each block are sampled locally: all, if no tokens are exchanged."""
         return np.diff(layout.block_ptr)
 
     def init(self, at: At) -> tuple[State, Mapping[int, Any]]:
         """Return the state with the first topics of tokens: uniform ones, if words do not restrict them."""
-        topics, shard = np.empty(len(at.shard.place), topic_dtype(self.n_components)), at.shard
+        topics = np.empty(len(at.shard.place), topic_dtype(self.n_components))
+        shard = at.shard
         if len(shard.first.ptr) > 1:
-            of_words, key = (
-                (words_of_places(shard), *shard.first),
-                stream_key(self.seed, 0, _OF_TOKENS),
-            )
+            of_words = (words_of_places(shard), *shard.first)
+            key = stream_key(self.seed, 0, _OF_TOKENS)
             draw_known_topics(
                 shard.place,
                 shard.doc_ptr,
@@ -277,15 +292,14 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
             )
         return self.restore(at, topics)
 
-    def following(self, history: Sequence[dict[str, Any]]) -> Self:
+    def following(self, history: Sequence[Named]) -> Self:
         """Return the program of a run that goes on after these records, at least one."""
         return self
 
-    def begun(
-        self, at: At, saved: NDArray[Any]
-    ) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]:
+    def begun(self, at: At, saved: Array) -> tuple[Array, Array, Integers]:
         """Return saved topics in document order and in word-major order, and the tokens of each topic."""
-        topic, by_word = saved.copy(), np.empty_like(saved)
+        topic = saved.copy()
+        by_word = np.empty_like(saved)
         by_word[at.shard.place] = topic
         return topic, by_word, count_values(topic, self.n_components)
 
@@ -327,7 +341,9 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
 
         Each block comes with a shard that knows its words, and with the number of its first word there.
         """
-        shard, topic, lengths = at.shard, freeze(self.by_word(at, state)), np.diff(at.shard.doc_ptr)
+        shard = at.shard
+        topic = freeze(self.by_word(at, state))
+        lengths = np.diff(at.shard.doc_ptr)
         documents = topic_counts(shard.doc_ptr, shard.place, topic, self.n_components)
         of_singles = topic[shard.place[shard.doc_ptr[:-1][lengths == 1]]]
         words = merge_counts(
@@ -346,11 +362,9 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
     def with_measured(self, model: SweepModel, measured: Sequence[Measured]) -> SweepModel:
         """Return the model with priors learned, and with the joint log-likelihood, where it is time."""
         documents, singles, lengths, words, seeded, sweep = _together(measured)
-        (of_documents, of_words), before, learned = (
-            self.learns(sweep),
-            model.learned_before,
-            model.learned,
-        )
+        of_documents, of_words = self.learns(sweep)
+        before = model.learned_before
+        learned = model.learned
         if of_documents:
             alphas = self.alphas(sweep, model)
             before = before._replace(alphas=alphas)
@@ -380,9 +394,10 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
             )
         return model._replace(likelihood=(document + word, document, word))
 
-    def record(self, sweep: int, model: SweepModel) -> dict[str, Any]:
+    def record(self, sweep: int, model: SweepModel) -> Named:
         """Return how many tokens moved, under which priors, and the joint log-likelihood if it was measured."""
-        (alpha, beta), before = self.priors(sweep, None), model.learned_before
+        alpha, beta = self.priors(sweep, None)
+        before = model.learned_before
         if before.alphas is not None:
             alpha = learning.mean_alpha(before.alphas)
         beta = beta if before.beta is None else before.beta
@@ -397,11 +412,11 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         """Return block `index`, made from the parts of all shards."""
         return blocks.combine_parts(index, parts, self.n_components)
 
-    def parts(self, at: At, state: State) -> dict[int, blocks.WordPart]:
+    def parts(self, at: At, state: State) -> blocks.WordParts:
         """Return the parts of the shard for all blocks."""
         return blocks.make_parts(at.shard, self.by_word(at, state), self.n_components)
 
-    def save(self, at: At, state: State) -> NDArray[np.signedinteger]:
+    def save(self, at: At, state: State) -> AnySigned:
         """Return the topics in document order, from which all else follows."""
         return np.asarray(self.by_word(at, state)[at.shard.place])
 
@@ -421,11 +436,11 @@ class FrozenCountsLDA(TopicProgram[State]):
     partition_invariant: ClassVar[bool] = True
     begins_tempered: ClassVar[bool] = True
 
-    def jobs(self, ptr: NDArray[np.int64]) -> list[tuple[int, int]]:
+    def jobs(self, ptr: Integers) -> list[IntPair]:
         """Cut documents or words with these offsets into jobs for several threads, worth the O(K) that each costs."""
         return cut_jobs(ptr, max(MIN_JOB, 4 * self.n_components), MAX_JOBS)
 
-    def report(self, at: At, state: State) -> tuple[NDArray[np.int64], Any]:
+    def report(self, at: At, state: State) -> tuple[Integers, Any]:
         """Return the tokens of each topic, earlier batches included, and how many moved, perhaps in each pass."""
         return self.with_fixed(at, state.totals), state.moved
 
@@ -437,7 +452,8 @@ class FrozenCountsLDA(TopicProgram[State]):
 
     def summed(self, model: SweepModel | None, reports: Sequence[Any]) -> SweepModel:
         """Add up the topic totals, which all tokens of the next sweep read."""
-        (total, moved), learned = tree_sum(reports), model.learned if model else Learned()
+        total, moved = tree_sum(reports)
+        learned = model.learned if model else Learned()
         return SweepModel(total, moved, learned=learned, learned_before=learned)
 
 

@@ -17,17 +17,17 @@ have moved since because of that.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import inlined, kernel, maker
+from schmp_estimators.core.jit import index, inlined, kernel, maker
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, mix, unit
+from schmp_estimators.core.typing import Floats, Integers, Integers32
 from schmp_estimators.lda.kernels.draw import first_above
 from schmp_estimators.lda.kernels.lists import TopicLists, list_words
 from schmp_estimators.lda.kernels.priors import beta_of, build_alias, draw_alias
 from schmp_estimators.lda.kernels.rows import count_of, make_rows
 from schmp_estimators.lda.samplers.documents import document_loop
-from schmp_estimators.lda.samplers.light import LightLDA, moved, weigh
+from schmp_estimators.lda.samplers.light import LightLDA, moved, row_of, weigh
 from schmp_estimators.lda.samplers.sequential import inverse_totals
 
 #: How many tokens ahead the rows and tables of a word, and before that their bounds, are fetched into the cache.
@@ -38,34 +38,40 @@ class Alias(NamedTuple):
     """What the sampler keeps."""
 
     #: From `kernels.rows.make_rows`: the present counts of words, and those at the beginning of the cell.
-    rows: NDArray[np.int64]
-    cells: NDArray[np.int32]
-    stale: NDArray[np.int32]
+    rows: Integers
+    cells: Integers32
+    stale: Integers32
     #: (K,) ``1 / (n_k + V beta)`` in the beginning.
-    inverse: NDArray[np.float64]
+    inverse: Floats
     #: The topics of words in the beginning.
     lists: TopicLists
     #: (n_entries + K,) as in `build_alias`: tables with a slot for each entry of a word, at last one of all topics.
-    share: NDArray[np.float64]
-    other: NDArray[np.int32]
+    share: Floats
+    other: Integers32
     #: (n_words + 1,) sums of the weights in tables.
-    sums: NDArray[np.float64]
+    sums: Floats
     #: (K,) cumulative sums of the weights of the document's topics for a token.
-    ends: NDArray[np.float64]
+    ends: Floats
 
 
 @maker
 def _begin(cell):
     """Return what is kept of a block; 15 ns per slot of a table."""
-    n_topics, (inverse, _) = len(cell.total), inverse_totals(cell)
+    n_topics = len(cell.total)
+    inverse, _ = inverse_totals(cell)
     rows, cells = make_rows(cell.block, n_topics)
     lists = list_words(cell.block, n_topics)
-    n_words, end = len(lists.length), lists.ptr[-1]
+    n_words = len(lists.length)
+    end = lists.ptr[-1]
     n_slots = end + n_topics
-    share, other, sums = np.empty(n_slots), np.empty(n_slots, np.int32), np.empty(n_words + 1)
-    weights, order = np.empty(n_topics), np.empty(n_topics, np.int32)
+    share = np.empty(n_slots)
+    other = np.empty(n_slots, np.int32)
+    sums = np.empty(n_words + 1)
+    weights = np.empty(n_topics)
+    order = np.empty(n_topics, np.int32)
     for word in range(n_words):
-        start, n = lists.ptr[word], np.int64(lists.length[word])
+        start = lists.ptr[word]
+        n = np.int64(lists.length[word])
         for i in range(n):
             k = np.uint32(lists.topic[start + i])
             weights[i] = lists.tokens[start + i] * cell.alpha[k] * inverse[k]
@@ -81,8 +87,9 @@ def _begin(cell):
 @inlined
 def _weigh(own, cell, document, word, topic, less):
     """Return p and q of a topic of which `less` tokens are left out: the token itself, or none."""
-    of_word, n = weigh(own, cell, document, word, topic, less), document.tokens[topic] - less
-    start, mask = own.rows[np.uint64(2 * word)], own.rows[np.uint64(2 * word + 1)]
+    of_word = weigh(own, cell, document, word, topic, less)
+    n = document.tokens[topic] - less
+    start, mask = row_of(own, word)
     stale = (
         (count_of(own.stale, start, mask, topic) + cell.beta)
         * cell.alpha[topic]
@@ -94,49 +101,47 @@ def _weigh(own, cell, document, word, topic, less):
 @inlined
 def _sum_document(own, cell, document, word, old):
     """Add up the weights of the document's topics for a token, and return the sum."""
-    start, mask, total = own.rows[np.uint64(2 * word)], own.rows[np.uint64(2 * word + 1)], 0.0
+    start, mask = row_of(own, word)
+    total = 0.0
     for j in range(document.now[0].n_listed):
-        k = np.uint64(document.listed[np.uint64(j)])
-        n, part = (
-            count_of(own.cells, start, mask, k)
-            + beta_of(cell.seeds, cell.first + word, k, cell.beta),
-            document.part[k],
+        k = index(document.listed[index(j)])
+        n = count_of(own.cells, start, mask, k) + beta_of(
+            cell.seeds, cell.first + word, k, cell.beta
         )
+        part = document.part[k]
         if k == old:
-            n, part = n - 1.0, (document.tokens[k] - 1) * document.inverse_less[k]
+            n = n - 1.0
+            part = (document.tokens[k] - 1) * document.inverse_less[k]
         total += part * n
-        own.ends[np.uint64(j)] = total
+        own.ends[index(j)] = total
     return total
 
 
 @inlined
 def _propose(own, cell, document, word, fresh, point):
     """Return the topic at a point: from the document's topics, then the word's table, then that of all topics."""
-    start, of_word, last = (
-        own.lists.ptr[np.uint64(word)],
-        own.sums[np.uint64(word)],
-        len(own.sums) - 1,
-    )
+    start = own.lists.ptr[index(word)]
+    of_word = own.sums[index(word)]
+    last = len(own.sums) - 1
     if point < fresh:
-        return np.uint64(
-            document.listed[np.uint64(first_above(own.ends, 0, document.now[0].n_listed, point))]
+        return index(
+            document.listed[index(first_above(own.ends, 0, document.now[0].n_listed, point))]
         )
     if point - fresh < of_word:
-        n = np.int64(own.lists.length[np.uint64(word)])
+        n = np.int64(own.lists.length[index(word)])
         slot = draw_alias(own.share, own.other, start, n, (point - fresh) / of_word)
-        return np.uint64(own.lists.topic[np.uint64(start + slot)])
+        return index(own.lists.topic[index(start + slot)])
     uniform = (point - fresh - of_word) / (cell.beta * own.sums[last])
-    return np.uint64(
-        draw_alias(own.share, own.other, own.lists.ptr[last], len(cell.total), uniform)
-    )
+    return index(draw_alias(own.share, own.other, own.lists.ptr[last], len(cell.total), uniform))
 
 
 @inlined
 def _draw(own, cell, document, token, word, old, counter):
     """Return the new topic of a token, after ``n_random / 2`` proposals; 3 ns per topic of the document."""
     fresh = _sum_document(own, cell, document, word, old)
-    mass = fresh + own.sums[np.uint64(word)] + cell.beta * own.sums[len(own.sums) - 1]
-    s, (s_p, s_q) = old, _weigh(own, cell, document, word, old, 1)
+    mass = fresh + own.sums[index(word)] + cell.beta * own.sums[len(own.sums) - 1]
+    s = old
+    s_p, s_q = _weigh(own, cell, document, word, old, 1)
     for _ in range(cell.n_random >> 1):
         t = _propose(own, cell, document, word, fresh, unit(mix(counter)) * mass)
         accept = unit(mix(counter + GAMMA))
@@ -153,12 +158,13 @@ def _fetch(own, cell, visit):
     """Fetch the rows and tables of words that come later."""
     word = cell.state.visits.word
     if visit + _FAR_AHEAD < cell.state.visits.ptr[cell.number, -1]:
-        coming = np.int64(word[np.uint64(visit + _FAR_AHEAD)])
+        coming = np.int64(word[index(visit + _FAR_AHEAD)])
         prefetch(own.rows, 2 * coming)
         prefetch(own.lists.ptr, coming)
         prefetch(own.sums, coming)
-        coming = np.int64(word[np.uint64(visit + _AHEAD)])
-        start, table = own.rows[np.uint64(2 * coming)], own.lists.ptr[np.uint64(coming)]
+        coming = np.int64(word[index(visit + _AHEAD)])
+        start = own.rows[index(2 * coming)]
+        table = own.lists.ptr[index(coming)]
         prefetch(own.stale, start)
         prefetch(own.share, table)
         prefetch(own.other, table)

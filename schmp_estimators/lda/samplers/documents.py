@@ -13,11 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import inlined, maker, part
+from schmp_estimators.core.jit import index, inlined, maker, part
 from schmp_estimators.core.rng import GAMMA
 from schmp_estimators.core.stages import At
+from schmp_estimators.core.typing import AnySigned, Array, Floats, Integers, Integers32, Unsigned32
+from schmp_estimators.core.values import offsets_of, part_of_each
 from schmp_estimators.lda.blocks import TokenShard, words_of_places
-from schmp_estimators.lda.programs.blocks import WordPart
+from schmp_estimators.lda.programs.blocks import WordParts
 from schmp_estimators.lda.samplers.sequential import (
     SequentialProgram,
     inverse_totals,
@@ -31,22 +33,23 @@ class Visits(NamedTuple):
     """The tokens of each block of words in document order."""
 
     #: (n_blocks, n_docs + 1) offsets of the documents in each block, in the arrays below.
-    ptr: NDArray[np.int64]
+    ptr: Integers
     #: (n_tokens,) number of the token in document order.
-    token: NDArray[np.uint32]
+    token: Unsigned32
     #: (n_tokens,) number of its word in the block.
-    word: NDArray[np.int32]
+    word: Integers32
 
 
 def order_visits(shard: TokenShard) -> Visits:
     """Return the tokens of a shard, divided by the blocks of their words."""
-    n_blocks, n_docs = len(shard.block_ptr) - 1, len(shard.doc_ptr) - 1
+    n_blocks = len(shard.block_ptr) - 1
+    n_docs = len(shard.doc_ptr) - 1
     word = words_of_places(shard)[shard.place]
-    block = np.repeat(np.arange(n_blocks, dtype=np.int16), np.diff(shard.block_ptr))[word]
-    documents = np.repeat(np.arange(n_docs), np.diff(shard.doc_ptr))
+    block = part_of_each(np.diff(shard.block_ptr), np.int16)[word]
+    documents = part_of_each(np.diff(shard.doc_ptr))
     sizes = np.bincount(block * np.int64(n_docs) + documents, minlength=n_blocks * n_docs)
     first = n_docs * np.arange(n_blocks)[:, None]
-    ptr = np.append(0, np.cumsum(sizes))[first + np.arange(n_docs + 1)]
+    ptr = offsets_of(sizes)[first + np.arange(n_docs + 1)]
     token = np.argsort(block, kind="stable").astype(np.uint32)
     word -= shard.block_ptr[block].astype(np.int32)
     return Visits(ptr, token, word[token])
@@ -69,16 +72,16 @@ class Document(NamedTuple):
     #: (1,) see `_NOW`.
     now: NDArray[np.void]
     #: (K,) tokens of each topic: n_dk.
-    tokens: NDArray[np.int32]
+    tokens: Integers32
     #: (K,) its topics, and where among them each topic is.
-    listed: NDArray[np.int32]
-    place: NDArray[np.int32]
+    listed: Integers32
+    place: Integers32
     #: (K,) ``1 / (n_k + V beta)``, and the same with one token less.
-    inverse: NDArray[np.float64]
-    inverse_less: NDArray[np.float64]
+    inverse: Floats
+    inverse_less: Floats
     #: (K,) ``n_dk * inverse`` and ``(n_dk + alpha_k) * inverse``.
-    part: NDArray[np.float64]
-    factor: NDArray[np.float64]
+    part: Floats
+    factor: Floats
 
 
 @inlined
@@ -89,7 +92,7 @@ def find_in_document(document, skipped, point):
     """
     found, before = skipped, 0.0
     for j in range(document.now[0].n_listed):
-        k = np.uint64(document.listed[np.uint64(j)])
+        k = index(document.listed[index(j)])
         if k != skipped:
             before += document.part[k]
             if before > point:
@@ -119,28 +122,27 @@ def _list(document, k):
     """Put a topic at the end of the document's list."""
     now = document.now[0]
     document.place[k] = now.n_listed
-    document.listed[np.uint64(now.n_listed)] = k
+    document.listed[index(now.n_listed)] = k
     now.n_listed += 1
 
 
 @part
 def _enter(cell, document, d):
     """Count the topics of a document."""
-    now, topic = document.now[0], cell.state.topic
-    now.start, now.end, now.n_listed, now.sum = (
-        cell.shard.doc_ptr[d],
-        cell.shard.doc_ptr[d + 1],
-        0,
-        0.0,
-    )
+    now = document.now[0]
+    topic = cell.state.topic
+    now.start = cell.shard.doc_ptr[d]
+    now.end = cell.shard.doc_ptr[d + 1]
+    now.n_listed = 0
+    now.sum = 0.0
     now.version += 1
     for i in range(now.start, now.end):
-        k = np.uint64(topic[np.uint64(i)])
+        k = index(topic[index(i)])
         if document.tokens[k] == 0:
             _list(document, k)
         document.tokens[k] += 1
     for j in range(now.n_listed):
-        k = np.uint64(document.listed[j])
+        k = index(document.listed[j])
         _weigh(cell, document, k)
         now.sum += document.part[k]
 
@@ -149,7 +151,7 @@ def _enter(cell, document, d):
 def _leave(cell, document):
     """Set all counts to those of an empty document."""
     for j in range(document.now[0].n_listed):
-        k = np.uint64(document.listed[j])
+        k = index(document.listed[j])
         document.tokens[k] = 0
         _weigh(cell, document, k)
 
@@ -163,7 +165,8 @@ def write_at_once(own, cell, token, word, old, new):
 @inlined
 def _move(cell, document, token, old, new):
     """Give a token its new topic, in all counts but those of its word."""
-    now, tokens = document.now[0], document.tokens
+    now = document.now[0]
+    tokens = document.tokens
     cell.state.topic[token] = new
     now.version += 1
     now.sum -= document.part[old] + document.part[new]
@@ -173,9 +176,9 @@ def _move(cell, document, token, old, new):
         _list(document, new)
     if tokens[old] == 0:
         now.n_listed -= 1
-        last = document.listed[np.uint64(now.n_listed)]
-        document.listed[np.uint64(document.place[old])] = last
-        document.place[np.uint64(last)] = document.place[old]
+        last = document.listed[index(now.n_listed)]
+        document.listed[index(document.place[old])] = last
+        document.place[index(last)] = document.place[old]
     move_total(cell, document.inverse, document.inverse_less, old, new)
     _weigh(cell, document, old)
     _weigh(cell, document, new)
@@ -185,13 +188,14 @@ def _move(cell, document, token, old, new):
 @maker
 def _no_document(cell):
     """Return an empty `Document`."""
-    n_topics, (inverse, inverse_less) = len(cell.total), inverse_totals(cell)
-    tokens, listed, place = (
-        np.zeros(n_topics, np.int32),
-        np.empty(n_topics, np.int32),
-        np.empty(n_topics, np.int32),
-    )
-    now, part, factor = np.zeros(1, _NOW), np.zeros(n_topics), np.empty(n_topics)
+    n_topics = len(cell.total)
+    inverse, inverse_less = inverse_totals(cell)
+    tokens = np.zeros(n_topics, np.int32)
+    listed = np.empty(n_topics, np.int32)
+    place = np.empty(n_topics, np.int32)
+    now = np.zeros(1, _NOW)
+    part = np.zeros(n_topics)
+    factor = np.empty(n_topics)
     document = Document(now, tokens, listed, place, inverse, inverse_less, part, factor)
     for k in range(n_topics):
         _weigh(cell, document, k)
@@ -232,23 +236,22 @@ def document_loop(
 
     @maker
     def sample_documents(cell):
-        own, document, n_moved = begin(cell), _no_document(cell), 0
-        visit_ptr, visits, topic = (
-            cell.state.visits.ptr[cell.number],
-            cell.state.visits,
-            cell.state.topic,
-        )
+        own = begin(cell)
+        document = _no_document(cell)
+        n_moved = 0
+        visit_ptr = cell.state.visits.ptr[cell.number]
+        visits = cell.state.visits
+        topic = cell.state.topic
         for d in range(len(visit_ptr) - 1):
             if visit_ptr[d] == visit_ptr[d + 1]:
                 continue
             _enter(cell, document, d)
             for visit in range(visit_ptr[d], visit_ptr[d + 1]):
                 fetch(own, cell, visit)
-                token, word = (
-                    np.uint64(visits.token[np.uint64(visit)]),
-                    np.int64(visits.word[np.uint64(visit)]),
-                )
-                old, address = np.uint64(topic[token]), np.uint64(cell.shard.first_token) + token
+                token = index(visits.token[index(visit)])
+                word = np.int64(visits.word[index(visit)])
+                old = index(topic[token])
+                address = index(cell.shard.first_token) + token
                 counter = cell.key + address * np.uint64(cell.n_random) * GAMMA
                 new = draw(own, cell, document, token, word, old, counter)
                 if new != old:
@@ -267,10 +270,10 @@ class DocumentState(NamedTuple):
     """What changes of a shard, and `visits`, which are kept because they take long to make."""
 
     #: (n_tokens,) topics in document order; see `topic_dtype`.
-    topic: NDArray[np.signedinteger]
+    topic: AnySigned
     visits: Visits
     #: (K,) the shard's tokens of each topic.
-    total: NDArray[np.int64]
+    total: Integers
 
 
 class DocumentLDA(SequentialProgram[DocumentState]):
@@ -283,21 +286,20 @@ class DocumentLDA(SequentialProgram[DocumentState]):
         As in `TopicProgram`.
     """
 
-    def restore(
-        self, at: At, saved: NDArray[np.signedinteger]
-    ) -> tuple[DocumentState, dict[int, WordPart]]:
+    def restore(self, at: At, saved: AnySigned) -> tuple[DocumentState, WordParts]:
         """Return topics that were saved in document order, and the order of the visits."""
-        shard, (topic, _, total) = at.shard, self.begun(at, saved)
+        shard = at.shard
+        topic, _, total = self.begun(at, saved)
         state = DocumentState(topic, order_visits(shard), total)
         return state, self.parts(at, state)
 
-    def by_word(self, at: At, state: DocumentState) -> NDArray[Any]:
+    def by_word(self, at: At, state: DocumentState) -> Array:
         """Return the topics of a shard's tokens in word-major order."""
         topic = np.empty_like(state.topic)
         topic[at.shard.place] = state.topic
         return topic
 
-    def save(self, at: At, state: DocumentState) -> NDArray[np.signedinteger]:
+    def save(self, at: At, state: DocumentState) -> AnySigned:
         """Return the topics in document order."""
         return state.topic
 

@@ -21,16 +21,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import inlined, kernel, maker, part
+from schmp_estimators.core.jit import index, inlined, kernel, maker, part
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import mix, unit
 from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Stage, each, reads
+from schmp_estimators.core.typing import Arguments, Floats
 from schmp_estimators.core.values import freeze, own
 from schmp_estimators.lda.blocks import WordBlock
 from schmp_estimators.lda.kernels import ftree
 from schmp_estimators.lda.kernels.lists import find_in_list, move_in_list, place_of, sum_list
-from schmp_estimators.lda.programs.blocks import WordPart
+from schmp_estimators.lda.programs.blocks import WordParts
 from schmp_estimators.lda.programs.topics import SweepModel
 from schmp_estimators.lda.samplers.sequential import Step
 from schmp_estimators.lda.samplers.words import WordLDA, WordState, word_loop
@@ -61,15 +62,16 @@ class FPlus(NamedTuple):
 
     kept: NDArray[np.void]
     #: (K,) q; the leaves of the tree, ``alpha_k q_k``; and its sums.
-    q: NDArray[np.float64]
-    leaves: NDArray[np.float64]
-    sums: NDArray[np.float64]
+    q: Floats
+    leaves: Floats
+    sums: Floats
 
 
 @maker
 def begin(cell):
     """Return what is kept of a block."""
-    n_topics, n_nodes = len(cell.total), cell.extra[0][-1]
+    n_topics = len(cell.total)
+    n_nodes = cell.extra[0][-1]
     return FPlus(np.zeros(1, _KEPT), np.empty(n_topics), np.empty(n_topics), np.empty(n_nodes))
 
 
@@ -87,7 +89,7 @@ def put(own, cell, topic, weight):
 def _put_topics(own, cell, row, topics):
     """Set the weights of some topics to those of the row; 5 ns each."""
     for topic in topics:
-        k = np.uint64(topic)
+        k = index(topic)
         weight = (row.tokens[k] + cell.beta) * row.inverse[k]
         if own.q[k] != weight:
             put(own, cell, k, weight)
@@ -96,7 +98,8 @@ def _put_topics(own, cell, row, topics):
 @part
 def _put_row(own, cell, row, word):
     """Set the weights of the topics of a tail word to those of the row."""
-    block, tail = cell.block, word - len(cell.block.heads)
+    block = cell.block
+    tail = word - len(cell.block.heads)
     _put_topics(own, cell, row, block.tails[block.tail_ptr[tail] : block.tail_ptr[tail + 1]])
     _put_topics(
         own, cell, row, block.fixed.topic[block.fixed.ptr[word] : block.fixed.ptr[word + 1]]
@@ -115,7 +118,9 @@ def _build(own, cell, row, is_base):
 @inlined
 def enter(own, cell, row, word, is_seeded):
     """Prepare the weights for a word."""
-    kept, block, tail = own.kept[0], cell.block, word - len(cell.block.heads)
+    kept = own.kept[0]
+    block = cell.block
+    tail = word - len(cell.block.heads)
     kept.document = -1
     n = block.fixed.ptr[word + 1] - block.fixed.ptr[word]
     if tail >= 0:
@@ -138,9 +143,10 @@ def leave(own, cell, row, word):
 @inlined
 def fetch(own, cell, token):
     """Fetch the list of a document that comes later."""
-    document, lists = cell.state.document, cell.state.lists
-    if token + np.uint64(_AHEAD) < np.uint64(len(document)):
-        start = lists.ptr[np.uint64(document[token + np.uint64(_AHEAD)])]
+    document = cell.state.document
+    lists = cell.state.lists
+    if token + index(_AHEAD) < index(len(document)):
+        start = lists.ptr[index(document[token + index(_AHEAD)])]
         for line in range(2):
             prefetch(lists.topic, start + 32 * line)
         for line in range(3):
@@ -154,30 +160,35 @@ def draw(own, cell, row, token, word, old, counter):
     If it is another topic, the token is then left out of `own` and of the document's list.
     """
     ptr, length, topics, tokens = cell.state.lists
-    kept, q, d = own.kept[0], own.q, np.uint64(cell.state.document[token])
+    kept = own.kept[0]
+    q = own.q
+    d = index(cell.state.document[token])
     start, n = ptr[d], np.int64(length[d])
     if (
         np.int64(d) != kept.document
     ):  # else the sum is up to date: a word often occurs several times in a document
         kept.document, kept.mass = np.int64(d), sum_list(topics, tokens, start, n, q)
     old_at = place_of(topics, start, start + n - 1, old)
-    before, smooth_before = q[old], kept.smooth
+    before = q[old]
+    smooth_before = kept.smooth
     put(own, cell, old, (row.tokens[old] - 1 + cell.beta) * row.inverse_less[old])
     mass = kept.mass + (tokens[old_at] - 1) * q[old] - tokens[old_at] * before
     tokens[old_at] -= 1
     point = unit(mix(counter)) * (mass + kept.smooth)
     if point < mass:
         new_at = find_in_list(topics, tokens, start, n, q, point)
-        new = np.uint64(topics[new_at])
+        new = index(topics[new_at])
     else:
-        new = np.uint64(ftree.find(own.leaves, cell.extra[0], own.sums, point - mass))
+        new = index(ftree.find(own.leaves, cell.extra[0], own.sums, point - mass))
         new_at = place_of(topics, start, start + n, new)
     if new == old:
         tokens[old_at] += 1
         put(own, cell, old, before)
         kept.smooth = smooth_before
     else:
-        kept.mass, kept.old_at, kept.new_at = mass, old_at, new_at
+        kept.mass = mass
+        kept.old_at = old_at
+        kept.new_at = new_at
     return new
 
 
@@ -185,9 +196,12 @@ def draw(own, cell, row, token, word, old, counter):
 def moved(own, cell, row, token, word, old, new):
     """Add the token to the tree and to the document's list; 50 ns."""
     _, length, topics, tokens = cell.state.lists
-    kept, q, d = own.kept[0], own.q, np.uint64(cell.state.document[token])
-    start, before = cell.state.lists.ptr[d], q[new]
-    end = np.uint64(start + length[d])
+    kept = own.kept[0]
+    q = own.q
+    d = index(cell.state.document[token])
+    start = cell.state.lists.ptr[d]
+    before = q[new]
+    end = index(start + length[d])
     n_new = np.int64(tokens[kept.new_at]) if kept.new_at < end else np.int64(0)
     put(own, cell, new, (row.tokens[new] + cell.beta) * row.inverse[new])
     kept.mass += (n_new + 1) * q[new] - n_new * before
@@ -217,7 +231,7 @@ class FPlusLDA(WordLDA):
 
     kernel = staticmethod(sample_fplus)
 
-    def extra(self, at: At) -> tuple[Any, ...]:
+    def extra(self, at: At) -> Arguments:
         """Return the levels of the tree."""
         return (freeze(ftree.level_offsets(self.n_components)),)
 
@@ -248,9 +262,7 @@ class DataParallelLDA(FPlusLDA):
         state, _, step = self.sample_words(at._replace(model=model), state, copied)
         return state._replace(moved=state.moved + step.moved)
 
-    def bring_together(
-        self, at: At, state: WordState
-    ) -> tuple[WordState, dict[int, WordPart], Step]:
+    def bring_together(self, at: At, state: WordState) -> tuple[WordState, WordParts, Step]:
         """End the sweep of a shard: report what it has changed."""
         state, step = self.end_sweep(at, state), Step(state.total - state.began, state.moved)
         return state._replace(began=state.total.copy(), moved=0), self.parts(at, state), step
@@ -260,7 +272,8 @@ class DataParallelLDA(FPlusLDA):
         if model is None:
             return super().summed(model, reports)
         model = super().summed(model._replace(s_error_now=0.0, moved_now=0), reports)
-        moved, s_error = model.moved_now, model.s_error_now
+        moved = model.moved_now
+        s_error = model.s_error_now
         return model._replace(
             moved=moved, s_error=s_error, likelihood=(), learned_before=model.learned
         )

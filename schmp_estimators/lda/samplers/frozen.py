@@ -17,24 +17,24 @@ from abc import abstractmethod
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from schmp_estimators.core.lanes import empty_rows
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Stage, each, reads
-from schmp_estimators.core.values import freeze
+from schmp_estimators.core.typing import AnySigned, Floats32, Integers, IntPair, Unsigned32
+from schmp_estimators.core.values import freeze, part_of_each
 from schmp_estimators.lda.blocks import TokenShard, WordBlock
 from schmp_estimators.lda.kernels.draw import padded
 from schmp_estimators.lda.kernels.frozen import frozen_of, make_slots, sample_documents, take_rows
 from schmp_estimators.lda.programs import blocks
-from schmp_estimators.lda.programs.blocks import WordPart
+from schmp_estimators.lda.programs.blocks import WordParts
 from schmp_estimators.lda.programs.topics import (
     SWEEP,
     FrozenCountsLDA,
     State,
     SweepModel,
-    topic_dtype,
+    topic_bytes,
 )
 
 
@@ -69,7 +69,7 @@ class FrozenWordsLDA(FrozenCountsLDA[State]):
     def sample_words(self, at: At, state: State, block: WordBlock) -> State:
         """Read the rows of the words in a block."""
 
-    def end_sweep(self, at: At, state: State) -> tuple[State, dict[int, WordPart]]:
+    def end_sweep(self, at: At, state: State) -> tuple[State, WordParts]:
         """Return the parts of the shard for all blocks."""
         return state, self.parts(at, state)
 
@@ -86,15 +86,13 @@ class Table:
     """The words of a shard, and an array for their weights, kept from sweep to sweep.  Neither is pickled."""
 
     def __init__(self) -> None:
-        self._made: tuple[NDArray[np.int64], list[int], NDArray[np.float32]] | None = None
+        self._made: tuple[Integers, list[int], Floats32] | None = None
 
     def __reduce__(self) -> Any:
         """Pickle an empty table: words and weights are made again."""
         return Table, ()
 
-    def of(
-        self, shard: TokenShard, n_topics: int
-    ) -> tuple[NDArray[np.int64], list[int], NDArray[np.float32]]:
+    def of(self, shard: TokenShard, n_topics: int) -> tuple[Integers, list[int], Floats32]:
         """Return the words with tokens, where blocks begin among them, and the array for weights as it was left.
 
         Parameters
@@ -122,13 +120,13 @@ class FrozenState(NamedTuple):
     """What changes of a shard, and `word`, which is kept because it takes long to make."""
 
     #: (n_tokens,) topics, word-major; see `topic_dtype`.
-    topic: NDArray[np.signedinteger]
+    topic: AnySigned
     #: (n_tokens,) number of each token's word among those of the shard, in document order.
-    word: NDArray[np.uint32]
+    word: Unsigned32
     #: The words of the shard, and their weights.
     table: Table
     #: (K,) tokens of each topic; nothing in the pieces of a divided state.
-    totals: NDArray[np.int64]
+    totals: Integers
     #: Tokens that moved to another topic in the last sweep.
     moved: int = 0
 
@@ -143,14 +141,13 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
         As in `TopicProgram`.
     """
 
-    def restore(
-        self, at: At, saved: NDArray[np.signedinteger]
-    ) -> tuple[FrozenState, dict[int, WordPart]]:
+    def restore(self, at: At, saved: AnySigned) -> tuple[FrozenState, WordParts]:
         """Return topics that were saved in document order."""
-        shard, (_, topic, totals) = at.shard, self.begun(at, saved)
+        shard = at.shard
+        _, topic, totals = self.begun(at, saved)
         lengths = np.diff(shard.word_ptr)
         sizes = lengths[lengths > 0]
-        word = np.repeat(np.arange(len(sizes), dtype=np.uint32), sizes)[shard.place]
+        word = part_of_each(sizes, np.uint32)[shard.place]
         state = FrozenState(topic, word, Table(), totals)
         return state, self.parts(at, state) if at.n_blocks else {}
 
@@ -162,33 +159,34 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
     def _take_rows(self, at: At, state: FrozenState, block: WordBlock) -> None:
         """Write the weights of the words of a block that the shard has."""
         words, begins, rows = state.table.of(at.shard, self.n_components)
-        mine, (begin, end) = (
-            slice(*begins[at.block : at.block + 2]),
-            at.shard.block_ptr[at.block : at.block + 2],
-        )
+        mine = slice(*begins[at.block : at.block + 2])
+        begin, end = at.shard.block_ptr[at.block : at.block + 2]
         words, rows, seeds = (
             freeze(words[mine] - begin),
             rows[mine],
             self.seeds_of(at.shard, words[mine]),
         )
-        ptr, beta = at.shard.word_ptr[begin : end + 1], self.priors(at.sweep, at.model)[1]
+        ptr = at.shard.word_ptr[begin : end + 1]
+        beta = self.beta(at)
         inverse = 1.0 / (at.model.topic_total + self.beta_sums(beta))
 
-        def work(job: tuple[int, int]) -> None:
+        def work(job: IntPair) -> None:
             row = np.zeros(self.n_components, np.int32 if seeds is None else np.float64)
             take_rows(*job, words, block, inverse, beta, row, rows, seeds)
 
         at.each(work, self.jobs(np.append(ptr[words], ptr[-1])))
 
     def _sample_documents(self, at: At, state: FrozenState) -> FrozenState:
-        beta, key = self.priors(at.sweep, at.model)[1], stream_key(self.seed, at.sweep, SWEEP)
-        word, alpha = freeze(state.word), self.alphas(at.sweep, at.model)
+        beta = self.beta(at)
+        key = stream_key(self.seed, at.sweep, SWEEP)
+        word = freeze(state.word)
+        alpha = self.alphas(at.sweep, at.model)
         words, _, rows = state.table.of(at.shard, self.n_components)
         frozen = freeze(frozen_of(rows, alpha, at.model.topic_total, beta, self.beta_sums(beta)))
         of_shard = at.shard.doc_ptr, at.shard.place, at.shard.first_token
         seeds = self.seeds_of(at.shard, words)
 
-        def work(job: tuple[int, int]) -> tuple[NDArray[np.int64], int]:
+        def work(job: IntPair) -> tuple[Integers, int]:
             slots = make_slots(
                 np.diff(at.shard.doc_ptr[job[0] : job[1] + 1]), self.n_components, state.topic.dtype
             )
@@ -205,7 +203,7 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
 
     def state_bytes(self) -> int:
         """Return how many bytes of a shard's state there are for each token: its topic and its word."""
-        return np.dtype(topic_dtype(self.n_components)).itemsize + 4
+        return topic_bytes(self.n_components) + 4
 
     def row_bytes(self) -> int:
         """Return how many bytes a shard needs for each word that it has."""

@@ -21,14 +21,14 @@ many proposals there are.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import inlined, kernel, part
+from schmp_estimators.core.jit import index, inlined, kernel, part
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix, stream_key
 from schmp_estimators.core.stages import At
+from schmp_estimators.core.typing import Floats, Integers, IntPair, Named
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.kernels import ftree
 from schmp_estimators.lda.kernels.draw import first_above, uniform24
@@ -45,15 +45,15 @@ _PROPOSALS = 1
 class Proposing(NamedTuple):
     """What the sampler needs beside the counts."""
 
-    level_ptr: NDArray[np.int64]
+    level_ptr: Integers
     #: Documents with more tokens make proposals: so many for each token, with this stream of random numbers.
     long_document: int
     n_steps: int
     key: np.uint64
     #: (K,) cumulative sums of the document-topic priors.
-    alpha_ends: NDArray[np.float64]
+    alpha_ends: Floats
     #: (2,) tokens that have made proposals, and proposals accepted; mutated.
-    counted: NDArray[np.int64]
+    counted: Integers
 
 
 @inlined
@@ -61,47 +61,53 @@ def _tokens_in(lists, d, topic):
     """Return how many tokens a document has in a topic."""
     end = lists.ptr[d] + lists.length[d]
     at = place_of(lists.topic, lists.ptr[d], end, topic)
-    return np.int64(lists.tokens[at]) if at < np.uint64(end) else np.int64(0)
+    return np.int64(lists.tokens[at]) if at < index(end) else np.int64(0)
 
 
 @inlined
 def _propose_by_document(cell, token, d, uniform):
     """Return a topic drawn from document d without a token, given a number in [0, 1)."""
-    first, last, ends = (
-        cell.shard.doc_ptr[d],
-        cell.shard.doc_ptr[d + np.uint64(1)],
-        cell.extra.alpha_ends,
-    )
+    first = cell.shard.doc_ptr[d]
+    last = cell.shard.doc_ptr[d + index(1)]
+    ends = cell.extra.alpha_ends
     n_others = last - first - 1
     y = uniform * (np.float64(n_others) + ends[-1])
     if y < np.float64(n_others):
-        at = np.uint64(cell.shard.place[np.uint64(first + np.int64(y))])
+        at = index(cell.shard.place[index(first + np.int64(y))])
         if at == token:
-            at = np.uint64(cell.shard.place[np.uint64(last - 1)])
-        return np.uint64(cell.state.topic[at])
-    return np.uint64(first_above(ends, 0, len(ends), y - np.float64(n_others)))
+            at = index(cell.shard.place[index(last - 1)])
+        return index(cell.state.topic[at])
+    return index(first_above(ends, 0, len(ends), y - np.float64(n_others)))
 
 
 @part
 def _draw_by_proposals(own, cell, row, token, old, counter):
     """Return the new topic of a token; if it is another one, the token is then left out, as in `fplus.draw`."""
-    lists, doing, q, alpha, kept = cell.state.lists, cell.extra, own.q, cell.alpha, own.kept[0]
-    d, before, smooth_before = np.uint64(cell.state.document[token]), q[old], kept.smooth
+    lists = cell.state.lists
+    doing = cell.extra
+    q = own.q
+    alpha = cell.alpha
+    kept = own.kept[0]
+    d = index(cell.state.document[token])
+    before = q[old]
+    smooth_before = kept.smooth
     old_at = place_of(lists.topic, lists.ptr[d], lists.ptr[d] + lists.length[d] - 1, old)
     fplus.put(own, cell, old, (row.tokens[old] - 1 + cell.beta) * row.inverse_less[old])
     lists.tokens[old_at] -= 1
-    new, count = old, np.int64(lists.tokens[old_at])
+    new = old
+    count = np.int64(lists.tokens[old_at])
     counter = doing.key + (counter - cell.key) * np.uint64(doing.n_steps)
     doing.counted[0] += 1
     for step in range(doing.n_steps):
         bits = mix(counter + np.uint64(step) * GAMMA)
-        proposed, uniform = old, np.float64(np.int64(bits & MASK_PROPOSE)) * SCALE_PROPOSE
+        proposed = old
+        uniform = np.float64(np.int64(bits & MASK_PROPOSE)) * SCALE_PROPOSE
         if step & 1:
             proposed = _propose_by_document(cell, token, d, uniform)
             accept = np.float64(uniform24(bits)) * q[new] < q[proposed]
             proposed_count = _tokens_in(lists, d, proposed) if accept else count
         else:
-            proposed = np.uint64(
+            proposed = index(
                 ftree.find(own.leaves, doing.level_ptr, own.sums, uniform * kept.smooth)
             )
             proposed_count = _tokens_in(lists, d, proposed)
@@ -115,18 +121,16 @@ def _draw_by_proposals(own, cell, row, token, old, counter):
         fplus.put(own, cell, old, before)
         kept.smooth = smooth_before
     else:
-        kept.old_at, kept.new_at = (
-            old_at,
-            place_of(lists.topic, lists.ptr[d], lists.ptr[d] + lists.length[d], new),
-        )
+        kept.old_at = old_at
+        kept.new_at = place_of(lists.topic, lists.ptr[d], lists.ptr[d] + lists.length[d], new)
     return new
 
 
 @inlined
 def _draw(own, cell, row, token, word, old, counter):
     """Return the new topic of a token."""
-    d = np.uint64(cell.state.document[token])
-    if cell.shard.doc_ptr[d + np.uint64(1)] - cell.shard.doc_ptr[d] > cell.extra.long_document:
+    d = index(cell.state.document[token])
+    if cell.shard.doc_ptr[d + index(1)] - cell.shard.doc_ptr[d] > cell.extra.long_document:
         new = _draw_by_proposals(own, cell, row, token, old, counter)
     else:
         new = fplus.draw(own, cell, row, token, word, old, counter)
@@ -162,15 +166,16 @@ class HybridLDA(fplus.FPlusLDA):
 
     mh_steps: int | str = 2
     long_document: int = 600
-    before: tuple[int, int] = field(default=(2, 1), repr=False)
+    before: IntPair = field(default=(2, 1), repr=False)
 
     @staticmethod
-    def kernel(cell: Cell) -> NDArray[np.int64]:
+    def kernel(cell: Cell) -> Integers:
         """Sample; return how many tokens moved and proposed, and proposals, all and accepted."""
-        moved, (n_tokens, accepted) = sample_hybrid(cell), cell.extra.counted
+        moved = sample_hybrid(cell)
+        n_tokens, accepted = cell.extra.counted
         return np.array([moved, n_tokens, n_tokens * cell.extra.n_steps, accepted])
 
-    def following(self, history: Sequence[dict[str, Any]]) -> Self:
+    def following(self, history: Sequence[Named]) -> Self:
         """Return the program of a run that goes on after these records."""
         last = history[-1]
         return (
@@ -179,7 +184,7 @@ class HybridLDA(fplus.FPlusLDA):
             else self
         )
 
-    def moves(self, model: SweepModel) -> dict[str, Any]:
+    def moves(self, model: SweepModel) -> Named:
         """Return how many tokens moved, the s-error, and if there were proposals, their numbers."""
         moved, n_tokens, proposals, accepted = np.resize(model.moved, 4).tolist()
         found = super().moves(model._replace(moved=moved))

@@ -14,15 +14,15 @@ acceptance, and with one shard the sampler is exact.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import copy_to, inlined, kernel, maker, part
+from schmp_estimators.core.jit import copy_to, index, inlined, kernel, maker, part
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
 from schmp_estimators.core.stages import At
+from schmp_estimators.core.typing import AnySigned, Arguments, Floats, Integers, Integers32
 from schmp_estimators.lda.kernels.draw import first_above, uniform24
 from schmp_estimators.lda.kernels.priors import (
     beta_of,
@@ -43,13 +43,13 @@ class TokenSlots(NamedTuple):
     """Lists of topics; slot ``r`` of a word is its token of rank ``r`` in document order, but see `_fill_slots`."""
 
     #: (n_words + 1,) offsets of the lists.
-    ptr: NDArray[np.int64]
+    ptr: Integers
     #: (n_words,) what has to be added to a token's place in word-major order to get its slot.
-    shift: NDArray[np.int64]
+    shift: Integers
     #: Topics, of `topic_dtype`.
-    topic: NDArray[np.signedinteger]
+    topic: AnySigned
     #: Cumulative counts of the block's fixed rows.
-    fixed_ends: NDArray[np.int64]
+    fixed_ends: Integers
 
 
 @maker
@@ -63,15 +63,15 @@ def _fill_slots(cell):
     -----
     1 ns per token of the block, 3 ns for one of a head word.
     """
-    shard, block, visits, topic, first = (
-        cell.shard,
-        cell.block,
-        cell.state.visits,
-        cell.state.topic,
-        cell.first,
-    )
-    n_heads, n_words = len(block.heads), len(block.fixed.ptr) - 1
-    ptr, shift = np.zeros(n_words + 1, np.int64), np.empty(n_words, np.int64)
+    shard = cell.shard
+    block = cell.block
+    visits = cell.state.visits
+    topic = cell.state.topic
+    first = cell.first
+    n_heads = len(block.heads)
+    n_words = len(block.fixed.ptr) - 1
+    ptr = np.zeros(n_words + 1, np.int64)
+    shift = np.empty(n_words, np.int64)
     for word in range(n_words):
         ptr[word + 1] = ptr[word] + shard.word_total[first + word]
         shift[word] = ptr[word] + shard.word_rank[first + word] - shard.word_ptr[first + word]
@@ -96,7 +96,8 @@ def _fill_slots(cell):
                         at = own_end
                     slots[at] = k
                     at += 1
-    ends, total = np.empty(len(block.fixed.tokens), np.int64), np.int64(0)
+    ends = np.empty(len(block.fixed.tokens), np.int64)
+    total = np.int64(0)
     for word in range(n_words):
         total = np.int64(0)
         for i in range(block.fixed.ptr[word], block.fixed.ptr[word + 1]):
@@ -109,13 +110,13 @@ class Light(NamedTuple):
     """What the sampler keeps."""
 
     #: From `kernels.rows.make_rows`.
-    rows: NDArray[np.int64]
-    cells: NDArray[np.int32]
+    rows: Integers
+    cells: Integers32
     slots: TokenSlots
     #: (K,) the alias table of the document-topic prior, and (1,) the prior's sum.
-    share: NDArray[np.float64]
-    other: NDArray[np.int32]
-    alpha_sum: NDArray[np.float64]
+    share: Floats
+    other: Integers32
+    alpha_sum: Floats
 
 
 @maker
@@ -123,9 +124,17 @@ def _begin(cell):
     """Return what is kept of a block."""
     n_topics = len(cell.total)
     rows, cells = make_rows(cell.block, n_topics)
-    share, other, alpha_sum = np.empty(n_topics), np.empty(n_topics, np.int32), np.empty(1)
+    share = np.empty(n_topics)
+    other = np.empty(n_topics, np.int32)
+    alpha_sum = np.empty(1)
     alpha_sum[0] = build_alias(cell.alpha, share, other, np.empty(n_topics, np.int32))
     return Light(rows, cells, _fill_slots(cell), share, other, alpha_sum)
+
+
+@inlined
+def row_of(own, word):
+    """Return where the row of a word begins in `cells`, and its mask."""
+    return own.rows[index(2 * word)], own.rows[index(2 * word + 1)]
 
 
 @inlined
@@ -137,18 +146,19 @@ def _point(bits, total):
 @inlined
 def _fetch(own, cell, visit):
     """Fetch the rows of words that come later."""
-    word, slots = cell.state.visits.word, own.slots
+    word = cell.state.visits.word
+    slots = own.slots
     if visit + _FAR_AHEAD < cell.state.visits.ptr[cell.number, -1]:
-        coming = np.int64(word[np.uint64(visit + _FAR_AHEAD)])
+        coming = np.int64(word[index(visit + _FAR_AHEAD)])
         prefetch(own.rows, 2 * coming)
         prefetch(slots.ptr, coming)
         prefetch(slots.shift, coming)
-        coming = np.int64(word[np.uint64(visit + _AHEAD)])
-        token = np.uint64(cell.state.visits.token[np.uint64(visit + _AHEAD)])
-        start, mask = own.rows[np.uint64(2 * coming)], own.rows[np.uint64(2 * coming + 1)]
+        coming = np.int64(word[index(visit + _AHEAD)])
+        token = index(cell.state.visits.token[index(visit + _AHEAD)])
+        start, mask = row_of(own, coming)
         prefetch(own.cells, cell_of(start, mask, cell.state.topic[token]))
-        at = slots.ptr[np.uint64(coming)]
-        n = slots.ptr[np.uint64(coming + 1)] - at
+        at = slots.ptr[index(coming)]
+        n = slots.ptr[index(coming + 1)] - at
         bits = mix(
             cell.key
             + (np.uint64(cell.shard.first_token) + token) * np.uint64(cell.n_random) * GAMMA
@@ -162,18 +172,19 @@ def _propose_by_word(own, cell, word, own_slot, n_slots, n_word, x):
 
     Of the `n_word` tokens before the prior, those in its `n_slots` slots come first; `own_slot` is left out.
     """
-    slots, fixed = own.slots, cell.block.fixed
+    slots = own.slots
+    fixed = cell.block.fixed
     if x < n_slots:
-        at = slots.ptr[np.uint64(word)] + np.int64(x)
-        return np.uint64(slots.topic[np.uint64(at + 1 if at >= own_slot else at)])
+        at = slots.ptr[index(word)] + np.int64(x)
+        return index(slots.topic[index(at + 1 if at >= own_slot else at)])
     if x < n_word:
-        start, end = fixed.ptr[np.uint64(word)], fixed.ptr[np.uint64(word + 1)]
-        return np.uint64(
-            fixed.topic[first_above(slots.fixed_ends, start, end, np.int64(x) - n_slots)]
-        )
-    n_topics, point = len(cell.total), x - n_word
+        start = fixed.ptr[index(word)]
+        end = fixed.ptr[index(word + 1)]
+        return index(fixed.topic[first_above(slots.fixed_ends, start, end, np.int64(x) - n_slots)])
+    n_topics = len(cell.total)
+    point = x - n_word
     smooth = n_topics * cell.beta
-    return np.uint64(
+    return index(
         draw_of_prior(cell.seeds, cell.first + word, point, smooth, point / cell.beta, n_topics)
     )
 
@@ -183,15 +194,15 @@ def _propose_by_document(own, cell, document, token, n_others, x):
     """Return the topic at x in the document's other tokens, and then its prior."""
     if x < n_others:
         at = document.now[0].start + np.int64(x)
-        return np.uint64(cell.state.topic[np.uint64(at + 1 if at >= np.int64(token) else at)])
+        return index(cell.state.topic[index(at + 1 if at >= np.int64(token) else at)])
     y = (x - n_others) / own.alpha_sum[0]
-    return np.uint64(draw_alias(own.share, own.other, 0, len(own.share), y))
+    return index(draw_alias(own.share, own.other, 0, len(own.share), y))
 
 
 @inlined
 def weigh(own, cell, document, word, topic, less):
     """Return what the word weighs in a topic without `less` tokens: the token itself, or none."""
-    start, mask = own.rows[np.uint64(2 * word)], own.rows[np.uint64(2 * word + 1)]
+    start, mask = row_of(own, word)
     count = (
         count_of(own.cells, start, mask, topic)
         - less
@@ -204,11 +215,12 @@ def weigh(own, cell, document, word, topic, less):
 def _draw(own, cell, document, token, word, old, counter):
     """Return the new topic of a token, after `cell.n_random` proposals; 35 ns for each, whatever K."""
     slots, s = own.slots, old
-    n_slots = slots.ptr[np.uint64(word + 1)] - slots.ptr[np.uint64(word)] - 1
-    end, n_word = cell.block.fixed.ptr[np.uint64(word + 1)], n_slots
-    if end > cell.block.fixed.ptr[np.uint64(word)]:
-        n_word += slots.fixed_ends[np.uint64(end - 1)]
-    own_slot = slots.shift[np.uint64(word)] + np.int64(cell.shard.place[token])
+    n_slots = slots.ptr[index(word + 1)] - slots.ptr[index(word)] - 1
+    end = cell.block.fixed.ptr[index(word + 1)]
+    n_word = n_slots
+    if end > cell.block.fixed.ptr[index(word)]:
+        n_word += slots.fixed_ends[index(end - 1)]
+    own_slot = slots.shift[index(word)] + np.int64(cell.shard.place[token])
     word_mass = n_word + prior_mass(cell.seeds, cell.first + word, cell.beta, len(cell.total))
     n_others = document.now[0].end - document.now[0].start - 1
     # What document and word weigh in the topic of the token without it.
@@ -232,14 +244,14 @@ def _draw(own, cell, document, token, word, old, counter):
         if t != s and np.float64(uniform24(bits)) * s_answer < t_answer:
             s = t
     if s != old:
-        slots.topic[np.uint64(own_slot)] = s
+        slots.topic[index(own_slot)] = s
     return s
 
 
 @inlined
 def moved(own, cell, document, token, word, old, new):
     """Move the token in the row of its word."""
-    start, mask = own.rows[np.uint64(2 * word)], own.rows[np.uint64(2 * word + 1)]
+    start, mask = row_of(own, word)
     take_one(own.cells, start, mask, old)
     add_to(own.cells, start, mask, new, np.int32(1))
 
@@ -252,7 +264,7 @@ def _write_back(own, cell):
     block.heads[:] = 0
     for word in range(len(block.heads)):
         for i in range(slots.ptr[word], slots.ptr[word + 1]):
-            block.heads[word, np.uint32(slots.topic[np.uint64(i)])] += 1
+            block.heads[word, np.uint32(slots.topic[index(i)])] += 1
 
 
 _loop = document_loop(_begin, _draw, moved, _fetch, nothing, _write_back)
@@ -294,7 +306,7 @@ class LightLDA(DocumentLDA):
         """How many random numbers a token may use."""
         return 2 * int(self.mh_steps)
 
-    def extra(self, at: At) -> tuple[Any, ...]:
+    def extra(self, at: At) -> Arguments:
         """Return which proposals there are."""
         return self.kinds
 

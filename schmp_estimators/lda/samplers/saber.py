@@ -11,15 +11,15 @@ its documents anew.
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At
+from schmp_estimators.core.typing import AnySigned, Integers, IntPair
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import WordBlock
 from schmp_estimators.lda.kernels import saber
-from schmp_estimators.lda.programs.blocks import WordPart
-from schmp_estimators.lda.programs.topics import SWEEP, topic_dtype
+from schmp_estimators.lda.programs.blocks import WordParts
+from schmp_estimators.lda.programs.topics import SWEEP, topic_bytes
 from schmp_estimators.lda.samplers.frozen import FrozenWordsLDA
 
 
@@ -27,11 +27,11 @@ class SaberState(NamedTuple):
     """What changes of a shard, and parts of `documents`, which are kept because they take long to make."""
 
     #: (n_tokens,) topics, word-major; see `topic_dtype`.
-    topic: NDArray[np.signedinteger]
+    topic: AnySigned
     #: The topics of its documents, after the last sweep.
     documents: saber.DocumentLists
     #: (K,) tokens of each topic.
-    totals: NDArray[np.int64]
+    totals: Integers
     #: Tokens that moved to another topic so far in this sweep, and in the last one.
     moving: int = 0
     moved: int = 0
@@ -49,11 +49,10 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
 
     weighs_passages: ClassVar[bool] = True
 
-    def restore(
-        self, at: At, saved: NDArray[np.signedinteger]
-    ) -> tuple[SaberState, dict[int, WordPart]]:
+    def restore(self, at: At, saved: AnySigned) -> tuple[SaberState, WordParts]:
         """Return topics that were saved in document order."""
-        shard, (_, topic, total) = at.shard, self.begun(at, saved)
+        shard = at.shard
+        _, topic, total = self.begun(at, saved)
         documents = saber.make_lists(shard.doc_ptr, shard.place, self.n_components)
         state = self._listed(at, SaberState(topic, documents, total))
         return state, self.parts(at, state) if at.n_blocks else {}
@@ -62,24 +61,24 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
         """Sample the words of a single shard, whose tokens are their lists, and list the topics of its documents."""
         return self._listed(at, super().sample(at, state))
 
-    def end_sweep(self, at: At, state: SaberState) -> tuple[SaberState, dict[int, WordPart]]:
+    def end_sweep(self, at: At, state: SaberState) -> tuple[SaberState, WordParts]:
         """List the topics of the documents of a shard, and return its parts for all blocks."""
         return super().end_sweep(at, self._listed(at, state))
 
     def sample_words(self, at: At, state: SaberState, block: WordBlock) -> SaberState:
         """Sample the tokens whose words are in the block."""
-        block, begin = freeze(block), int(at.shard.block_ptr[at.block])
-        beta, alphas = self.priors(at.sweep, at.model)[1], self.alphas(at.sweep, at.model)
+        block = freeze(block)
+        begin = int(at.shard.block_ptr[at.block])
+        beta = self.beta(at)
+        alphas = self.alphas(at.sweep, at.model)
         smooth = freeze(saber.smoothing(at.model.topic_total, self.beta_sums(beta), alphas, beta))
-        key, lists, seeds = (
-            stream_key(self.seed, at.sweep, SWEEP),
-            freeze(state.documents),
-            self.seeds_of(at.shard),
-        )
+        key = stream_key(self.seed, at.sweep, SWEEP)
+        lists = freeze(state.documents)
+        seeds = self.seeds_of(at.shard)
         n_words = len(block.heads) + len(block.tail_ptr) - 1
         of_words = at.shard.word_ptr, at.shard.word_total, at.shard.word_first, at.shard.word_rank
 
-        def work(job: tuple[int, int]) -> int:
+        def work(job: IntPair) -> int:
             row, together = saber.make_scratch(smooth, seeded=seeds is not None)
             given = (
                 *job,
@@ -100,13 +99,12 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
         return state._replace(moving=state.moving + moved)
 
     def _listed(self, at: At, state: SaberState) -> SaberState:
-        topic, (_, ptr, n_blocks, lists) = freeze(state.topic), state.documents
+        topic = freeze(state.topic)
+        _, ptr, n_blocks, lists = state.documents
 
-        def work(job: tuple[int, int]) -> NDArray[np.int64]:
-            totals, row = (
-                np.zeros(self.n_components, np.int64),
-                np.zeros(self.n_components, np.int32),
-            )
+        def work(job: IntPair) -> Integers:
+            totals = np.zeros(self.n_components, np.int64)
+            row = np.zeros(self.n_components, np.int32)
             given = (
                 *job,
                 at.shard.doc_ptr,
@@ -126,4 +124,4 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
 
     def state_bytes(self) -> int:
         """Return how many bytes of a shard's state there are for each token at most: topic, document, and in a list."""
-        return 4 * np.dtype(topic_dtype(self.n_components)).itemsize + 4
+        return 4 * topic_bytes(self.n_components) + 4

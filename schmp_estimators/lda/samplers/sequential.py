@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import inlined, maker
+from schmp_estimators.core.jit import index, inlined, maker
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Stage, changes, each
+from schmp_estimators.core.typing import Arguments, Floats, Integers, Named
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import Prior, TokenShard, WordBlock
 from schmp_estimators.lda.kernels.priors import SeedRows, alpha_at
@@ -36,9 +36,9 @@ class Cell(NamedTuple):
     #: What changes of the shard, mutated: `documents.DocumentState` or `words.WordState`.
     state: Any
     #: (K,) the shard's copy of the topic totals; mutated.
-    total: NDArray[np.int64]
+    total: Integers
     #: (K,) document-topic priors.
-    alpha: NDArray[np.float64]
+    alpha: Floats
     #: Topic-word prior, and its sum over the words: where words are seeded, one for each topic, with its seeds.
     beta: float
     beta_sum: Prior
@@ -53,7 +53,8 @@ class Cell(NamedTuple):
 @maker
 def inverse_totals(cell):
     """Return ``1 / (n_k + V beta)`` for all topics, and the same with one token less."""
-    inverse, inverse_less = np.empty(len(cell.total)), np.empty(len(cell.total))
+    inverse = np.empty(len(cell.total))
+    inverse_less = np.empty(len(cell.total))
     for k in range(len(cell.total)):
         inverse[k] = 1.0 / (cell.total[k] + alpha_at(cell.beta_sum, k))
         inverse_less[k] = 1.0 / (cell.total[k] - 1 + alpha_at(cell.beta_sum, k))
@@ -75,14 +76,16 @@ def move_total(cell, inverse, inverse_less, old, new):
 @inlined
 def write_row(cell, place, word, old, new):
     """Store the new topic of a token in the row of its word."""
-    shard, block, tail = cell.shard, cell.block, word - len(cell.block.heads)
+    shard = cell.shard
+    block = cell.block
+    tail = word - len(cell.block.heads)
     if tail < 0:
         block.heads[word, old] -= 1
         block.heads[word, new] += 1
     else:
-        at = np.uint64(cell.first + word)
+        at = index(cell.first + word)
         rank = shard.word_rank[at] + place - shard.word_ptr[at]
-        block.tails[np.uint64(block.tail_ptr[np.uint64(tail)] + rank)] = new
+        block.tails[index(block.tail_ptr[index(tail)] + rank)] = new
 
 
 @inlined
@@ -94,7 +97,7 @@ class Step(NamedTuple):
     """What a shard reports after a step of the rotation."""
 
     #: (K,) how its counts of each topic have changed in the step.
-    change: NDArray[np.int64]
+    change: Integers
     #: Tokens that moved to another topic, perhaps with other numbers.
     moved: Any
 
@@ -103,7 +106,7 @@ class SweepReport(NamedTuple):
     """What a shard reports at the end of a sweep."""
 
     #: (K,) its counts of each topic, plus those in the fixed rows that it keeps.
-    topic_total: NDArray[np.int64]
+    topic_total: Integers
     n_tokens: int
 
 
@@ -134,13 +137,14 @@ class SequentialProgram(TopicProgram[State]):
         """How many random numbers a token may use."""
         return 1
 
-    def extra(self, at: At) -> tuple[Any, ...]:
+    def extra(self, at: At) -> Arguments:
         """Return what the kernel of this sampler gets beside the other fields of `Cell`."""
         return ()
 
     def cell(self, at: At, state: State, block: WordBlock) -> Cell:
         """Return the argument of the kernel."""
-        beta, first = self.priors(at.sweep, at.model)[1], int(at.shard.block_ptr[at.block])
+        beta = self.beta(at)
+        first = int(at.shard.block_ptr[at.block])
         rows = block._replace(tail_ptr=freeze(block.tail_ptr), fixed=freeze(block.fixed))
         return Cell(
             at.block, first, at.shard, rows, state, at.model.topic_total.copy(),
@@ -168,7 +172,8 @@ class SequentialProgram(TopicProgram[State]):
         """Bring the topic totals up to date, and measure the errors of the shards' copies of them."""
         if isinstance(reports[0], SweepReport):
             total, n_tokens = tree_sum(reports)
-            before, learned = model or SweepModel(total), model.learned if model else Learned()
+            before = model or SweepModel(total)
+            learned = model.learned if model else Learned()
             given = {
                 "learned": learned,
                 "learned_before": learned,
@@ -185,6 +190,6 @@ class SequentialProgram(TopicProgram[State]):
             moved_now=model.moved_now + moved,
         )
 
-    def moves(self, model: SweepModel) -> dict[str, Any]:
+    def moves(self, model: SweepModel) -> Named:
         """Return how many tokens moved, and the s-error."""
         return {"moved": model.moved, "s_error": model.s_error}

@@ -14,15 +14,16 @@ kept, and nothing has to be searched.  Then come seeds, word, document, smoothin
 most frequent ones, and those of the smoothing are leaves of an F+ tree.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import inlined, kernel, maker
+from schmp_estimators.core.jit import index, inlined, kernel, maker
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import mix, unit
 from schmp_estimators.core.stages import At
+from schmp_estimators.core.typing import Arguments, Floats
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.kernels import ftree
 from schmp_estimators.lda.kernels.lists import (
@@ -68,15 +69,16 @@ class Sparse(NamedTuple):
     #: The topics of words.
     lists: TopicLists
     #: (K,) leaves of the tree, ``alpha_k / (n_k + V beta)``, and its sums.
-    spread: NDArray[np.float64]
-    sums: NDArray[np.float64]
+    spread: Floats
+    sums: Floats
 
 
 @maker
 def _begin(cell):
     """Return what is kept of a block."""
     (level_ptr,) = cell.extra
-    kept, sums = np.zeros(1, _KEPT), np.empty(level_ptr[-1])
+    kept = np.zeros(1, _KEPT)
+    sums = np.empty(level_ptr[-1])
     spread, _ = inverse_totals(cell)
     for k in range(len(spread)):
         spread[k] *= cell.alpha[k]
@@ -90,23 +92,25 @@ def _find_entry(topics, tokens, start, end, skipped, weights, point):
 
     The topic `skipped` is left out.  Beyond all entries the place is `end`.
     """
-    at, before = np.uint64(start), 0.0
+    at, before = index(start), 0.0
     while at < end:
-        k = np.uint64(topics[at])
+        k = index(topics[at])
         if k != skipped:
             before += weights[k] * tokens[at]
             if before > point:
                 break
-        at += np.uint64(1)
+        at += index(1)
     return at, before
 
 
 @inlined
 def _find_by_prior(own, cell, old, point):
     """Return the topic at a point of the smoothing, from which the old topic is left out."""
-    (level_ptr,), smooth, weight = cell.extra, own.kept[0].smooth, own.spread[old]
+    (level_ptr,) = cell.extra
+    smooth = own.kept[0].smooth
+    weight = own.spread[old]
     ftree.put(own.spread, level_ptr, own.sums, smooth, old, 0.0)
-    new = np.uint64(ftree.find(own.spread, level_ptr, own.sums, point))
+    new = index(ftree.find(own.spread, level_ptr, own.sums, point))
     ftree.put(own.spread, level_ptr, own.sums, smooth, old, weight)
     return new
 
@@ -117,23 +121,21 @@ def _draw(own, cell, document, token, word, old, counter):
 
     0.7 ns per topic of the word for the first of its tokens in a document, 50 ns beside.
     """
-    kept, (ptr, length, topics, tokens), factor, n_dk = (
-        own.kept[0],
-        own.lists,
-        document.factor,
-        document.tokens,
-    )
-    alpha, beta, seeds, layout, inverse = (
-        cell.alpha,
-        cell.beta,
-        cell.seeds,
-        cell.first + word,
-        document.inverse,
-    )
-    start, n = ptr[np.uint64(word)], np.int64(length[np.uint64(word)])
-    end = np.uint64(start + n)
+    kept = own.kept[0]
+    ptr, length, topics, tokens = own.lists
+    factor = document.factor
+    n_dk = document.tokens
+    alpha = cell.alpha
+    beta = cell.beta
+    seeds = cell.seeds
+    layout = cell.first + word
+    inverse = document.inverse
+    start = ptr[index(word)]
+    n = np.int64(length[index(word)])
+    end = index(start + n)
     if word != kept.word or document.now[0].version != kept.version:
-        kept.word, kept.version = word, document.now[0].version
+        kept.word = word
+        kept.version = document.now[0].version
         kept.of_word = sum_list(topics, tokens, start, n, factor)
     old_at = place_of(topics, start, end, old)
     n_old = tokens[old_at]
@@ -159,7 +161,7 @@ def _draw(own, cell, document, token, word, old, counter):
     elif point - of_seeds < of_word:
         new_at, _ = _find_entry(topics, tokens, start, end, old, factor, point - of_seeds)
         if new_at < end:
-            new = np.uint64(topics[new_at])
+            new = index(topics[new_at])
     else:
         point = (point - of_seeds - of_word) / beta
         if point < of_document:
@@ -168,7 +170,8 @@ def _draw(own, cell, document, token, word, old, counter):
             new = _find_by_prior(own, cell, old, point - of_document)
     if new_at == end:
         new_at = place_of(topics, start, end, new)
-    kept.old_at, kept.new_at = old_at, new_at
+    kept.old_at = old_at
+    kept.new_at = new_at
     return new
 
 
@@ -178,10 +181,11 @@ def _move_entry(topics, tokens, start, end, old_at, new_at, new):
 
     An entry that becomes larger than the one before changes places with it.
     """
-    before = new_at - np.uint64(1)
+    before = new_at - index(1)
     tokens[old_at] -= 1
     if start < new_at < end and tokens[new_at] >= tokens[before]:
-        topics[new_at], topics[before] = topics[before], new
+        topics[new_at] = topics[before]
+        topics[before] = new
         tokens[new_at], tokens[before] = tokens[before], tokens[new_at]
         if old_at == before:
             old_at = new_at
@@ -192,13 +196,13 @@ def _move_entry(topics, tokens, start, end, old_at, new_at, new):
 @inlined
 def _moved(own, cell, document, token, word, old, new):
     """Move the token in the list of its word, and update the tree; 100 ns."""
-    kept, alpha, (level_ptr,) = own.kept[0], cell.alpha, cell.extra
+    kept = own.kept[0]
+    alpha = cell.alpha
+    (level_ptr,) = cell.extra
     ptr, length, topics, tokens = own.lists
-    start = np.uint64(ptr[np.uint64(word)])
-    end = start + np.uint64(length[np.uint64(word)])
-    length[np.uint64(word)] += _move_entry(
-        topics, tokens, start, end, kept.old_at, kept.new_at, new
-    )
+    start = index(ptr[index(word)])
+    end = start + index(length[index(word)])
+    length[index(word)] += _move_entry(topics, tokens, start, end, kept.old_at, kept.new_at, new)
     for k in (old, new):
         weight = alpha[k] * document.inverse[k]
         kept.smooth = ftree.put(own.spread, level_ptr, own.sums, kept.smooth, k, weight)
@@ -207,10 +211,11 @@ def _moved(own, cell, document, token, word, old, new):
 @inlined
 def _fetch(own, cell, visit):
     """Fetch the lists of words that come later."""
-    word, lists = cell.state.visits.word, own.lists
+    word = cell.state.visits.word
+    lists = own.lists
     if visit + _FAR_AHEAD < cell.state.visits.ptr[cell.number, -1]:
-        prefetch(lists.ptr, np.int64(word[np.uint64(visit + _FAR_AHEAD)]))
-        coming = lists.ptr[np.uint64(word[np.uint64(visit + _AHEAD)])]
+        prefetch(lists.ptr, np.int64(word[index(visit + _FAR_AHEAD)]))
+        coming = lists.ptr[index(word[index(visit + _AHEAD)])]
         for line in range(3):
             prefetch(lists.topic, coming + 16 * line)
             prefetch(lists.tokens, coming + 16 * line)
@@ -239,6 +244,6 @@ class SparseLDA(DocumentLDA):
 
     kernel = staticmethod(sample_sparse)
 
-    def extra(self, at: At) -> tuple[Any, ...]:
+    def extra(self, at: At) -> Arguments:
         """Return the levels of the tree."""
         return (freeze(ftree.level_offsets(self.n_components)),)

@@ -14,14 +14,24 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, repeat
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At, Stage, each, exchanges, observes
-from schmp_estimators.core.values import freeze
+from schmp_estimators.core.typing import (
+    AnyIntegers,
+    Arguments,
+    Array,
+    Floats,
+    Floats32,
+    Integers,
+    Integers32,
+    IntPair,
+    Numbered,
+)
+from schmp_estimators.core.values import freeze, offsets_of
 from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordBlock
 from schmp_estimators.lda.data.counts import changed
 from schmp_estimators.lda.data.partition import Layout
@@ -37,7 +47,7 @@ from schmp_estimators.lda.kernels.warp import (
 )
 from schmp_estimators.lda.kernels.warp_documents import sample_documents
 from schmp_estimators.lda.programs.blocks import WordPart, combine_parts, make_parts, rows_of_tokens
-from schmp_estimators.lda.programs.topics import FrozenCountsLDA, Measured, SweepModel, topic_dtype
+from schmp_estimators.lda.programs.topics import FrozenCountsLDA, Measured, SweepModel, topic_bytes
 
 #: Streams of random numbers of the two passes; first topics have the next ones.
 _WORDS, _DOCUMENTS = range(2)
@@ -47,11 +57,11 @@ class WarpState(NamedTuple):
     """What changes of a shard."""
 
     #: (n_tokens, 1 + mh_steps) topic and pending proposals of each token, word-major; see `topic_dtype`.
-    tokens: NDArray[np.integer]
+    tokens: AnyIntegers
     #: (K,) tokens of each topic.
-    totals: NDArray[np.int64]
+    totals: Integers
     #: Tokens that moved to another topic in the word pass and in the document pass of the last sweep.
-    moved: tuple[int, int] = (0, 0)
+    moved: IntPair = (0, 0)
 
 
 class WarpPiece(NamedTuple):
@@ -60,10 +70,10 @@ class WarpPiece(NamedTuple):
     #: Topics of the local words; None if there are none.
     part: WordPart | None
     #: Tokens of the other words, word-major; only their topics, if they are not to be sampled.
-    tokens: NDArray[Any]
+    tokens: Array
     #: (n,) numbers of the words of these tokens among those that the owner samples, and how many there are of each.
-    word: NDArray[np.int32]
-    n_tokens: NDArray[np.int64]
+    word: Integers32
+    n_tokens: Integers
 
 
 class WarpAnswer(NamedTuple):
@@ -72,7 +82,7 @@ class WarpAnswer(NamedTuple):
     #: Rows of the local words; None if there are none.
     block: WordBlock | None
     #: Tokens of the other words, sampled, in the order in which they were sent.
-    tokens: NDArray[Any]
+    tokens: Array
     #: Tokens that moved to another topic: those of all shards in the answer to the first shard, else 0.
     moved: int
 
@@ -81,10 +91,10 @@ class ReceivedWords(NamedTuple):
     """Words with their tokens from all shards."""
 
     #: Tokens of each shard, word-major: (n_tokens, 1 + mh_steps), or their topics.
-    tokens: list[NDArray[Any]]
+    tokens: list[Array]
     pieces: Pieces
     #: (n_words + 1,) offsets of the words if the tokens of all shards are put together.
-    ptr: NDArray[np.int64]
+    ptr: Integers
     #: The shard that owns the words, as if it had no others.
     owner: TokenShard
 
@@ -97,35 +107,32 @@ class ReceivedWords(NamedTuple):
         ValueError
             If words do not have as many tokens as when shards were made.
         """
-        owner, tokens = _owner(at.shard), [writable(piece.tokens) for piece in given]
-        n, word = (
-            np.concatenate([piece.n_tokens for piece in given]),
-            np.concatenate([piece.word for piece in given]),
-        )
+        owner = _owner(at.shard)
+        tokens = [writable(piece.tokens) for piece in given]
+        n = np.concatenate([piece.n_tokens for piece in given])
+        word = np.concatenate([piece.word for piece in given])
         total = owner.word_total
         if (np.bincount(word, n, len(total)) != total).any():
             raise changed()
         size = (
             int(np.prod(tokens[0].shape[1:])) * tokens[0].itemsize
         )  # strides do not tell it where there is no token
-        shard_ptr, begins = (
-            np.cumsum([0, *(len(one.word) for one in given)]),
-            [one.ctypes.data for one in tokens],
-        )
-        ptr = np.append(0, np.cumsum(np.bincount(word, minlength=len(total))))
+        shard_ptr = offsets_of([len(one.word) for one in given])
+        begins = [one.ctypes.data for one in tokens]
+        ptr = offsets_of(np.bincount(word, minlength=len(total)))
         pieces = Pieces(
             ptr, *find_pieces(*freeze((word, n, shard_ptr, np.array(begins))), size, freeze(ptr))
         )
-        return cls(tokens, freeze(pieces), np.append(0, np.cumsum(total)), owner)
+        return cls(tokens, freeze(pieces), offsets_of(total), owner)
 
-    def together(self) -> NDArray[Any]:
+    def together(self) -> Array:
         """Return the topics of all tokens, word after word; `tokens` are topics."""
         found = np.empty(self.ptr[-1], self.tokens[0].dtype)
         join_pieces(self.pieces, found)
         return found
 
 
-def writable(tokens: NDArray[Any]) -> NDArray[Any]:
+def writable(tokens: Array) -> Array:
     """Return received tokens as a writable array: that of the sending shard, if it is in this process.
 
     That shard does not read them until it has the answer.
@@ -140,11 +147,10 @@ def writable(tokens: NDArray[Any]) -> NDArray[Any]:
 
 def _owner(shard: TokenShard) -> TokenShard:
     """Return the shard as if its words were only those that it owns and that are not local."""
-    n_local, (begin, end) = (
-        int(shard.n_local[shard.number]),
-        shard.block_ptr[shard.number : shard.number + 2].tolist(),
-    )
-    words, fixed = slice(begin + n_local, end), cut_rows(shard.fixed, n_local, end - begin)
+    n_local = int(shard.n_local[shard.number])
+    begin, end = shard.block_ptr[shard.number : shard.number + 2].tolist()
+    words = slice(begin + n_local, end)
+    fixed = cut_rows(shard.fixed, n_local, end - begin)
     return freeze(
         shard._replace(
             word_first=shard.word_first[words], word_total=shard.word_total[words], fixed=fixed
@@ -182,9 +188,7 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         words = exchanges(self.sample_words, split=self.split)
         return [words, documents, *looking]
 
-    def count_local_words(
-        self, word_totals: NDArray[np.int64], layout: Layout
-    ) -> NDArray[np.int64]:
+    def count_local_words(self, word_totals: Integers, layout: Layout) -> Integers:
         """Return how many words of each block are sampled locally."""
         if len(layout.block_ptr) == 2:
             return super().count_local_words(word_totals, layout)
@@ -192,9 +196,10 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         sizes = self.n_components, n_bytes, (1 + self.mh_steps) * n_bytes
         return count_local_words(word_totals, layout, *sizes, far=self.far)
 
-    def restore(self, at: At, saved: NDArray[np.integer]) -> tuple[WarpState, dict[int, Any]]:
+    def restore(self, at: At, saved: AnyIntegers) -> tuple[WarpState, Numbered]:
         """Return topics that were saved in document order, with the proposals of a document pass that moves nothing."""
-        width, even = 1 + int(self.mh_steps), freeze(np.ones(self.n_components, np.float32))
+        width = 1 + int(self.mh_steps)
+        even = freeze(np.ones(self.n_components, np.float32))
         topic = self.begun(at, saved)[1]
         tokens = np.repeat(topic, width).reshape(-1, width)
         return self._pass_documents(at, tokens, self.alphas_before(at), even), {}
@@ -247,25 +252,23 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
     def _pass_words(
         self,
         at: At,
-        some: Sequence[tuple[tuple[Any, ...], NDArray[np.int64]]],
-        tokens: NDArray[np.integer],
+        some: Sequence[tuple[Arguments, Integers]],
+        tokens: AnyIntegers,
     ) -> int:
         """Do the word pass of words, and return how many tokens moved.
 
         Given are the arguments of `kernels.warp.sample_words` from `pieces` to `seeds`, each with the offsets of the
         words, and tokens of the dtype and shape of theirs.
         """
-        prior, key = (
-            np.float32(self.priors(at.sweep, at.model)[1]),
-            stream_key(self.seed, at.sweep, _WORDS),
-        )
+        prior = np.float32(self.beta(at))
+        key = stream_key(self.seed, at.sweep, _WORDS)
         types = (
             tokens[:0].reshape(-1),
             np.empty(0, np.int16 if self.n_components < 1 << 15 else np.int32),
         )
         given = types, self._inverse(at), prior, key, at.sweep == 0, self._steps
 
-        def work(job: tuple[tuple[Any, ...], int, int]) -> int:
+        def work(job: tuple[Arguments, int, int]) -> int:
             words, first, last = job
             return int(sample_words(first, last, *words, *given))
 
@@ -280,18 +283,16 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
     def _pass_documents(
         self,
         at: At,
-        tokens: NDArray[Any],
-        alphas: NDArray[np.float64],
-        inverse: NDArray[Any],
+        tokens: Array,
+        alphas: Floats,
+        inverse: Array,
         moved_by_words: int = 0,
     ) -> WarpState:
-        key, prior = (
-            stream_key(self.seed, at.sweep, _DOCUMENTS),
-            np.float32(self.priors(at.sweep, None)[0]),
-        )
+        key = stream_key(self.seed, at.sweep, _DOCUMENTS)
+        prior = np.float32(self.priors(at.sweep, None)[0])
         alpha = prior if self.own_alphas is None else topic_priors(alphas)
 
-        def work(job: tuple[int, int]) -> tuple[NDArray[np.int64], int]:
+        def work(job: IntPair) -> tuple[Integers, int]:
             totals = np.zeros(self.n_components, np.int64)
             given = *job, at.shard, tokens.reshape(-1), inverse, alpha, key, totals, self._steps
             return totals, sample_documents(*given)
@@ -299,9 +300,9 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         totals, moved = zip(*at.each(work, self.jobs(at.shard.doc_ptr)), strict=True)
         return WarpState(tokens, sum(totals), (moved_by_words, sum(moved)))
 
-    def _inverse(self, at: At) -> NDArray[np.float32]:
+    def _inverse(self, at: At) -> Floats32:
         """Return ``1 / (n_k + V beta)``, rounded as kernels take it."""
-        smooth = self.n_words * np.float64(np.float32(self.priors(at.sweep, at.model)[1]))
+        smooth = self.n_words * np.float64(np.float32(self.beta(at)))
         with_seeds = smooth if self.seeds is None else smooth + self.seeds.total
         return freeze((1.0 / (at.model.topic_total + with_seeds)).astype(np.float32))
 
@@ -340,7 +341,7 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         return [*local, (received.owner, others, 0)]
 
     def _pieces(
-        self, shard: TokenShard, topic: NDArray[np.integer], tokens: NDArray[np.integer]
+        self, shard: TokenShard, topic: AnyIntegers, tokens: AnyIntegers
     ) -> list[WarpPiece]:
         """Return the pieces for the owners of all blocks, given topics and tokens; `tokens` may be the topics."""
         parts = (
@@ -348,7 +349,9 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
             if shard.n_local.any()
             else {}
         )
-        found, lengths, ends = [], np.diff(shard.word_ptr), shard.block_ptr[1:].tolist()
+        found = []
+        lengths = np.diff(shard.word_ptr)
+        ends = shard.block_ptr[1:].tolist()
         for block, sent in enumerate(_sent_tokens(shard)):
             begin = int(shard.block_ptr[block] + shard.n_local[block])
             has = begin + np.flatnonzero(lengths[begin : ends[block]])
@@ -365,7 +368,7 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         block = freeze(combine_parts(at.number, parts, self.n_components)) if parts else None
         return block, ReceivedWords.of(at, pieces)
 
-    def by_word(self, at: At, state: WarpState) -> NDArray[np.integer]:
+    def by_word(self, at: At, state: WarpState) -> AnyIntegers:
         """Return the topics of a shard's tokens in word-major order."""
         return state.tokens[:, 0]
 
@@ -375,7 +378,7 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
 
     def state_bytes(self) -> int:
         """Return how many bytes of a shard's state there are for each token: its topic and its proposals."""
-        return (1 + self.mh_steps) * np.dtype(topic_dtype(self.n_components)).itemsize
+        return (1 + self.mh_steps) * topic_bytes(self.n_components)
 
     @property
     def _steps(self) -> tuple[int, ...]:
@@ -385,8 +388,6 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
 
 def _sent_tokens(shard: TokenShard) -> list[slice]:
     """Return the ranges of the tokens that go to the owner of each block."""
-    firsts, ends = (
-        shard.word_ptr[shard.block_ptr[:-1] + shard.n_local],
-        shard.word_ptr[shard.block_ptr[1:]],
-    )
+    firsts = shard.word_ptr[shard.block_ptr[:-1] + shard.n_local]
+    ends = shard.word_ptr[shard.block_ptr[1:]]
     return list(map(slice, firsts.tolist(), ends.tolist()))

@@ -7,16 +7,16 @@ topics of documents are short lists.
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import inlined, maker, part
+from schmp_estimators.core.jit import index, inlined, maker, part
 from schmp_estimators.core.rng import GAMMA
 from schmp_estimators.core.stages import At
+from schmp_estimators.core.typing import AnySigned, Floats, Integers, Integers32, Unsigned32
 from schmp_estimators.lda.data.topic_rows import list_topics
 from schmp_estimators.lda.kernels.lists import TopicLists, order_lists
 from schmp_estimators.lda.kernels.priors import add_seeds, make_row
 from schmp_estimators.lda.kernels.rows import add_row
-from schmp_estimators.lda.programs.blocks import WordPart
+from schmp_estimators.lda.programs.blocks import WordParts
 from schmp_estimators.lda.samplers.sequential import (
     SequentialProgram,
     inverse_totals,
@@ -30,10 +30,10 @@ class Row(NamedTuple):
     """The counts of the present word, all its tokens included, and of all topics."""
 
     #: (K,) tokens of each topic: n_wk, int32; float64, with its seeds, where words are seeded.
-    tokens: NDArray[np.int32]
+    tokens: Integers32
     #: (K,) ``1 / (n_k + V beta)``, and the same with one token less.
-    inverse: NDArray[np.float64]
-    inverse_less: NDArray[np.float64]
+    inverse: Floats
+    inverse_less: Floats
 
 
 @maker
@@ -46,12 +46,13 @@ def _no_word(cell):
 @part
 def _clear(cell, word, is_seeded, tokens):
     """Set the row of a word to zero."""
-    block, tail = cell.block, word - len(cell.block.heads)
+    block = cell.block
+    tail = word - len(cell.block.heads)
     if tail < 0 or is_seeded:
         tokens[:] = 0
         return
     for i in range(block.tail_ptr[tail], block.tail_ptr[tail + 1]):
-        tokens[np.uint32(block.tails[np.uint64(i)])] = 0
+        tokens[np.uint32(block.tails[index(i)])] = 0
     for i in range(block.fixed.ptr[word], block.fixed.ptr[word + 1]):
         tokens[np.uint32(block.fixed.topic[i])] = 0
 
@@ -96,11 +97,16 @@ def word_loop(
 
     @maker
     def sample_words(cell):
-        shard, topic, step = cell.shard, cell.state.topic, np.uint64(cell.n_random) * GAMMA
-        own, row, n_moved = begin(cell), _no_word(cell), 0
+        shard = cell.shard
+        topic = cell.state.topic
+        step = np.uint64(cell.n_random) * GAMMA
+        own = begin(cell)
+        row = _no_word(cell)
+        n_moved = 0
         for word in range(len(cell.block.fixed.ptr) - 1):
             at = cell.first + word
-            start, end = shard.word_ptr[at], shard.word_ptr[at + 1]
+            start = shard.word_ptr[at]
+            end = shard.word_ptr[at + 1]
             if start == end:
                 continue
             add_row(cell.block, word, row.tokens)
@@ -108,9 +114,9 @@ def word_loop(
             enter(own, cell, row, word, is_seeded)
             counter = cell.key + np.uint64(shard.word_first[at] + shard.word_rank[at]) * step
             for i in range(start, end):
-                token = np.uint64(i)
+                token = index(i)
                 fetch(own, cell, token)
-                old = np.uint64(topic[token])
+                old = index(topic[token])
                 new = draw(own, cell, row, token, word, old, counter)
                 counter += step
                 if new != old:
@@ -128,15 +134,15 @@ class WordState(NamedTuple):
     """What changes of a shard, and `document`, which is kept because it takes long to make."""
 
     #: (n_tokens,) topics, word-major; see `topic_dtype`.
-    topic: NDArray[np.signedinteger]
+    topic: AnySigned
     #: (n_tokens,) document of each token, word-major.
-    document: NDArray[np.uint32]
+    document: Unsigned32
     #: Topics of the documents.
     lists: TopicLists
     #: (K,) the shard's tokens of each topic.
-    total: NDArray[np.int64]
+    total: Integers
     #: For "data-parallel": the same at the beginning of the sweep, and the tokens that have moved since.
-    began: NDArray[np.int64]
+    began: Integers
     moved: int = 0
 
 
@@ -150,11 +156,10 @@ class WordLDA(SequentialProgram[WordState]):
         As in `TopicProgram`.
     """
 
-    def restore(
-        self, at: At, saved: NDArray[np.signedinteger]
-    ) -> tuple[WordState, dict[int, WordPart]]:
+    def restore(self, at: At, saved: AnySigned) -> tuple[WordState, WordParts]:
         """Return topics that were saved in document order, with their lists."""
-        shard, (_, topic, total) = at.shard, self.begun(at, saved)
+        shard = at.shard
+        _, topic, total = self.begun(at, saved)
         document, lists = list_topics(shard.doc_ptr, shard.place, topic, self.n_components)
         order_lists(lists)
         state = WordState(topic, document, lists, total, total.copy())

@@ -1,12 +1,13 @@
-"""Descent in blocks of coefficients on a second-order model: on its matrix, or on compressed columns.
+"""Descent in blocks of coefficients on a second-order model: on its matrix or on columns.
 
-Notation: slopes q, matrix H of the model, coefficients w, penalty P = Σ_b P_b(w_b).  Each step on a block minimises an
-upper bound −q_bᵀΔ + ½L_b‖Δ‖² + P_b(w_b + Δ), where L_b is at least the largest eigenvalue of the block of H.  A block
-of one coefficient is minimised exactly.
+Notation: slopes q, matrix H of the model, coefficients w, penalty P = Σ_b P_b(w_b).  Each step on a
+block minimises an upper bound −q_bᵀΔ + ½L_b‖Δ‖² + P_b(w_b + Δ), where L_b is at least the largest
+eigenvalue of the block of H.  A block of one coefficient is minimised exactly.
 
-Of a penalty these kernels use ``block_prox(number, aims, norm, out)``, ``block_level(number, slopes)``,
-``block_value(number, coef)``, and for exact steps ``block_slope(number, coef, out)`` and ``block_curvature(number,
-coef, out)``.  A penalty on single coefficients has them from its `prox`, its strengths and its ridges.
+Of a penalty these kernels use ``block_prox(number, aims, norm, out)``, ``block_level(number,
+slopes)``, ``block_value(number, coef)``, and for exact steps ``block_slope(number, coef, out)`` and
+``block_curvature(number, coef, out)``.  A penalty on single coefficients has them from its `prox`,
+its strengths and its ridges.
 """
 
 from collections.abc import Callable
@@ -19,7 +20,8 @@ from schmp_estimators.linear.kernels.sparse import add_column
 from schmp_estimators.linear.kernels.working_set import add
 from schmp_estimators.linear.penalties.base import at, method_of, prox
 
-#: Maximum number of steps on a block at a time, and the part of the gain of the first step at which they end.
+#: Maximum number of steps on a block at a time, and the part of the gain of the first step at which
+#: they end.
 _STEPS, _ENOUGH = 20, 1e-3
 #: Passes over nonzero blocks of compressed columns between two passes over all.
 _BETWEEN = 4
@@ -31,7 +33,7 @@ def block_prox(penalty: Any, number: int, aims: Any, norm: float, out: Any) -> N
 
 
 def block_level(penalty: Any, number: int, slopes: Any) -> float:
-    """Return the smallest multiple of the penalty for which w_b = 0 is best, given the slopes there; for kernels."""
+    """Return the smallest multiple of the penalty for which w_b = 0 is best; for kernels."""
     return float(penalty.block_level(number, slopes))
 
 
@@ -73,7 +75,7 @@ def _curvature_alone(penalty, number, coef, out):
 
 
 def _chosen_by_type(function: Any, alone: Callable[..., Any]) -> None:
-    """Let kernels call a penalty's own method, or if it has none the one for single coefficients."""
+    """Let kernels call a penalty's own method, or the one for single coefficients."""
 
     def choose(penalty, *_):
         return method_of(function.__name__, penalty) or alone
@@ -111,8 +113,9 @@ def blocks_value(penalty, coef, starts, numbers):
 def blocks_violation(penalty, slopes, coef, starts, numbers, bounds):
     """Return the violation of the optimality conditions, in units of the objective.
 
-    It is Σ_b L_b(‖Δ_b‖‖w_b‖ + ½‖Δ_b‖²) for the steps Δ_b of the single blocks, and the penalty times what slopes exceed
-    it by: L_b Δ_b is how far the slopes of a step are from those of the penalty.
+    It is Σ_b L_b(‖Δ_b‖‖w_b‖ + ½‖Δ_b‖²) for the steps Δ_b of the single blocks, and the penalty
+    times what slopes exceed it by: L_b Δ_b is how far the slopes of a step are from those of the
+    penalty.
     """
     count = coef.shape[0]
     aims, new, total, excess, cost = np.empty(count), np.empty(count), 0.0, 0.0, 0.0
@@ -136,7 +139,7 @@ def blocks_violation(penalty, slopes, coef, starts, numbers, bounds):
 
 @kernel
 def blocks_curvature(penalty, coef, starts, numbers, units, matrix):
-    """Set `units` (m,) to the slopes of the penalty in nonzero blocks, and add its curvature there to `matrix`."""
+    """Set `units` (m,) to the slopes of the penalty in nonzero blocks; add its curvature."""
     for b in range(numbers.shape[0]):
         start, stop = starts[b], starts[b + 1]
         block, nonzero = coef[start:stop], False
@@ -150,7 +153,7 @@ def blocks_curvature(penalty, coef, starts, numbers, units, matrix):
 
 @inlined
 def _settle(penalty, number, gram, slopes, coef, start, stop, bound, room):
-    """Minimise over a block; `room[0]` gets its coefficients.  Returns the gain of the first step."""
+    """Minimise over a block, into `room[0]`; returns the gain of the first step."""
     new, local, aims, step = room[0], room[1], room[2], room[3]
     width, first = stop - start, 0.0
     for t in range(width):
@@ -181,10 +184,11 @@ def _settle(penalty, number, gram, slopes, coef, start, stop, bound, room):
 def descend_blocks(penalty, gram, slopes, coef, starts, numbers, bounds, passes, part_of_first):
     """Make passes over all blocks to lower −qᵀΔ + ½ΔᵀHΔ + P(w + Δ); returns the number of passes.
 
-    `gram` H (m, m), `slopes` q and `coef` w (m,), all float64; the last two are updated.  ``starts[b]`` is the position
-    of block b, ``numbers[b]`` its number in the penalty, and ``bounds[b]`` L_b.  Passes end when one gains at most
-    `part_of_first` times the gain of the first.  Blocks of zero curvature do not change.  A coefficient that changes
-    takes m multiply–adds.
+    `gram` H (m, m), `slopes` q and `coef` w (m,), all float64; the last two are updated.
+    ``starts[b]`` is the position of block b, ``numbers[b]`` its number in the penalty, and
+    ``bounds[b]`` L_b.  Passes end when one gains at most `part_of_first` times the gain of the
+    first.  Blocks of zero curvature do not change.  A coefficient that changes takes m
+    multiply–adds.
     """
     count, first, widest = coef.shape[0], 0.0, 0
     for b in range(numbers.shape[0]):
@@ -211,7 +215,7 @@ def descend_blocks(penalty, gram, slopes, coef, starts, numbers, bounds, passes,
     return passes
 
 
-# -- on compressed columns -------------------------------------------------------------------------------------------
+# -- on compressed columns -------------------------------------------------------------------------
 
 
 @part
@@ -238,7 +242,7 @@ def _move(columns, column, change, image, shares, mean, n_outputs):
 
 @kernel
 def column_bounds(columns, members, outputs, starts, weights, shares, bounds):
-    """Set bounds[b] = L_b: exact for a single coefficient, otherwise the largest sum of a row of |H_b|."""
+    """Set bounds[b] = L_b: exact for one coefficient, else the largest sum of a row of |H_b|."""
     n_outputs, n_rows = weights.shape
     values, rows, ends = columns
     dense = np.zeros(n_rows)
@@ -292,13 +296,14 @@ def descend_on_columns(
     penalty, columns, members, outputs, starts, numbers, bounds, slopes, coef,
     extra, level_slopes, levels, weights, shares, image, mean, passes, part_of_first,
 ):  # fmt: skip
-    """Make passes over blocks of compressed columns, and over F; returns the number of coefficients visited.
+    """Make passes over blocks of columns, and over F; returns the number of visits.
 
-    The curvature of row i is diag(a_i) − a_i p_iᵀ over K outputs, with a `weights` (K, n) and p `shares` (K, n), or
-    (0, n) for one output.  Coefficient a is of column ``members[a]`` and output ``outputs[a]``; `extra` (f, n) has the
-    columns of F, which have no penalty, and coefficients `levels` (K, f).  `slopes` (m,) and `level_slopes` (K, f) are
-    those at the start.  `image` z (K, n), zero at the start, becomes the change of decision values, `mean` (n,) Σ_k p_k
-    z_k.  Only `coef`, `levels`, `image` and `mean` change.
+    The curvature of row i is diag(a_i) − a_i p_iᵀ over K outputs, with a `weights` (K, n) and p
+    `shares` (K, n), or (0, n) for one output.  Coefficient a is of column ``members[a]`` and output
+    ``outputs[a]``; `extra` (f, n) has the columns of F, which have no penalty, and coefficients
+    `levels` (K, f).  `slopes` (m,) and `level_slopes` (K, f) are those at the start.  `image` z (K,
+    n), zero at the start, becomes the change of decision values, `mean` (n,) Σ_k p_k z_k.  Only
+    `coef`, `levels`, `image` and `mean` change.
     """
     n_outputs = weights.shape[0]
     widest, first, visited = 0, 0.0, 0

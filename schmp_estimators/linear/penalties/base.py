@@ -12,6 +12,7 @@ from numba.core import types
 from numpy.typing import NDArray
 
 from schmp_estimators.core.jit import by_types, kernel_of_this_process
+from schmp_estimators.linear.contracts import declared
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -174,7 +175,7 @@ def of_strength(penalty: P, strength: float, total: float) -> P:
 
     If the shape of a penalty depends on its strength, the penalty has a method with this name.
     """
-    own: Any = getattr(penalty, "of_strength", None)
+    own: Any = declared(penalty, "of_strength")
     found: P = penalty.scaled(strength) if own is None else own(strength, total)
     return found
 

@@ -105,18 +105,24 @@ def group_penalty(
     """
     names, members = _members(unmask(groups, "groups"), list(labels))
     columns = np.concatenate([np.empty(0, np.int64), *members])
-    if not np.array_equal(np.sort(columns), np.arange(n_columns)) or not all(map(len, members)):
-        raise ValueError(
-            f"groups must put each of the {n_columns} columns of X into one group, and have no group without columns; "
-            f"got {len(members)} groups of {len(columns)} columns"
-        )
     lengths = np.array([len(group) for group in members])
+    check_blocks(columns, np.append(0, np.cumsum(lengths)), n_columns)
     roots = np.sqrt(lengths)
     if factors is not None:
         others = dict(zip(names, roots.tolist(), strict=bool(names)))
         factors = named_values("penalty_factors", factors, others, "groups")
         roots = np.broadcast_to(check_factors(factors, len(lengths), what="group"), lengths.shape)
     return Group(read_only(roots), columns, np.append(0, np.cumsum(lengths)))
+
+
+def check_blocks(columns: Indices, starts: Indices, n_columns: int) -> None:
+    """Raise ValueError unless each column is in one group, and no group is empty."""
+    lengths = np.diff(starts)
+    if not np.array_equal(np.sort(columns), np.arange(n_columns)) or not (lengths > 0).all():
+        raise ValueError(
+            f"groups must put each of the {n_columns} columns of X into one group, and have no group without columns; "
+            f"got {len(lengths)} groups of {len(columns)} columns"
+        )
 
 
 def _members(groups: Any, labels: list[Any]) -> tuple[list[Any], list[Indices]]:

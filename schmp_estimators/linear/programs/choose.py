@@ -6,8 +6,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from schmp_estimators.core.engine.dynamic import Report, Save, Steps
+from schmp_estimators.core.io.slices import memory_left
 from schmp_estimators.core.schedules.dynamic import SCHEDULES, Schedule
-from schmp_estimators.linear.contracts import declared
+from schmp_estimators.linear.contracts import (
+    check_needs,
+    declared,
+    is_in_blocks,
+    is_joint,
+    is_quadratic,
+)
 from schmp_estimators.linear.losses.base import Loss, Rowwise
 from schmp_estimators.linear.penalties.base import Penalty, has_free, of_strength
 from schmp_estimators.linear.programs.centred import Rows, centre
@@ -34,10 +41,11 @@ _MOST_AT_HAND = 1 << 22
 #: Rows per column from which the solver "gram" is chosen, and its largest numbers of columns: per fit if X is in one
 #: place, per fit if it is not, and for any number of fits.
 _ROWS, _MULTIPLIED, _MULTIPLIED_THERE, _MOST_MULTIPLIED = 2, 64, 1000, 4096
+#: Arrays as large as the coefficients of a problem in blocks, and bytes from which the memory left is looked up.
+_COPIES, _WORTH_ASKING = 6, 1 << 28
 #: Largest support, that is number of rows or of columns, for which the solver "columns" is faster than rounds, which
 #: factorise with LAPACK.
 _MOST_SUPPORT = 700
-_OF_PENALTY = ("prox", "value", "tilt")
 
 
 def choose_solver(asked: Any, size: Extent, n_fits: int, penalty: Penalty, loss: Loss) -> str:
@@ -61,9 +69,15 @@ def choose_solver(asked: Any, size: Extent, n_fits: int, penalty: Penalty, loss:
     -------
     {"gram", "columns", "newton", "rounds", "scheduled"}
         For "gram" and "columns" see `HomotopyProblem`, for "newton" `SmoothProblem`.
+
+    Raises
+    ------
+    MemoryError
+        If the coefficients of all classes need more memory than this process may use.
     """
     small, tall = is_small(size), size.n_rows >= _ROWS * size.n_columns
     if is_in_blocks(loss, penalty):
+        check_memory(size.n_columns, declared(loss, "n_outputs"))
         return "rounds"
     if getattr(asked, "schedule", "resolve") != "resolve":
         return "scheduled"
@@ -86,6 +100,18 @@ def choose_solver(asked: Any, size: Extent, n_fits: int, penalty: Penalty, loss:
 def is_small(size: Extent) -> bool:
     """Return whether all of X may be brought to one place."""
     return size.n_rows * size.n_columns <= _MOST_AT_HAND
+
+
+def check_memory(n_columns: int, n_outputs: int) -> None:
+    """Raise MemoryError if coefficients and their gradients need more memory than this process may use."""
+    needed = _COPIES * 8 * n_columns * n_outputs
+    left = memory_left() if needed > _WORTH_ASKING else needed
+    if needed > left:
+        raise MemoryError(
+            f"{n_outputs} x {n_columns} coefficients and their gradients take {needed / 2**30:.3g} GiB of the "
+            f"{left / 2**30:.3g} GiB that this process may use; give fewer columns, or another limit with "
+            "dask.config.set({'schmp-estimators.memory-limit': ...})"
+        )
 
 
 def make_problem(
@@ -119,21 +145,11 @@ def kind_of(schedule: Any, loss: Loss, penalty: Penalty) -> Any:
     TypeError
         If it needs what the loss or the penalty does not have.
     """
+    resolves = schedule == "resolve"
     if is_in_blocks(loss, penalty):
+        check_needs("blocks", loss, penalty, f"{schedule=!r}")
         return ResolveJoint
-    missing, resolves = [], schedule == "resolve"
-    if not callable(getattr(loss, "derivatives", None)):
-        missing.append("a loss with a method `derivatives`")
-    if not isinstance(penalty, tuple) or not all(
-        callable(getattr(penalty, name, None)) for name in _OF_PENALTY
-    ):
-        missing.append("a penalty that is a named tuple with methods `prox`, `value` and `tilt`")
-    if not resolves and not 0.0 < getattr(loss, "smoothness", np.inf) < np.inf:
-        missing.append("a loss with a finite `smoothness`, the bound of its curvature")
-    if missing:
-        raise TypeError(
-            f"schedule={schedule!r} needs {' and '.join(missing)}; got loss={loss!r}, penalty={penalty!r}"
-        )
+    check_needs("resolve" if resolves else "scheduled", loss, penalty, f"{schedule=!r}")
     if is_quadratic(loss):
         return ResolveQuadratic if resolves else ScheduledLasso
     return ResolveSmooth if resolves else ScheduledLogistic
@@ -172,21 +188,6 @@ def make_program(
     )
     program: Resolve = kind(penalty, design, asked.tol, asked.max_iter, **options)
     return program
-
-
-def is_joint(loss: Any) -> bool:
-    """Return whether a loss fits all classes at once."""
-    return declared(loss, "look") is not None
-
-
-def is_in_blocks(loss: Any, penalty: Any) -> bool:
-    """Return whether coefficients have to be solved for in blocks: of groups, or of several classes."""
-    return is_joint(loss) or bool(declared(penalty, "in_blocks"))
-
-
-def is_quadratic(loss: Loss) -> bool:
-    """Return whether the curvature of a loss is the same everywhere."""
-    return bool(declared(loss, "constant_curvature"))
 
 
 #: Number of steps after which only the tolerance of a path is required, not the additional goal of its gap.

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from schmp_estimators.core.reduction import tree_sum
+from schmp_estimators.linear.contracts import is_joint, is_quadratic
 from schmp_estimators.linear.programs.centred import Summary, summarise
-from schmp_estimators.linear.programs.choose import is_joint, is_quadratic
 from schmp_estimators.linear.programs.input import (
     SavedPartition,
     restore_partition,

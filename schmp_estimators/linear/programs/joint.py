@@ -1,16 +1,17 @@
 """Problems with blocks of coefficients, of any size: groups of columns, and several classes.
 
-Objective Σ s_i ℓ(y_i, v_i) + Σ_b P_b(w_b), where v = Wx + Fz has K values for each row; z is one for the intercepts,
-and columns without a penalty.  One step:
+Objective Σ s_i ℓ(y_i, v_i) + Σ_b P_b(w_b), where v = Wx + Fz has K values for each row; z is one
+for the intercepts, and columns without a penalty.  One step:
 
-    update      move the image of W; loss and derivatives in F                (repeated until F is optimal)
-    update      partial gradients over the scope; dual objective
-    aggregate   duality gap; blocks that are not zero, and those that violate their condition worst
-    update      second derivatives in these blocks and F, or their columns and rows
-    aggregate   solve the second-order model; send the change, halved later if the objective should rise
+    update      move the image of W; loss and derivatives in F                (repeated until F is
+    optimal) update      partial gradients over the scope; dual objective aggregate   duality gap;
+    blocks that are not zero, and those that violate their condition worst update      second
+    derivatives in these blocks and F, or their columns and rows aggregate   solve the second-order
+    model; send the change, halved later if the objective should rise
 
-M. Yuan and Y. Lin, JRSS-B 2006, has the groups; J. Lee, Y. Sun and M. Saunders, "Proximal Newton-type methods for
-minimizing composite functions", SIAM Journal on Optimization 2014, the steps.
+M. Yuan and Y. Lin, JRSS-B 2006, has the groups; J. Lee, Y. Sun and M. Saunders, "Proximal
+Newton-type methods for minimizing composite functions", SIAM Journal on Optimization 2014, the
+steps.
 """
 
 from collections.abc import Generator, Mapping
@@ -46,8 +47,9 @@ _MOST_SETTLING, _REACH = 100, 5.0
 _SETTLED = 1e-9
 #: A second-order model is solved to this part of its gap, but not below this part of the goal.
 _INNER, _OF_GOAL = 0.01, 0.1
-#: Number of coefficients in violating blocks that join at a time, in addition to the number of nonzero ones; largest
-#: number of coefficients of a model with a matrix, and part of the coefficients that join where there is none.
+#: Number of coefficients in violating blocks that join at a time, in addition to the number of
+#: nonzero ones; largest number of coefficients of a model with a matrix, and part of the
+#: coefficients that join where there is none.
 _JOINING, MOST, _SHARE = 400, 3000, 0.25
 #: Number of multiply–adds up to which the matrix of a model is computed although X is sparse.
 _MOST_WORK = 1 << 28
@@ -71,7 +73,7 @@ class ResolveJoint(Resolve):
         self.kept = KeptProducts(loss, MOST)
         self._looked: jobs.Looked
 
-    # -- what a surface asks -----------------------------------------------------------------------------------------
+    # -- what a surface asks -----------------------------------------------------------------------
 
     @property
     def shifted_intercept(self) -> Any:
@@ -94,7 +96,7 @@ class ResolveJoint(Resolve):
         return coef, intercept - (intercept.mean() if self.design.fit_intercept else 0.0)
 
     def largest(self, unit: Penalty) -> float:
-        """Return the smallest multiple of a penalty for which zero, the present point, is the solution."""
+        """Return the smallest multiple of a penalty for which zero is the solution."""
         unit = self.layout.own(unit)
         return float(self.layout.levels(unit, self.point.gradient, None).max(initial=0.0))
 
@@ -134,7 +136,7 @@ class ResolveJoint(Resolve):
     def _own(self) -> Any:
         return self.layout.own(self.penalty)
 
-    # -- the start ---------------------------------------------------------------------------------------------------
+    # -- the start ---------------------------------------------------------------------------------
 
     def begin(self) -> Steps:
         """Compute the moments of the columns, and evaluate the start."""
@@ -208,10 +210,13 @@ class ResolveJoint(Resolve):
         unit = np.ones((self.n_outputs, len(self.layout.order)))
         of_cell = 1.0 / self.layout.by_cell(self.layout.levels(self._own, unit, None))
         strengths[self.layout.order] = np.repeat(of_cell, self.layout.widths)
-        smoothness = self.loss.smoothness if self.loss.smoothness < np.inf else 1.0
-        check_small(self.design, strengths, 2.0 * smoothness * self.certificate.null_objective)
+        smoothness = declared(self.loss, "smoothness")
+        energy = (
+            2.0 * self.certificate.null_objective * (smoothness if smoothness < np.inf else 1.0)
+        )
+        check_small(self.design, strengths, energy)
 
-    # -- points ------------------------------------------------------------------------------------------------------
+    # -- points ------------------------------------------------------------------------------------
 
     def advance(self, columns: Indices, change: Floats, anew: bool = False) -> Steps:
         """Change the image, and evaluate the point."""
@@ -269,7 +274,7 @@ class ResolveJoint(Resolve):
         return found.loss + self.cost()
 
     def _wanted(self) -> float:
-        """Return the slope in F at which it is optimal: the gap contains such slopes times the size of F."""
+        """Return the slope at which F is optimal: the gap contains it times the size of F."""
         distance = max(1.0, float(np.abs(self.point.level).max(initial=0.0)))
         wanted = 0.01 * self.certificate.tolerance / (distance * max(1, self.point.level.size))
         total = self.design.total_weight
@@ -324,12 +329,14 @@ class ResolveJoint(Resolve):
         self.certificate.certify(objective, gap, self.screening)
 
     def _merit(self) -> float:
-        """Return how much single blocks in the scope violate their condition, in units of the objective."""
+        """Return how much blocks in the scope violate their condition, as a loss."""
         cells = np.arange(len(self.layout.numbers))[_all_or(self.screening.scope)]
         chosen = self.layout.chosen(self.layout.blocks_of(cells)[0])
         columns = self.layout.order[chosen.places % max(1, len(self.layout.order))]
-        steep = self._looked.total / self.design.total_weight
-        norms = np.maximum(steep, min(self.loss.smoothness, steep)) * self.design.norms[columns]
+        steep = declared(self.loss, "smoothness")
+        if not steep < np.inf:
+            steep = self._looked.total / self.design.total_weight
+        norms = steep * self.design.norms[columns]
         bounds = np.add.reduceat(norms, chosen.starts[:-1]) if len(norms) else norms
         merit = compiled_for(self.penalty, kernels.blocks_violation)
         coef = np.ravel(self.point.coef)[chosen.places]
@@ -342,7 +349,7 @@ class ResolveJoint(Resolve):
         whole[:, self.layout.positions(self.screening.scope)] = self.point.gradient
         return np.ravel(whole)
 
-    # -- steps -------------------------------------------------------------------------------------------------------
+    # -- steps -------------------------------------------------------------------------------------
 
     def skip(self, previous: Penalty) -> None:
         """Apply the strong rule, after a fit with another penalty."""
@@ -424,7 +431,7 @@ class ResolveJoint(Resolve):
         return change, levels
 
     def _products(self, chosen: Chosen) -> Generator[Any, Any, Floats]:
-        """Return the second derivatives in some coefficients and F; those that do not change are kept."""
+        """Return the second derivatives in some coefficients and F."""
         point, q = self.point, len(self.layout.order)
         columns = self.layout.order[chosen.places % q]
         self.work.touched += len(columns) ** 2 * float(self.design.n_rows)
@@ -440,7 +447,7 @@ class ResolveJoint(Resolve):
         return np.block([[gram, across.T], [across, inner]])
 
     def _damping(self, chosen: Chosen) -> float:
-        """Return the damping of a model; rows without curvature may leave fewer than there are coefficients."""
+        """Return the damping of a model: too few rows may have a curvature."""
         looked, design = self._looked, self.design
         singular = (
             declared(self.loss, "of_difference")
@@ -450,7 +457,7 @@ class ResolveJoint(Resolve):
         return _OF_SINGULAR if singular else self.point.damping
 
     def _on_rows(self, chosen: Chosen) -> Generator[Any, Any, tuple[Floats, Floats]]:
-        """Make second-order steps on the columns of some blocks, with the rows of all partitions."""
+        """Make second-order steps on the columns of some blocks, with all rows."""
         point = self.point
         places, q = chosen.places, len(self.layout.order)
         distinct, members = np.unique(places % q, return_inverse=True)
@@ -465,9 +472,10 @@ class ResolveJoint(Resolve):
         return model.coef - old, model.levels - point.level
 
     def _move(self, chosen: Chosen, change: Floats, levels: Floats) -> Steps:
-        """Change the coefficients, by a step that is halved while the objective rises, and evaluate the point.
+        """Make a step, halved while the objective rises, and evaluate the point.
 
-        If no step lowers it, return to the point before, with decision values computed from scratch.
+        If no step lowers it, return to the point before, with decision values computed from
+        scratch.
         """
         point, before = self.point, self.certificate.objective
         kept = point.coef.copy(), point.level

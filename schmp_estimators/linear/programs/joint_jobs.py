@@ -1,7 +1,8 @@
 """Jobs of problems whose coefficients are in blocks: groups of columns, and several classes.
 
-The state of a partition is the image (K, n_p) of penalised coefficients, Σ_j w_j x_j for each of K outputs.  Decision
-values are this image plus that of F, the columns without a penalty: ones for an intercept, and directions of columns.
+The state of a partition is the image (K, n_p) of penalised coefficients, Σ_j w_j x_j for each of K
+outputs.  Decision values are this image plus that of F, the columns without a penalty: ones for an
+intercept, and directions of columns.
 """
 
 from typing import Any, NamedTuple
@@ -21,13 +22,15 @@ def look(
 ) -> Seen:
     """Return the loss of K decision values and its derivatives.
 
-    With `damping` curvatures are at least this part of their upper bounds.  A loss of y − v is bounded by the parabola
-    through the point that is even in y − v.
+    With `damping` curvatures are at least this part of their upper bounds.  A loss of y − v is
+    bounded by the parabola through the point that is even in y − v.
     """
     if declared(loss, "n_outputs") > 1:
         seen: Seen = loss.look(decision, target, weights)
-        raised = weigh(weights, np.full(len(target), damping * loss.smoothness))
-        return seen._replace(curvature=seen.curvature + raised) if damping else seen
+        if damping:
+            raised = weigh(weights, np.full(len(target), damping * loss.smoothness))
+            seen = seen._replace(curvature=seen.curvature + raised)
+        return seen
     level, slope, curvature = loss.derivatives(decision[0], target, weights, 0.0)
     if damping:
         curvature = np.maximum(curvature, damping * _bounds(loss, decision, target, weights, slope))
@@ -36,15 +39,15 @@ def look(
 
 def _bounds(loss: Any, decision: Floats, target: Floats, weights: Floats, slope: Floats) -> Floats:
     """Return upper bounds of the curvature, or four times the present one if there are none."""
+    smoothness = declared(loss, "smoothness")
+    if not smoothness < np.inf:
+        found: Floats = 4.0 * loss.derivatives(decision[0], target, weights, 0.0).curvature
+        return found
+    bounds = weigh(weights, np.full(len(target), smoothness))
     if declared(loss, "of_difference"):
         apart = np.abs(target - decision[0])
-        bounds = weigh(weights, np.full(len(target), loss.smoothness))
         np.divide(np.abs(slope), apart, out=bounds, where=apart > 0.0)
-        return bounds
-    if loss.smoothness < np.inf:
-        return weigh(weights, np.full(len(target), loss.smoothness))
-    found: Floats = 4.0 * loss.derivatives(decision[0], target, weights, 0.0).curvature
-    return found
+    return bounds
 
 
 class Looked(NamedTuple):
@@ -60,7 +63,7 @@ class Looked(NamedTuple):
 
 
 class Begin(NamedTuple):
-    """Subtract the mean of the response, and compute the columns of F; all coefficients are zero."""
+    """Subtract the mean of the response, and compute the columns of F."""
 
     n_outputs: int
     mean: float
@@ -173,7 +176,7 @@ class Products(NamedTuple):
     damping: float
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Floats, Floats, Floats]]:
-        """Return products (m, m − known) of all columns with new ones, (f, m − known) of F with new ones, and of F."""
+        """Return the products of all columns with new ones, of F with new ones, and of F."""
         [weights] = seen_of(self.loss, rows, self.levels, self.damping).curvature
         new, extra = self.columns[self.known :], rows.extra
         found = rows.matrix.products(self.columns, self.known, weights)
@@ -219,6 +222,6 @@ class GatherRows(NamedTuple):
     def __call__(
         self, rows: RowPartition
     ) -> tuple[RowPartition, tuple[Columns, Floats, Floats, Floats, Floats]]:
-        """Return the columns of this partition, its image, y, s and columns of F; to be concatenated."""
+        """Return columns, image, y, s and F of this partition; to be concatenated."""
         vectors = rows.state, rows.target, rows.weights, rows.extra
         return rows, (rows.matrix.compressed(self.columns), *vectors)

@@ -1,4 +1,4 @@
-"""Products of columns that are the same in all steps, because the curvature of the loss is constant."""
+"""Products of columns that are the same in all steps, if curvatures are constant."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -43,7 +43,7 @@ class KeptProducts:
             self._across = np.concatenate([self._across, across], axis=1) if len(known) else across
 
     def restore(self, groups: Sequence[Indices], levels: Floats) -> Steps:
-        """Compute the products again, in the same groups as before, so that they have the same bits."""
+        """Compute the products again, in the same groups, so that they have the same bits."""
         self._candidates = Candidates()
         for new in groups:
             yield from self.extend(new, levels)

@@ -12,7 +12,7 @@ from schmp_estimators.linear.penalties.base import Floats, Indices, compiled_for
 
 
 class Chosen(NamedTuple):
-    """Some blocks of coefficients.  The coefficient of output k and the penalised column at position t is k·q + t."""
+    """Some blocks of coefficients; that of output k and the column at position t is k·q + t."""
 
     #: (m,) numbers of coefficients, block after block, and (c + 1,) where each begins
     places: Indices
@@ -29,7 +29,8 @@ class Layout(NamedTuple):
 
     in_blocks: bool
     n_outputs: int
-    #: (q,) penalised columns, cell after cell; (B + 1,) where each begins; (B,) numbers of the cells in the penalty
+    #: (q,) penalised columns, cell after cell; (B + 1,) where each begins; (B,) numbers of the
+    #: cells in the penalty
     order: Indices
     starts: Indices
     numbers: Indices
@@ -58,7 +59,7 @@ class Layout(NamedTuple):
         return found
 
     def own(self, penalty: Any) -> Any:
-        """Return a penalty for kernels; that of single columns without those that are not penalised."""
+        """Return a penalty for kernels, of penalised columns alone."""
         if self.in_blocks or not len(self.free):
             return freeze(penalty)
         return freeze(take(penalty, self.order))
@@ -72,7 +73,8 @@ class Layout(NamedTuple):
     def levels(self, penalty: Any, slopes: Floats, cells: Indices | None) -> Floats:
         """Return for each block in some cells the multiple of the penalty for which it may be zero.
 
-        The shape is (cells,), or (K, cells) for single columns; `slopes` (K, positions) are those of these cells.
+        The shape is (cells,), or (K, cells) for single columns; `slopes` (K, positions) are those
+        of these cells.
         """
         if not self.in_blocks:
             found: Floats = np.maximum(sizes(penalty, slopes), 0.0) / (
@@ -89,7 +91,7 @@ class Layout(NamedTuple):
         return out
 
     def support(self, coef: Floats, cells: Indices | None) -> NDArray[np.bool_]:
-        """Return which blocks of some cells are not zero, of coefficients (K, positions) of these cells."""
+        """Return which blocks of some cells have coefficients (K, positions) that are not zero."""
         if not self.in_blocks:
             return coef != 0.0
         widths = self.widths if cells is None else self.widths[cells]
@@ -105,7 +107,7 @@ class Layout(NamedTuple):
         return found
 
     def blocks_of(self, cells: Indices) -> tuple[Indices, Indices]:
-        """Return the numbers of the blocks in some cells, and the number of coefficients of each."""
+        """Return the numbers of the blocks in some cells, and how many coefficients each has."""
         if self.in_blocks:
             return cells, self.n_outputs * self.widths[cells]
         shift = len(self.order) * np.arange(self.n_outputs)[:, None]
@@ -117,7 +119,7 @@ class Layout(NamedTuple):
         return levels if levels.ndim == 1 else levels.max(axis=0)
 
     def chosen(self, blocks: Indices) -> Chosen:
-        """Return blocks by numbers: those of cells, or k·q + t for output k of the column at position t."""
+        """Return blocks by numbers: of cells, or k·q + t for output k of the column at t."""
         if not self.in_blocks:
             return Chosen(blocks, np.arange(len(blocks) + 1), blocks % max(1, len(self.order)))
         widths, shift = self.widths[blocks], len(self.order) * np.arange(self.n_outputs)

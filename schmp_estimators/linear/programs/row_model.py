@@ -1,4 +1,4 @@
-"""Second-order steps on some blocks of coefficients, with their compressed columns and all rows in one place."""
+"""Second-order steps on some blocks of coefficients, with all rows in one place."""
 
 from typing import Any
 
@@ -13,16 +13,17 @@ from schmp_estimators.linear.penalties.base import Floats, Indices, compiled_for
 from schmp_estimators.linear.programs.joint_jobs import look
 from schmp_estimators.linear.programs.layout import Chosen
 
-#: Maximum number of steps on one choice of blocks, and the part of the first violation that they leave; maximum number
-#: of passes on a model, and the part of the gain of its first pass at which they end.
+#: Maximum number of steps on one choice of blocks, and the part of the first violation that they
+#: leave; maximum number of passes on a model, and the part of the gain of its first pass at which
+#: they end.
 _MOST_STEPS, _LEFT, _PASSES, _PASS_LEFT = 8, 0.03, 200, 0.01
 
 
 class RowModel:
     """A point of the problem on some blocks and F; `solve` changes `coef` (m,) and `levels` (K, f).
 
-    Coefficient a is of column ``members[a]`` of `columns`, and of output ``outputs[a]``; `image` (K, n) is that of all
-    penalised coefficients.
+    Coefficient a is of column ``members[a]`` of `columns`, and of output ``outputs[a]``; `image`
+    (K, n) is that of all penalised coefficients.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class RowModel:
         self.visited, self._damping = 0.0, 0.0
 
     def solve(self, floor: float, damping: float) -> None:
-        """Make steps until single blocks could lower the objective by a part of what they could, or by `floor`."""
+        """Make steps until blocks violate their condition by a part of the first, or `floor`."""
         self._damping = damping
         seen, goal = look(self.loss, self._decision, *self._rows, damping), -1.0
         violation = compiled_for(self.penalty, kernels.blocks_violation)
@@ -85,7 +86,7 @@ class RowModel:
         return found
 
     def _moved(self, seen: Seen, slopes: Floats, bounds: Floats) -> Seen | None:
-        """Go to the minimum of the model, or make the first of its halved steps that lowers the objective."""
+        """Make the step to the minimum of the model, halved until the objective falls."""
         coef, levels = self.coef.copy(), self.levels.copy()
         image, mean = np.zeros_like(seen.slope), np.zeros(seen.slope.shape[1])
         descend = compiled_for(self.penalty, kernels.descend_on_columns)

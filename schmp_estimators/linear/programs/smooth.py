@@ -18,6 +18,7 @@ import numpy as np
 
 from schmp_estimators.core.engine.dynamic import Steps, Sum
 from schmp_estimators.core.reduction import tree_sum
+from schmp_estimators.linear.contracts import declared
 from schmp_estimators.linear.kernels.smooth import FLAT, MOST_HALVINGS, RISE
 from schmp_estimators.linear.losses.base import Level, Loss, steepness
 from schmp_estimators.linear.penalties.base import Penalty, dual_scale, merit, take, weigh
@@ -88,7 +89,7 @@ class ResolveSmooth(Resolve):
         """Compute the moments of the columns, and evaluate the start; the gradient at zero follows from the moments."""
         point, certificate = self.point, self.certificate
         partials, sums = yield from self._open()
-        known = getattr(self.loss, "at_zero", None)
+        known = declared(self.loss, "at_zero")
         if known is not None:
             certificate.null_objective = sums.total * known(0.0)[0]
         else:
@@ -159,7 +160,7 @@ class ResolveSmooth(Resolve):
         possible = (
             self.design.n_partitions == 1
             and self.certificate.certified
-            and hasattr(self.loss, "descend")
+            and declared(self.loss, "descend") is not None
         )
         return possible and not self.pace.second_order
 
@@ -352,7 +353,7 @@ class ResolveSmooth(Resolve):
         # rows without curvature may leave fewer than there are columns; if all rows had some, they might fit exactly
         curved = total * design.n_rows / design.total_weight
         singular = (
-            getattr(self.loss, "of_difference", False)
+            declared(self.loss, "of_difference")
             and curved < len(chosen)
             and design.n_rows < design.n_columns
         )

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from schmp_estimators.core.lanes import LANES, UNROLLED
+from schmp_estimators.linear.contracts import declared
 from schmp_estimators.linear.kernels.smooth import N_LEVELS, N_ROWS, SmoothColumns, SmoothRows
 from schmp_estimators.linear.kernels.smooth_path import N_RECORDS, follow_smooth_path
 from schmp_estimators.linear.losses.base import Rowwise
@@ -65,8 +66,8 @@ class SmoothProblem(ProblemAtHand):
 
     def square(self, target: int) -> float:
         """Return the loss without coefficients."""
-        if hasattr(self.loss, "at_zero"):
-            return self.total * float(self.loss.at_zero(0.0)[0])
+        if at_zero := declared(self.loss, "at_zero"):
+            return self.total * float(at_zero(0.0)[0])
         return self.objective(target, 0.0, np.zeros(len(self.means)), 0.0)
 
     def largest(self, target: int) -> float:

@@ -4,26 +4,25 @@ The ids that occur are *numbered*: row n of the factors belongs to the n-th entr
 is in ascending order; later fits append new ids.  The ids of a matrix are its row and column numbers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
+from itertools import repeat
 from math import isnan
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from schmp_estimators.core.inputs.masks import unmask
+from schmp_estimators.core.typing import Array, Integers
 
 #: The number of an unknown id: beyond all rows.
 UNKNOWN = np.iinfo(np.int64).max
 #: Numbers below this many times their count are counted and looked up in an array: sorting and searching take longer.
 _SPAN = 4
 
-Table = NDArray[Any]
+Table = Array
 #: Returns the row of each id, or `UNKNOWN` for ids that have none.
-Rows = Callable[[NDArray[Any]], NDArray[np.int64]]
+Rows = Callable[[Array], Integers]
 
 
 KINDS = ("user", "item")
@@ -40,7 +39,7 @@ class Known(NamedTuple):
 NOBODY = Known(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
-def read_ids(column: Any, kind: str, source: str = "pairs") -> NDArray[Any]:
+def read_ids(column: Any, kind: str, source: str = "pairs") -> Array:
     """Return ids as an array of integers, or of strings as Python objects.
 
     Parameters
@@ -94,8 +93,10 @@ def read_ids(column: Any, kind: str, source: str = "pairs") -> NDArray[Any]:
     return array
 
 
-def _read_objects(array: NDArray[Any], kind: str, source: str) -> NDArray[Any]:
+def _read_objects(array: Array, kind: str, source: str) -> Array:
     types = set(map(type, array))
+    if types in ({str}, {bytes}):
+        return array
     if types and all(issubclass(one, str | bytes) for one in types):
         if len({issubclass(one, str) for one in types}) == 1:
             return as_objects(str(one) if isinstance(one, str) else bytes(one) for one in array)
@@ -137,14 +138,12 @@ def is_missing(one: Any) -> bool:
     )
 
 
-def as_objects(values: Any) -> NDArray[Any]:
+def as_objects(values: Any) -> Array:
     """Return values as the entries of an array, whatever they are: nothing is converted."""
     return np.fromiter(values, object)
 
 
-def _refuse(
-    bad: NDArray[Any], ids: NDArray[Any], kind: str, source: str, fault: str, remedy: str
-) -> None:
+def _refuse(bad: Array, ids: Array, kind: str, source: str, fault: str, remedy: str) -> None:
     if bad.any():
         row = int(np.argmax(bad))
         raise ValueError(
@@ -159,12 +158,12 @@ def at_least_one(number: Any, name: str, what: str = "") -> int:
     return int(number)
 
 
-def is_text(ids: NDArray[Any]) -> bool:
+def is_text(ids: Array) -> bool:
     """Return whether ids are strings."""
     return bool(ids.dtype == object)
 
 
-def distinct(ids: NDArray[Any]) -> Table:
+def distinct(ids: Array) -> Table:
     """Return the ids that occur, in ascending order."""
     if is_text(ids):
         return as_objects(sorted(set(ids)))
@@ -215,7 +214,7 @@ def are_positions(table: Table) -> bool:
     return not is_text(table) and bool((table == np.arange(table.size)).all())
 
 
-def check_alike(known: Table, ids: NDArray[Any], kind: str, source: str = "pairs") -> None:
+def check_alike(known: Table, ids: Array, kind: str, source: str = "pairs") -> None:
     """Raise ValueError if ids are strings but those of the fit were numbers, or the other way round."""
     if is_text(ids) != is_text(known):
         here, there = ("strings", "whole numbers") if is_text(ids) else ("whole numbers", "strings")
@@ -228,9 +227,10 @@ def look_up(table: Table) -> Rows:
     """Return a function that finds the rows of ids, which must be of the same kind as those of `table`."""
     if is_text(table):
         rows = {one: row for row, one in enumerate(table)}
-        return lambda ids: np.fromiter((rows.get(one, UNKNOWN) for one in ids), np.int64, ids.size)
+        return lambda ids: np.fromiter(map(rows.get, ids, repeat(UNKNOWN)), np.int64, ids.size)
     wide = table.astype(np.uint64)
-    least, span = wide.min(keepdims=True), int(wide.max() - wide.min()) + 1
+    least = wide.min(keepdims=True)
+    span = int(wide.max() - wide.min()) + 1
     if span <= _SPAN * wide.size:
         places = np.full(
             span + 2, UNKNOWN
@@ -241,7 +241,7 @@ def look_up(table: Table) -> Rows:
     order = np.argsort(wide, kind="stable")
     ascending = wide[order]
 
-    def find(ids: NDArray[Any]) -> NDArray[np.int64]:
+    def find(ids: Array) -> Integers:
         place = np.minimum(np.searchsorted(ascending, ids.astype(np.uint64)), ascending.size - 1)
         return np.where(ascending[place] == ids.astype(np.uint64), order[place], UNKNOWN)
 
@@ -249,8 +249,8 @@ def look_up(table: Table) -> Rows:
 
 
 def number(
-    ids: NDArray[Any], known: Table, kind: str, source: str = "pairs", rows: Rows | None = None
-) -> NDArray[np.int64]:
+    ids: Array, known: Table, kind: str, source: str = "pairs", rows: Rows | None = None
+) -> Integers:
     """Return the row of each id, or a number beyond all rows if it is not known.
 
     `rows` is the result of `look_up` for `known`, if it is there already.

@@ -1,7 +1,5 @@
 """Inputs of ratings: a matrix of users and items with missing entries, or pairs of ids with one rating each."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from datetime import date, timedelta
@@ -11,13 +9,14 @@ from typing import Any
 
 import narwhals.stable.v2 as nw
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.core.inputs.validation import is_dask, refuse_dates
 from schmp_estimators.core.later import Later
+from schmp_estimators.core.typing import Array, Floats
+from schmp_estimators.core.values import part_of_each
 from schmp_estimators.mf.data.ids import is_missing, read_ids
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.layout import repeated, sort_ratings
@@ -138,7 +137,8 @@ def check_no_text(X: Any) -> None:
         entries = column
         if isinstance(column, nw.Series):
             plain = column.dtype.is_numeric() or column.dtype == nw.Boolean
-            name, entries = column.name, [] if plain else column.to_list()
+            name = column.name
+            entries = [] if plain else column.to_list()
             if not (plain or entries or str(column.to_native().dtype) == "object"):
                 entries = [str(column.dtype)]  # on Dask only the dtype is known
         text = str | bytes | date | timedelta | np.datetime64 | np.timedelta64
@@ -182,7 +182,7 @@ def check_duplicates_kept(X: Any, converted: Any) -> None:
         )
 
 
-def weights_of(X: Any, rows: Any, weights: Any) -> NDArray[np.float64]:
+def weights_of(X: Any, rows: Any, weights: Any) -> Floats:
     """Return weights of the entries of a matrix, in the order of `ratings_of_rows`.
 
     Parameters
@@ -217,7 +217,7 @@ def check_one_for_each(n_weights: float, n_ratings: int) -> None:
         )
 
 
-def read_weights(weights: Any) -> NDArray[np.float64]:
+def read_weights(weights: Any) -> Floats:
     """Return weights, which must be finite numbers of at least 0."""
     return _check_weights(read_column(weights, "sample_weight", "weight"))
 
@@ -239,11 +239,13 @@ def ratings_of_rows(rows: Any) -> RatingBlock:
         If a rating is not finite, or too large.
     """
     if sparse.issparse(rows):
-        users = np.repeat(np.arange(rows.shape[0], dtype=np.int32), np.diff(rows.indptr))
-        items, values = rows.indices.astype(np.int32, copy=False), rows.data
+        users = part_of_each(np.diff(rows.indptr), np.int32)
+        items = rows.indices.astype(np.int32, copy=False)
+        values = rows.data
     else:
         users, items = np.nonzero(~np.isnan(rows))
-        users, items = users.astype(np.int32), items.astype(np.int32)
+        users = users.astype(np.int32)
+        items = items.astype(np.int32)
         values = rows[users, items]
     return RatingBlock(users, items, check_values(values, "X", users, items))
 
@@ -271,7 +273,7 @@ def user_ratings(rows: Any, weights: Any = None) -> UserRatings:
     return UserRatings(indptr, ratings.items, ratings.values)
 
 
-def read_pairs(pairs: Any, source: str = "pairs") -> tuple[NDArray[Any], NDArray[Any]]:
+def read_pairs(pairs: Any, source: str = "pairs") -> tuple[Array, Array]:
     """Return the ids of users and of items, as views if possible; errors call the input `source`.
 
     Raises
@@ -311,9 +313,7 @@ def read_ratings(
     return ratings
 
 
-def clicks_of(
-    values: NDArray[Any], confidence: Callable[[NDArray[Any]], Any]
-) -> tuple[NDArray[Any], NDArray[Any]]:
+def clicks_of(values: Array, confidence: Callable[[Array], Any]) -> tuple[Array, Array]:
     """Return ratings, 1 for values above 0 and else 0, and the results of `confidence` for the values.
 
     Raises
@@ -331,13 +331,13 @@ def clicks_of(
     return (values > 0).astype(np.float64), _check_weights(found, "confidence")
 
 
-def confide(ratings: Any, *, confidence: Callable[[NDArray[Any]], Any]) -> Any:
+def confide(ratings: Any, *, confidence: Callable[[Array], Any]) -> Any:
     """Return ratings with confidences that are computed from their values."""
     clicks, confidences = clicks_of(ratings.values, confidence)
     return ratings._replace(values=clicks + 1j * confidences)
 
 
-def read_column(values: Any, name: str, what: str) -> NDArray[Any]:
+def read_column(values: Any, name: str, what: str) -> Array:
     """Return the input `name`, one column of any library, as an array; errors call its entries `what`."""
     values = unmask(values, name)
     series = nw.from_native(values, allow_series=True, eager_only=True, pass_through=True)
@@ -351,7 +351,7 @@ def read_column(values: Any, name: str, what: str) -> NDArray[Any]:
     return column_or_1d(column)
 
 
-def _check_weights(weights: NDArray[Any], name: str = "sample_weight") -> NDArray[np.float64]:
+def _check_weights(weights: Array, name: str = "sample_weight") -> Floats:
     weights = _as_numbers(weights, name, "weight").astype(np.float64, copy=False)
     wrong = np.flatnonzero(~((weights >= 0) & (weights <= _LARGEST_RATING)))
     if wrong.size:
@@ -362,7 +362,7 @@ def _check_weights(weights: NDArray[Any], name: str = "sample_weight") -> NDArra
     return weights
 
 
-def _as_numbers(values: Any, name: str, what: str) -> NDArray[Any]:
+def _as_numbers(values: Any, name: str, what: str) -> Array:
     """Return values as real numbers, if possible in their own dtype; strings are none, whatever they say."""
     array = refuse_dates(np.asarray(values), name)
     if array.dtype.kind == "c":
@@ -377,7 +377,7 @@ def _as_numbers(values: Any, name: str, what: str) -> NDArray[Any]:
     return array.astype(np.float64)
 
 
-def _as_array(column: Any, what: str) -> NDArray[Any]:
+def _as_array(column: Any, what: str) -> Array:
     if not isinstance(column, nw.Series):
         return np.asarray(column)
     if column.null_count() and not column.dtype.is_float():
@@ -388,7 +388,7 @@ def _as_array(column: Any, what: str) -> NDArray[Any]:
     return column.to_numpy()
 
 
-def check_values(values: Any, name: str, *places: NDArray[Any]) -> NDArray[Any]:
+def check_values(values: Any, name: str, *places: Array) -> Array:
     """Return ratings as numbers, if possible in their own dtype; errors name the row, or `places`: row and column.
 
     Raises

@@ -5,8 +5,6 @@ takes the ratings of its users from all pieces and sorts them, so it does not de
 with a weight is one complex number, ``value + 1j * weight``, so that both are moved together.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 from math import log2, sqrt
 from typing import Any, NamedTuple
@@ -15,7 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.lanes import LANES
-from schmp_estimators.core.values import freeze
+from schmp_estimators.core.typing import (
+    Arguments,
+    Array,
+    Floats32,
+    Integers,
+    Integers32,
+    IntPair,
+    Masks,
+    Named,
+)
+from schmp_estimators.core.values import freeze, offsets_of
 from schmp_estimators.mf.data import scale as scales
 from schmp_estimators.mf.data.scale import Grid, Moments, Scale
 from schmp_estimators.mf.data.seen import DuplicateRatingError, Seen
@@ -46,23 +54,23 @@ class ByItem(NamedTuple):
 
     #: Offsets of the items, numbers of the users in the shard, and values.
     clicks: UserRatings
-    confidences: NDArray[np.float32] | None
+    confidences: Floats32 | None
     #: (n_ratings,) the position of each of them among the ratings that are sorted by user.
-    order: NDArray[np.int32]
+    order: Integers32
 
 
 class RatingShard(NamedTuple):
     """The ratings of one shard of users: cut into blocks of items, or sorted by user and item."""
 
     #: (n_users,) numbers of the users in the whole data.
-    user_ids: NDArray[np.int64]
+    user_ids: Integers
     #: (n_users,) number of ratings, without held-out ones; if ratings, but not clicks, have weights, the sum of these.
-    user_counts: NDArray[Any]
+    user_counts: Array
     #: Numbers in the whole data of the items of the block with the number of the shard; or of all items, those with the
     #: most ratings first.
-    item_ids: NDArray[np.int64]
+    item_ids: Integers
     #: For each of these items the same as `user_counts`, over all shards.
-    item_counts: NDArray[Any]
+    item_counts: Array
     #: `CutRatings`, or `UserRatings`.
     train: Any
     #: Ratings that are only predicted: `CutRatings`, or a `RatingBlock`, complex if there are weights.
@@ -71,11 +79,11 @@ class RatingShard(NamedTuple):
     number: int
     n_shards: int
     #: (n_ratings,) weights of sorted ratings; None if all are 1.
-    confidences: NDArray[np.float32] | None = None
+    confidences: Floats32 | None = None
     #: Only for clicks.
     by_item: ByItem | None = None
     #: For each block the offsets of the users, and the items that each has taken, ascending; empty if not needed.
-    taken: tuple[tuple[NDArray[np.int64], NDArray[np.int32]], ...] = ()
+    taken: tuple[tuple[Integers, Integers32], ...] = ()
 
 
 class HoldOut(NamedTuple):
@@ -94,7 +102,7 @@ class ShardPlan(NamedTuple):
 
     users: layout.Placement
     items: layout.Placement
-    item_counts: NDArray[Any]
+    item_counts: Array
     hold_out: HoldOut
     #: Whether the shard is cut into blocks, one for each group of items; otherwise the items are one group.
     blocks: bool
@@ -108,7 +116,7 @@ class ShardPlan(NamedTuple):
     draws: bool = False
 
     @property
-    def item_ids(self) -> NDArray[np.int64]:
+    def item_ids(self) -> Integers:
         """Numbers of the items in the whole data, in the order of their rows in shards and in `Seen`."""
         return np.arange(self.items.group.size) if self.blocks else self.items.members[0]
 
@@ -117,19 +125,19 @@ class Counted(NamedTuple):
     """What is known of ratings before they are assigned to shards; only `occur` and `told` include held-out ratings."""
 
     #: (n_users + n_items,) whether a user or item has a rating at all.
-    occur: NDArray[np.bool_]
+    occur: Masks
     #: (n_users + n_items,) number of ratings of every user and every item.
-    counts: NDArray[np.int64]
+    counts: Integers
     moments: Moments
     #: The moments with the weights of the ratings.
     weighted: Moments
     #: (n_users + n_items,) sums of their ratings, in steps of the moments; empty if not needed.
-    sums: NDArray[np.int64]
+    sums: Integers
     #: (n_users + n_items,) sums of their weights; their numbers of ratings, if all weights are 1.
-    confidences: NDArray[Any]
+    confidences: Array
     #: Hashes of all pairs, and of all pairs with their values and confidences, modulo 2**64; they do not depend on the
     #: order of the ratings.
-    told: tuple[int, int]
+    told: IntPair
 
 
 def rotating_shards(n_ratings: int) -> int:
@@ -157,7 +165,7 @@ def hash_pairs(ratings: RatingBlock, key: np.uint64) -> NDArray[np.uint64]:
     return hashes
 
 
-def held_out_mask(ratings: RatingBlock, hold_out: HoldOut) -> NDArray[np.bool_]:
+def held_out_mask(ratings: RatingBlock, hold_out: HoldOut) -> Masks:
     """Return which ratings are only predicted; this depends only on the user and the item of a rating."""
     if not hold_out.threshold:
         return np.zeros(ratings.values.size, np.bool_)
@@ -174,13 +182,15 @@ def count_and_measure(
     sums_rows: bool = False,
 ) -> Counted:
     """Count and measure some of the ratings; `sums_rows` says whether sums of users and items are needed."""
-    shape, told = (n_users, n_items), _hash_of(ratings)
+    shape = (n_users, n_items)
+    told = _hash_of(ratings)
     counts = _totals(ratings, shape)
     occur = counts > 0
     if hold_out.threshold:
         ratings = chosen(ratings, ~held_out_mask(ratings, hold_out))
         counts = _totals(ratings, shape)
-    sums, confidences = np.empty(0, np.int64), counts
+    sums = np.empty(0, np.int64)
+    confidences = counts
     if sums_rows:
         rows = zip(ratings, shape, strict=False)
         sums = np.concatenate(
@@ -193,19 +203,19 @@ def count_and_measure(
     return Counted(occur, counts, *scales.measure(ratings.values, grid), sums, confidences, told)
 
 
-def chosen(ratings: RatingBlock, mask: NDArray[np.bool_]) -> RatingBlock:
+def chosen(ratings: RatingBlock, mask: Masks) -> RatingBlock:
     """Return the ratings for which the mask is true."""
     return RatingBlock(*(array[mask] for array in ratings))
 
 
-def _totals(ratings: RatingBlock, shape: tuple[int, int], weights: Any = None) -> NDArray[Any]:
+def _totals(ratings: RatingBlock, shape: IntPair, weights: Any = None) -> Array:
     """Return (n_users + n_items,) the number of ratings of each user and item, or the sums of their weights."""
     return np.concatenate(
         [np.bincount(ids, weights, size) for ids, size in zip(ratings, shape, strict=False)]
     )
 
 
-def _hash_of(ratings: RatingBlock) -> tuple[int, int]:
+def _hash_of(ratings: RatingBlock) -> IntPair:
     """Return hashes of ratings, which are sums: over the pairs, and over the pairs times values and confidences."""
     values = ratings.values
     real, whole = (np.complex64, np.uint64) if np.iscomplexobj(values) else (np.float32, np.uint32)
@@ -222,19 +232,19 @@ def add_counted(parts: list[Counted]) -> Counted:
     return Counted(np.any(occur, axis=0), counts, *both, sums, confidences, (first, second))
 
 
-def draw_hold_out(ratings: RatingBlock, hold_out: HoldOut) -> tuple[int, int]:
+def draw_hold_out(ratings: RatingBlock, hold_out: HoldOut) -> IntPair:
     """Return the smallest and the largest hash of some of the ratings."""
     found = hash_pairs(ratings, hold_out.key)
     return int(found.min(initial=np.uint64(2**64 - 1))), int(found.max(initial=np.uint64(0)))
 
 
-def add_draws(parts: list[tuple[int, int]]) -> tuple[int, int]:
+def add_draws(parts: list[IntPair]) -> IntPair:
     """Return the smallest and the largest hash of all ratings."""
     least, greatest = zip(*parts, strict=True)
     return min(least), max(greatest)
 
 
-def settle_hold_out(hold_out: HoldOut, drawn: tuple[int, int]) -> HoldOut:
+def settle_hold_out(hold_out: HoldOut, drawn: IntPair) -> HoldOut:
     """Return a hold-out of at least one rating that leaves at least one to fit.
 
     If chance holds out none, it is the one with the smallest hash; if chance holds out all, the one with the largest
@@ -276,7 +286,7 @@ def split_ratings(
     return [layout.slice_ratings(dealt, *some) for some in pairwise(offsets.tolist())]
 
 
-def _narrow(ids: NDArray[Any], size: int) -> NDArray[Any]:
+def _narrow(ids: Array, size: int) -> Array:
     """Return numbers below `size` as uint16 if that is enough, else as int32."""
     return ids.astype(np.uint16 if size <= 1 << 16 else np.int32, copy=False)
 
@@ -293,7 +303,8 @@ def make_shard(
     DuplicateRatingError
         If a user rated an item twice; the message names both.
     """
-    members, n_items = plan.users.members[number], plan.items.group.size
+    members = plan.users.members[number]
+    n_items = plan.items.group.size
     users, items, values = (
         map(np.concatenate, zip(*pieces, strict=True)) if len(pieces) > 1 else pieces[0]
     )
@@ -302,13 +313,12 @@ def make_shard(
     numbered = RatingBlock(users.astype(np.int32, copy=False), items, values)
     indptr, train = layout.sort_ratings(numbered, members.size, n_items)
     if (twice := layout.repeated(train.users, train.items)).size:
-        user, item = members[train.users[twice[0]]], plan.item_ids[train.items[twice[0]]]
+        user = members[train.users[twice[0]]]
+        item = plan.item_ids[train.items[twice[0]]]
         raise DuplicateRatingError(int(user), int(item))
-    narrow, held_out, more = (
-        _narrow(train.items, n_items),
-        chosen(train, np.empty(0, np.intp)),
-        dict[str, Any](),
-    )
+    narrow = _narrow(train.items, n_items)
+    held_out = chosen(train, np.empty(0, np.intp))
+    more = Named()
     seen = Seen(indptr, narrow) if plan.keep_seen else None
     if plan.hold_out.threshold:
         users, items = (
@@ -318,7 +328,8 @@ def make_shard(
         narrow, train, held_out = narrow[~mask], chosen(train, ~mask), chosen(train, mask)
         indptr = np.searchsorted(train.users, np.arange(members.size + 1))
     parts: Any = train, held_out
-    sizes, item_ids = np.diff(indptr), plan.item_ids
+    sizes = np.diff(indptr)
+    item_ids = plan.item_ids
     if plan.blocks:
         item_ids = (
             plan.items.members[number]
@@ -337,13 +348,14 @@ def make_shard(
             more["by_item"] = sort_by_item(parts[0], train.users, confidences, n_items)
         elif confidences is not None:
             sizes = np.bincount(train.users, confidences, members.size)
-    counts, (own, rest) = plan.item_counts[item_ids], parts
+    counts = plan.item_counts[item_ids]
+    own, rest = parts
     return RatingShard(
         members, sizes, item_ids, counts, own, rest, number, len(plan.users.members), **more
     ), seen
 
 
-def _taken(ratings: layout.CutRatings, n_users: int, items: layout.Placement) -> tuple[Any, ...]:
+def _taken(ratings: layout.CutRatings, n_users: int, items: layout.Placement) -> Arguments:
     """Return for each block the offsets of the users, and the items that each has in it, in ascending order."""
     blocks = zip(map(ratings.block, range(len(items.members))), items.members, strict=True)
     found = (layout.sort_ratings(block, n_users, members.size) for block, members in blocks)
@@ -352,12 +364,12 @@ def _taken(ratings: layout.CutRatings, n_users: int, items: layout.Placement) ->
 
 def sort_by_item(
     ratings: UserRatings,
-    users: NDArray[np.int32],
-    confidences: NDArray[np.float32] | None,
+    users: Integers32,
+    confidences: Floats32 | None,
     n_items: int,
 ) -> ByItem:
     """Sort ratings, which are sorted by user, by item; ratings of one item keep the order of the users."""
     order = np.argsort(ratings.items, kind="stable").astype(np.int32)
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(ratings.items, minlength=n_items))])
+    indptr = offsets_of(np.bincount(ratings.items, minlength=n_items))
     weights = None if confidences is None else confidences[order]
     return ByItem(UserRatings(indptr, users[order], ratings.values[order]), weights, order)

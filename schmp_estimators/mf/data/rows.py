@@ -1,8 +1,6 @@
 """The ratings of an input, held in this process or in the memory of workers."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
@@ -18,6 +16,8 @@ from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.lanes import padded_width
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.typing import Arguments, Binary, FloatPair, IntPair, Named
+from schmp_estimators.core.values import offsets_of
 from schmp_estimators.mf.data import ids as rating_ids
 from schmp_estimators.mf.data import inputs
 from schmp_estimators.mf.data.ids import KINDS, NOBODY, Known, Table
@@ -45,7 +45,7 @@ class RatingRows(NamedTuple):
     #: Whether the input was pairs of ids.
     are_pairs: bool
     #: The smallest and the largest rating.
-    range: tuple[float, float]
+    range: FloatPair
     #: Whether weights are given.
     are_weighted: bool
 
@@ -96,7 +96,9 @@ def open_ratings(
     earlier : Known, default=None
         The ids of the fit that this one continues.
     """
-    pairs, clicks, anew = inputs.are_pairs(X, y), bool(estimator.unobserved_weight), earlier is None
+    pairs = inputs.are_pairs(X, y)
+    clicks = bool(estimator.unobserved_weight)
+    anew = earlier is None
     if pairs:
         # Pairs and matrices may follow each other, so only a second table of pairs has columns to compare.
         if anew or estimator._fitted_on_pairs:
@@ -110,7 +112,7 @@ def open_ratings(
         inputs.check_no_text(X)
         seen_as = estimator if anew else estimator._for_matrices(X)
         whole = {} if is_dask(X) else {"X": X, "weights": weights, "clicks": clicks}
-        how: dict[str, Any] = {"place": place, "reset": anew, "ensure_all_finite": False}
+        how: Named = {"place": place, "reset": anew, "ensure_all_finite": False}
         rows = open_rows(partial(_part_of_rows, **whole), X, seen_as, **how)
     with rows:
         limits = (
@@ -167,7 +169,7 @@ def check_pair_columns(X: Any, estimator: Any, *, reset: bool) -> None:
 
 
 def map_chunks(
-    function: Callable[[Any, Any], Any],
+    function: Binary,
     pairs: Any,
     model: Any,
     *,
@@ -177,7 +179,8 @@ def map_chunks(
     """Return ``function(pairs, model)``, float64 of a shape for each pair: at once in memory, lazily on Dask."""
     if not is_dask(pairs):
         return function(pairs, model)
-    run, meta = uuid4().hex, np.empty((0, *shape))
+    run = uuid4().hex
+    meta = np.empty((0, *shape))
     shared = dask.delayed(model, name=f"model-{run}", traverse=False)
     if not isinstance(pairs, da.Array):
         return pairs.map_partitions(function, shared, meta=meta, enforce_metadata=False)
@@ -203,7 +206,7 @@ def _part_of_rows(rows: Any, X: Any = None, weights: Any = None, clicks: bool = 
     return _Part(rows.shape[0], rows.shape[1], inputs.is_table(rows), ratings)
 
 
-def _number_users(rows: Rows, estimator: Any, anew: bool) -> tuple[int, int]:
+def _number_users(rows: Rows, estimator: Any, anew: bool) -> IntPair:
     """Replace the parts of a matrix by ratings, with users numbered on from part to part; return the shape."""
     shapes = rows.here(rows.each(itemgetter(slice(3)), "mf-shape"))
     widths = {width for _, width, _ in shapes}
@@ -212,7 +215,7 @@ def _number_users(rows: Rows, estimator: Any, anew: bool) -> tuple[int, int]:
     estimator.n_features_in_ = widths.pop()
     if all(table for length, _, table in shapes if length):
         inputs.refuse_table(estimator.n_features_in_)
-    offsets = np.concatenate([[0], np.cumsum([length for length, _, _ in shapes])])
+    offsets = offsets_of([length for length, _, _ in shapes])
     arguments = [
         (part, int(offset)) for part, offset in zip(rows.partitions, offsets, strict=False)
     ]
@@ -229,11 +232,12 @@ def _number_users(rows: Rows, estimator: Any, anew: bool) -> tuple[int, int]:
 def _weigh_chunks(rows: Rows, weights: Any, clicks: bool) -> None:
     """Add weights to the ratings of a matrix on Dask; both are in the order of the rows."""
     ends = np.cumsum([0, *rows.here(rows.each(_size_of, "mf-sizes"))]).tolist()
-    column, task = _as_column(weights), dask.delayed(inputs.read_weights, pure=False)
+    column = _as_column(weights)
     if np.isnan(column.shape[0]):
         column.compute_chunk_sizes()
     inputs.check_one_for_each(column.shape[0], ends[-1])
-    held = rows.place.hold([task(column[first:stop]) for first, stop in pairwise(ends)])
+    pieces = [(column[first:stop],) for first, stop in pairwise(ends)]
+    held = open_tasks(inputs.read_weights, pieces, place=rows.place).partitions
     weigh = partial(inputs.weighed, clicks=clicks)
     rows.partitions = rows.tasks(weigh, list(zip(rows.partitions, held, strict=True)), "mf-weigh")
 
@@ -287,8 +291,8 @@ def _check_size(n_users: int, n_items: int, n_ratings: int, n_components: int) -
             )
 
 
-def _side_by_side(pairs: Any, columns: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """Return chunks of pairs, each with its number and the same rows of `columns`, as Delayed objects."""
+def _side_by_side(pairs: Any, columns: Named) -> list[Arguments]:
+    """Return chunks of pairs, each with the same rows of `columns`, as Delayed objects."""
     frames = [pairs, *columns.values()]
     if (
         all(hasattr(one, "map_partitions") for one in frames)
@@ -298,15 +302,18 @@ def _side_by_side(pairs: Any, columns: dict[str, Any]) -> list[tuple[Any, ...]]:
         joined = pairs.map_partitions(
             _together, *frames[1:], meta=pairs._meta, enforce_metadata=False, align_dataframes=False
         )
-        return list(enumerate(joined.to_delayed()))
+        return [(one,) for one in joined.to_delayed()]
     if hasattr(pairs, "columns"):
-        lengths, chunks = (np.nan,) * pairs.npartitions, pairs.to_delayed()
+        lengths = (np.nan,) * pairs.npartitions
+        chunks = pairs.to_delayed()
     else:
         pairs = pairs.rechunk({1: -1})
-        lengths, chunks = pairs.chunks[0], pairs.to_delayed().ravel()
-    aligned = [range(len(lengths)), chunks]
+        lengths = pairs.chunks[0]
+        chunks = pairs.to_delayed().ravel()
+    aligned = [chunks]
     for name, column in columns.items():
-        values, n_pairs = _as_column(column), sum(lengths)
+        values = _as_column(column)
+        n_pairs = sum(lengths)
         if not np.isnan(n_pairs + values.shape[0]):
             if n_pairs != values.shape[0]:
                 raise ValueError(
@@ -332,12 +339,12 @@ def _as_column(values: Any) -> Any:
     return values if values.ndim == 1 else values.rechunk({1: -1})
 
 
-def _together(*columns: Any) -> tuple[Any, ...]:
+def _together(*columns: Any) -> Arguments:
     return columns
 
 
 def _ratings_of_chunk(
-    clicks: bool, number: int, pairs: Any, values: Any = None, weights: Any = None
+    clicks: bool, pairs: Any, values: Any = None, weights: Any = None
 ) -> RatingBlock:
     if isinstance(pairs, tuple):
         pairs, values, weights = (*pairs, None)[:3]
@@ -346,13 +353,7 @@ def _ratings_of_chunk(
             f"a chunk of X has {len(pairs)} pairs, but that of y {len(values)} ratings; X and y must have the same "
             "length, and the same partitions if their lengths are not known"
         )
-    try:
-        return inputs.read_ratings(pairs, values, weights, clicks=clicks)
-    except ValueError as error:
-        error.add_note(
-            f"X is on Dask: rows are numbered from the start of their chunk, number {number}."
-        )
-        raise
+    return inputs.read_ratings(pairs, values, weights, clicks=clicks)
 
 
 def _shift(part: _Part, first_user: int) -> RatingBlock:

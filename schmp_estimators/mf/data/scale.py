@@ -5,15 +5,13 @@ ratings.  So the moments depend neither on the order of the ratings nor on how t
 most 2**-30 of a standard deviation times the root of the number of ratings.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import frexp, ldexp, sqrt
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from schmp_estimators.core.typing import Array, FloatPair, Floats, Integers, Integers32
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 
@@ -66,7 +64,7 @@ def choose_grid(low: float, high: float, heaviest: float) -> Grid:
     return Grid(middle, *(ldexp(1.0, _STEP_BITS - exponent) for exponent in exponents))
 
 
-def measure(values: NDArray[Any], grid: Grid) -> tuple[Moments, Moments]:
+def measure(values: Array, grid: Grid) -> tuple[Moments, Moments]:
     """Return the moments of ratings, without and with weights; both are the same if all weights are 1."""
     plain, weighted = [], []
     for start in range(0, values.size or 1, _AT_ONCE):
@@ -81,9 +79,7 @@ def measure(values: NDArray[Any], grid: Grid) -> tuple[Moments, Moments]:
     return moments, add_moments(weighted) if weighted else moments
 
 
-def sum_steps(
-    ids: NDArray[np.int32], values: NDArray[Any], grid: Grid, size: int
-) -> NDArray[np.int64]:
+def sum_steps(ids: Integers32, values: Array, grid: Grid, size: int) -> Integers:
     """Return (size,) exact sums over the steps of the values of each id, which float64 holds up to 2**53."""
     sums = np.zeros(size, np.int64)
     for start in range(0, ids.size, _SUMMED):
@@ -92,15 +88,16 @@ def sum_steps(
     return sums
 
 
-def _steps(values: NDArray[Any], grid: Grid) -> NDArray[np.float64]:
+def _steps(values: Array, grid: Grid) -> Floats:
     steps = np.subtract(values.real, grid.middle, dtype=np.float64)
     steps *= grid.inverse_step
     return np.rint(steps, out=steps)
 
 
-def _moments(steps: NDArray[np.int64], weights: NDArray[np.int64] | None) -> Moments:
+def _moments(steps: Integers, weights: Integers | None) -> Moments:
     """Return exact sums over `_AT_ONCE` steps, with weights up to 2**`_LOW_BITS`; no sum overflows."""
-    high, low = steps >> _LOW_BITS, steps & _LOW_MASK
+    high = steps >> _LOW_BITS
+    low = steps & _LOW_MASK
     size, total = (steps.size, steps.sum()) if weights is None else (weights.sum(), weights @ steps)
     of_high, of_low = (part if weights is None else weights * part for part in (high, low))
     squares = (
@@ -116,16 +113,14 @@ def add_moments(parts: list[Moments]) -> Moments:
     return Moments(*map(sum, zip(*parts, strict=True)))
 
 
-def mean_and_spread(moments: Moments, grid: Grid) -> tuple[float, float]:
+def mean_and_spread(moments: Moments, grid: Grid) -> FloatPair:
     """Return the mean and the standard deviation of at least one rating."""
     size, total, squares = moments
     mean = grid.middle + total / size / grid.inverse_step
     return mean, sqrt((size * squares - total * total) / (size * size)) / grid.inverse_step
 
 
-def left_by_biases(
-    moments: Moments, counts: Sequence[NDArray[np.int64]], sums: Sequence[NDArray[np.int64]]
-) -> float:
+def left_by_biases(moments: Moments, counts: Sequence[Integers], sums: Sequence[Integers]) -> float:
     """Estimate the standard deviation that biases leave of standardised ratings, from moments alone.
 
     Let a rating be the sum of a user's part, an item's part and noise, all independent, with variances a, b and e.  Let
@@ -140,7 +135,8 @@ def left_by_biases(
         Numbers of ratings of users, and of items, and the sums of their steps.
     """
     size, total, squares = moments
-    mean, variance = total / size, (size * squares - total * total) / (size * size)
+    mean = total / size
+    variance = (size * squares - total * total) / (size * size)
     rated = [np.flatnonzero(rows) for rows in counts]
     share = size / (rated[0].size * rated[1].size)
     known, factor = variance, 1.0

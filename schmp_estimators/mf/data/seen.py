@@ -1,12 +1,10 @@
 """The items that each user has rated: they are left out of recommendations, and no pair may be rated twice."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from schmp_estimators.core.typing import Array, Integers, Masks
 from schmp_estimators.mf.kernels.layout import NOWHERE, Placement
 
 #: Number of bits of a user's or an item's number.
@@ -16,8 +14,8 @@ _BITS = 32
 class Seen(NamedTuple):
     """The items that each user has rated, including held-out ones."""
 
-    indptr: NDArray[np.int64]
-    items: NDArray[Any]  #: rows in `SeenItems.item_ids`; uint16 if that is enough, else int32
+    indptr: Integers
+    items: Array  #: rows in `SeenItems.item_ids`; uint16 if that is enough, else int32
 
 
 class SeenItems(NamedTuple):
@@ -26,9 +24,9 @@ class SeenItems(NamedTuple):
     parts: tuple[Seen, ...]
     users: Placement
     #: (n_items,) numbers of the items in the whole data.
-    item_ids: NDArray[np.int64]
+    item_ids: Integers
 
-    def of(self, user: int) -> NDArray[np.int64]:
+    def of(self, user: int) -> Integers:
         """Return the items that `user` has rated; none for an unknown user."""
         if user >= self.users.group.size or self.users.group[user] == NOWHERE:
             return np.empty(0, np.int64)
@@ -36,7 +34,7 @@ class SeenItems(NamedTuple):
         row = self.users.row[user]
         return self.item_ids[items[indptr[row] : indptr[row + 1]]]
 
-    def pairs(self, among: NDArray[np.bool_]) -> NDArray[np.int64]:
+    def pairs(self, among: Masks) -> Integers:
         """Return the pairs of users that are true in `among`, each as one number: 32 bits of user, then item."""
         found = [np.empty(0, np.int64)]
         for (indptr, items), members in zip(self.parts, self.users.members, strict=True):
@@ -65,7 +63,9 @@ class DuplicateRatingError(ValueError):
         super().__init__(
             user, item, earlier
         )  # the arguments with which it is unpickled in another process
-        self.user, self.item, self.earlier = user, item, earlier
+        self.user = user
+        self.item = item
+        self.earlier = earlier
 
     def __str__(self) -> str:
         """Return a message with the pair and the remedy."""

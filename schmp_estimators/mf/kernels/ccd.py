@@ -18,10 +18,22 @@ from typing import NamedTuple
 import numpy as np
 
 from schmp_estimators.core.jit import kernel
-from schmp_estimators.core.lanes import LANES, PRODUCTS, add_products, add_scaled, row_dot
-from schmp_estimators.mf.kernels.registers import SUMS, TILE, copy_register, solve_tile
-
-_ZERO, _ONE = np.float32(0), np.float32(1)
+from schmp_estimators.core.lanes import (
+    LANES,
+    ONE,
+    PRODUCTS,
+    ZERO,
+    add_products,
+    add_scaled,
+    row_dot,
+)
+from schmp_estimators.mf.kernels.registers import (
+    SUMS,
+    TILE,
+    copy_register,
+    room_of_tile,
+    solve_tile,
+)
 
 
 class UserRatings(NamedTuple):
@@ -48,8 +60,7 @@ def solve_rows(sums, penalties, first, stop, positive, rows):
     rows : (n, LANES) float32
         The chunk before; mutated.
     """
-    turned, chunk = np.zeros((SUMS * LANES, TILE), np.float32), np.zeros((LANES, TILE), np.float32)
-    weights = np.zeros(TILE, np.float32)
+    turned, chunk, weights = room_of_tile()
     for start in range(0, rows.shape[0], TILE):
         size = min(TILE, rows.shape[0] - start)
         own = sums[start * SUMS : (start + size) * SUMS]
@@ -86,14 +97,16 @@ def improve_users(
     -----
     About 14 instructions of 8 lanes per rating and round.  Lee et al., NIPS 2014, supplement §2.
     """
-    turned, chunk = np.zeros((SUMS * LANES, TILE), np.float32), np.zeros((LANES, TILE), np.float32)
-    own_penalties, scaled = np.zeros(TILE, np.float32), np.empty((1, LANES), np.float32)
-    ends, own = np.empty((TILE, 2 * LANES), np.float32), np.empty((TILE * SUMS, LANES), np.float32)
-    products, weight = np.empty((PRODUCTS, LANES), np.float32), _ONE
-    sums[:] = _ZERO
+    turned, chunk, own_penalties = room_of_tile()
+    scaled = np.empty((1, LANES), np.float32)
+    ends = np.empty((TILE, 2 * LANES), np.float32)
+    own = np.empty((TILE * SUMS, LANES), np.float32)
+    products = np.empty((PRODUCTS, LANES), np.float32)
+    weight = ONE
+    sums[:] = ZERO
     for start in range(0, now.shape[0], TILE):
         size = min(TILE, now.shape[0] - start)
-        own[:] = _ZERO
+        own[:] = ZERO
         for position in range(size):
             user = start + position
             copy_register(ends, 2 * position, before, user)
@@ -110,7 +123,7 @@ def improve_users(
                     add_products(own, at, items, 2 * item + 1)
                 else:  # products of a row that is scaled by the root of the weight
                     weight = weights[rating]
-                    scaled[:] = _ZERO
+                    scaled[:] = ZERO
                     add_scaled(scaled, 0, items, 2 * item + 1, np.sqrt(weight))
                     add_products(own, at, scaled, 0)
                 add_scaled(own, at + PRODUCTS, items, 2 * item + 1, weight * residual)
@@ -118,7 +131,7 @@ def improve_users(
             own, start, size, penalties, first, stop, positive, now, turned, chunk, own_penalties
         )
         for user in range(start, start + size):
-            products[:] = _ZERO
+            products[:] = ZERO
             add_products(products, 0, now, user)
             for rating in range(ratings.indptr[user], ratings.indptr[user + 1]):
                 at = np.intp(ratings.items[rating]) * SUMS
@@ -136,14 +149,15 @@ def shift_residuals(ratings, residuals, before, now, items):
     for rating in range(residuals.size):
         user = ratings.users[rating]
         for lane in range(LANES):
-            ends[0, lane], ends[0, LANES + lane] = before[user, lane], now[user, lane]
+            ends[0, lane] = before[user, lane]
+            ends[0, LANES + lane] = now[user, lane]
         residuals[rating] += row_dot(ends, 0, items, np.intp(ratings.items[rating]))
 
 
 @kernel
 def close_round(ratings, weights, residuals, user_chunk, item_chunk):
     """Include the last chunk in `residuals` again (mutated); return the weighted sum of their squares, in float64."""
-    total, weight = 0.0, _ONE
+    total, weight = 0.0, ONE
     for user in range(user_chunk.shape[0]):
         for rating in range(ratings.indptr[user], ratings.indptr[user + 1]):
             residual = residuals[rating] - row_dot(

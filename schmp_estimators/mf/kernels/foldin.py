@@ -6,9 +6,8 @@ The result for a user depends only on the ratings of this user and on the item f
 import numpy as np
 
 from schmp_estimators.core.jit import copy_to, inlined, kernel
-from schmp_estimators.core.lanes import row_dot
+from schmp_estimators.core.lanes import ZERO, row_dot
 
-_ZERO = np.float32(0)
 #: A pivot that is smaller than its diagonal entry by this factor belongs to a direction that ratings do not determine.
 _SINGULAR = 1e-12
 #: Limits of the coordinate descent that solves for non-negative factors.
@@ -131,7 +130,7 @@ def predict_pairs(users, items, user_factors, item_factors, user_bias, item_bias
     """
     for position in range(out.size):
         user, item = users[position], items[position]
-        value = _ZERO
+        value = ZERO
         if user < user_bias.size:
             value += user_bias[user]
         if item < item_bias.size:
@@ -159,7 +158,8 @@ def top_items(
     out_items, out_scores : (n, n_top) int64 and float32
         Mutated: best first, of equal scores the lower number first; -1 and -inf if no item is left.
     """
-    n_items, n_top = item_factors.shape[0], out_items.shape[1]
+    n_items = item_factors.shape[0]
+    n_top = out_items.shape[1]
     is_seen = np.zeros(n_items, np.bool_)
     for number in range(users.size):
         for position in range(seen_ptr[number], seen_ptr[number + 1]):
@@ -173,7 +173,8 @@ def top_items(
                 continue
             place = n_top - 1
             while place > 0 and score > scores[place - 1]:
-                scores[place], items[place] = scores[place - 1], items[place - 1]
+                scores[place] = scores[place - 1]
+                items[place] = items[place - 1]
                 place -= 1
             scores[place], items[place] = score, item
         for position in range(seen_ptr[number], seen_ptr[number + 1]):

@@ -16,17 +16,17 @@ where the sums are over the chunks h of the items that the user has seen.
 import numpy as np
 
 from schmp_estimators.core.jit import kernel, part
-from schmp_estimators.core.lanes import LANES, PRODUCTS, add_scaled, row_dot
+from schmp_estimators.core.lanes import LANES, ONE, PRODUCTS, ZERO, add_scaled, row_dot
 from schmp_estimators.mf.kernels import registers
 from schmp_estimators.mf.kernels.registers import (
     SIDE_BY_SIDE,
     SUMS,
     TILE,
     copy_register,
+    room_of_tile,
     solve_tile,
 )
 
-_ZERO, _ONE = np.float32(0), np.float32(1)
 #: Number of rows whose products are added up in float32, before the sum is added to a total in float64.
 _RUN = 64
 
@@ -50,7 +50,7 @@ def gram_rows(chunks, rows, first, step, out):
     for start in range(0, n, _RUN):
         size = min(_RUN, n - start)
         for chunk in range(chunks.shape[0]):
-            block[:] = _ZERO
+            block[:] = ZERO
             registers.add_outer(
                 block, 0, chunks, chunk * n + start, rows, first + step * start, step, size
             )
@@ -64,7 +64,9 @@ def _add_rows(
     sums, rows, first, size, gram, ends, others, indptr, ids, values, confidences, unobserved, left
 ):
     """Add to `sums` what all chunks, and the clicks, contribute to the chunk of ``rows[:, first : first + size]``."""
-    m, n, together = rows.shape[0], rows.shape[1], size - size % SIDE_BY_SIDE
+    m = rows.shape[0]
+    n = rows.shape[1]
+    together = size - size % SIDE_BY_SIDE
     for position in range(0, together, SIDE_BY_SIDE):
         registers.subtract_four_combinations(
             sums, position * SUMS + PRODUCTS, SUMS, rows, first + position, n, gram, m
@@ -74,26 +76,12 @@ def _add_rows(
             sums, position * SUMS + PRODUCTS, SUMS, rows, first + position, n, gram, m
         )
     for position in range(size):
-        at, begin, end = position * SUMS, indptr[first + position], indptr[first + position + 1]
-        if confidences is not None:
-            registers.add_weighted_clicks(
-                sums,
-                at,
-                ends,
-                position,
-                others,
-                ids,
-                values,
-                confidences,
-                unobserved,
-                left,
-                begin,
-                end,
-            )
-        else:
-            registers.add_clicks(
-                sums, at, ends, position, others, ids, values, values, unobserved, left, begin, end
-            )
+        at = position * SUMS
+        begin = indptr[first + position]
+        end = indptr[first + position + 1]
+        registers.add_clicks(
+            sums, at, ends, position, others, ids, values, confidences, unobserved, left, begin, end
+        )
 
 
 @kernel
@@ -140,9 +128,10 @@ def improve_clicks(
     indptr, ids, values = (
         clicks  # only here, because each access to an array of a tuple counts references
     )
-    turned, chunk = np.zeros((SUMS * LANES, TILE), np.float32), np.zeros((LANES, TILE), np.float32)
-    weights, nothing = np.zeros(TILE, np.float32), np.zeros((1, LANES), np.float32)
-    ends, own = np.empty((TILE, 2 * LANES), np.float32), np.empty((TILE * SUMS, LANES), np.float32)
+    turned, chunk, weights = room_of_tile()
+    nothing = np.zeros((1, LANES), np.float32)
+    ends = np.empty((TILE, 2 * LANES), np.float32)
+    own = np.empty((TILE * SUMS, LANES), np.float32)
     for start in range(0, n_users, TILE):
         size = min(TILE, n_users - start)
         for position in range(size):
@@ -150,7 +139,7 @@ def improve_clicks(
                 copy_register(own, position * SUMS + register, diagonal, register)
             copy_register(own, position * SUMS + PRODUCTS, nothing, 0)
             if pull.shape[0]:
-                add_scaled(own, position * SUMS, pull, start + position, _ONE)
+                add_scaled(own, position * SUMS, pull, start + position, ONE)
                 copy_register(own, position * SUMS + PRODUCTS, target, start + position)
             copy_register(ends, 2 * position, before, start + position)
             copy_register(ends, 2 * position + 1, now, start + position)
@@ -191,7 +180,7 @@ def gather_clicks(clicks, confidences, unobserved, left, ends, users, items, gra
     sums : (n_items * SUMS, LANES) float32
         Overwritten with the sums over this shard.
     """
-    sums[:] = _ZERO
+    sums[:] = ZERO
     indptr, ids, values = (
         clicks  # only here, because each access to an array of a tuple counts references
     )
@@ -222,7 +211,10 @@ def close_clicks(clicks, confidences, unobserved, left, user_chunk, item_chunk):
     squares, loss : float
         ``Σ (r − ŵ)²`` and ``Σ [c (r − ŵ)² − u ŵ²]`` over the pairs that were seen.
     """
-    squares, loss, weight, confidence = 0.0, 0.0, np.float64(unobserved), 1.0
+    squares = 0.0
+    loss = 0.0
+    weight = np.float64(unobserved)
+    confidence = 1.0
     for user in range(user_chunk.shape[0]):
         for click in range(clicks.indptr[user], clicks.indptr[user + 1]):
             prediction = left[click] - row_dot(
@@ -231,7 +223,8 @@ def close_clicks(clicks, confidences, unobserved, left, user_chunk, item_chunk):
             left[click] = prediction
             if confidences is not None:
                 confidence = np.float64(confidences[click])
-            error, predicted = np.float64(clicks.values[click]) + prediction, np.float64(prediction)
+            error = np.float64(clicks.values[click]) + prediction
+            predicted = np.float64(prediction)
             squares += error * error
             loss += confidence * (error * error) - weight * (predicted * predicted)
     return squares, loss
@@ -252,12 +245,12 @@ def pass_on(clicks, chunk, passed):
     mean = np.empty((1, LANES), np.float32)
     for user in range(indptr.size - 1):
         start, stop = indptr[user], indptr[user + 1]
-        mean[:] = _ZERO
+        mean[:] = ZERO
         share = np.float32(1 / max(stop - start, 1))
         for click in range(start, stop):
             add_scaled(mean, 0, chunk, np.intp(items[click]), share)
         for click in range(start, stop):
-            add_scaled(passed, np.intp(items[click]), mean, 0, _ONE)
+            add_scaled(passed, np.intp(items[click]), mean, 0, ONE)
 
 
 @kernel

@@ -11,12 +11,12 @@ of these users stay in the first cache.
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from schmp_estimators.core.jit import inlined, kernel
 from schmp_estimators.core.lanes import LANES
 from schmp_estimators.core.rng import GAMMA, mix
-from schmp_estimators.core.values import freeze
+from schmp_estimators.core.typing import Array, Integers, Integers32, Positions
+from schmp_estimators.core.values import freeze, offsets_of
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 #: Number of users whose ratings take turns, unless rows are long; more than eight gain nothing.
@@ -61,7 +61,8 @@ def deal(counts: np.ndarray, n_groups: int, taking_part: Any = None) -> Placemen
     turn = np.arange(order.size) % (2 * n_groups)
     dealt_to = np.minimum(turn, 2 * n_groups - 1 - turn)
     members = tuple([order[dealt_to == group] for group in range(n_groups)])
-    group, row = np.full(counts.size, NOWHERE, np.int32), np.zeros(counts.size, np.int32)
+    group = np.full(counts.size, NOWHERE, np.int32)
+    row = np.zeros(counts.size, np.int32)
     for number, rows in enumerate(members):
         group[rows] = number
         row[rows] = np.arange(rows.size, dtype=np.int32)
@@ -112,13 +113,11 @@ def _take_turns(ratings, offsets, heads, tails, out):
     """
     tile = heads.size
     for strip in range(offsets.size - 1):
-        written, unseen, stop, n_heads, turn = (
-            offsets[strip],
-            offsets[strip],
-            offsets[strip + 1],
-            0,
-            0,
-        )
+        written = offsets[strip]
+        unseen = offsets[strip]
+        stop = offsets[strip + 1]
+        n_heads = 0
+        turn = 0
         while n_heads < tile and unseen < stop:
             heads[n_heads], tails[n_heads] = unseen, _end_of_user(ratings.users, unseen, stop)
             unseen, n_heads = tails[n_heads], n_heads + 1
@@ -135,11 +134,12 @@ def _take_turns(ratings, offsets, heads, tails, out):
             else:
                 n_heads -= 1
                 for later in range(turn, n_heads):
-                    heads[later], tails[later] = heads[later + 1], tails[later + 1]
+                    heads[later] = heads[later + 1]
+                    tails[later] = tails[later + 1]
             turn = turn if turn < n_heads else 0
 
 
-def repeated(users: NDArray[Any], items: NDArray[Any]) -> NDArray[np.intp]:
+def repeated(users: Array, items: Array) -> Positions:
     """Return the positions at which sorted pairs are the same as at the position before."""
     return 1 + np.flatnonzero((users[1:] == users[:-1]) & (items[1:] == items[:-1]))
 
@@ -151,20 +151,17 @@ def slice_ratings(ratings: RatingBlock, start: int, stop: int) -> RatingBlock:
     )
 
 
-def sort_by(
-    keys: NDArray[np.int32], n_keys: int, ratings: RatingBlock
-) -> tuple[NDArray[np.int64], RatingBlock]:
+def sort_by(keys: Integers32, n_keys: int, ratings: RatingBlock) -> tuple[Integers, RatingBlock]:
     """Return (n_keys + 1,) offsets of keys, and ratings sorted by keys; those with equal keys keep their order."""
     if n_keys == 1:
         return np.array([0, keys.size]), ratings
-    ends, out = np.zeros(n_keys + 2, np.int64), RatingBlock(*map(np.empty_like, ratings))
+    ends = np.zeros(n_keys + 2, np.int64)
+    out = RatingBlock(*map(np.empty_like, ratings))
     _scatter(*freeze((keys,)), ends, freeze(ratings), out)
     return ends[:-1], out
 
 
-def sort_ratings(
-    ratings: RatingBlock, n_users: int, n_items: int
-) -> tuple[NDArray[np.int64], RatingBlock]:
+def sort_ratings(ratings: RatingBlock, n_users: int, n_items: int) -> tuple[Integers, RatingBlock]:
     """Return offsets of the users, and the ratings sorted by user, then by item."""
     _, by_item = sort_by(ratings.items, n_items, ratings)
     return sort_by(by_item.users, n_users, by_item)
@@ -181,15 +178,13 @@ def cut_blocks(ratings: RatingBlock, items: Placement, width: int = LANES) -> Cu
         for least, size in ((1, _STRIP_BYTES), (2, _TILE_BYTES))
     )
     n_strips = [max(1, -(-members.size // n_rows)) for members in items.members]
-    first = np.concatenate([[0], np.cumsum(n_strips)])
+    first = offsets_of(n_strips)
     if not ratings.values.size:
         return CutRatings(ratings, np.zeros(first.size, np.int64))
     strips = (first[items.group] + items.row // n_rows).astype(np.int32)
     offsets, by_strip = sort_by(strips[ratings.items], int(first[-1]), ratings)
     by_strip = by_strip._replace(items=items.row[by_strip.items])
-    by_turn, room = (
-        RatingBlock(*map(np.empty_like, ratings)),
-        np.empty((2, min(tile, TILE)), np.int64),
-    )
+    by_turn = RatingBlock(*map(np.empty_like, ratings))
+    room = np.empty((2, min(tile, TILE)), np.int64)
     _take_turns(by_strip, offsets, *room, by_turn)
     return CutRatings(by_turn, offsets[first])

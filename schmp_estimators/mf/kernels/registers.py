@@ -5,8 +5,10 @@ Rows of a small system are solved side by side, one row in each lane, so that ad
 
 from typing import Any
 
-from schmp_estimators.core.jit import kernel, pasted
-from schmp_estimators.core.lanes import LANES, NUMBER, PRODUCTS, VECTOR, Value, emitted
+import numpy as np
+
+from schmp_estimators.core.jit import kernel, maker, pasted
+from schmp_estimators.core.lanes import LANES, NUMBER, PRODUCTS, VECTOR, Registers, Value, emitted
 
 #: Registers per row of sums: the products, then the numerators.
 SUMS = PRODUCTS + 1
@@ -63,7 +65,8 @@ def add_outer(code, target, at, left, left_at, right, right_at, step, size):
     """
     sums = code.totals(LANES)
     with code.loop(0, size) as number:
-        first, second = left[left_at + number], right[right_at + step * number]
+        first = left[left_at + number]
+        second = right[right_at + step * number]
         for lane, total in enumerate(sums):
             total.add(first.repeated(lane) * second)
     for lane, total in enumerate(sums):
@@ -105,64 +108,61 @@ def _fold_eight(vectors: list[Value]) -> Value:
     return sums[0]
 
 
-def _adder(are_weighted: bool) -> Any:
-    """Make an instruction that adds up what the clicks of one user or item contribute to its chunk."""
+@emitted()
+def add_clicks(
+    code, target, at, ends, row, others, ids, values, confidences, missing, left, start, stop
+):
+    """Process the clicks of one row in their order.
 
-    def add_clicks(
-        code, target, at, ends, row, others, ids, values, confidences, missing, left, start, stop
-    ):
-        old, new, sums = ends[row * 2], ends[row * 2 + 1], code.totals(SUMS)
-        plain, last = missing.constant(1.0) - missing, ids.shape[0]
+    First, p = ``left[click]`` is raised by the product of row `row` of `ends` with row ``ids[click]`` of `others`,
+    which have two registers per row.  Let h be the second register of the latter row, r the value, d = c - `missing`
+    and c = ``confidences[click]``, or 1 if they are None.  Then ``d h hᵀ``, in the layout of `add_products`, is added
+    to `target` from register `at`, and ``(c r + d p) h`` to the next register.
+    """
+    old = ends[row * 2]
+    new = ends[row * 2 + 1]
+    sums = code.totals(SUMS)
+    plain = missing.constant(1.0) - missing
+    last = ids.shape[0]
 
-        def add(click, count):
-            """Emit the sums for `count` clicks side by side, one or eight: numbers or registers."""
-            kind, many = (VECTOR, Value.spread) if count > 1 else (NUMBER, lambda number: number)
-            one_of = Value.repeated if count > 1 else lambda number, position: number.spread()
-            ahead = click + _AHEAD
-            is_inside = Value(
-                code.builder, code.builder.icmp_signed("<=", (ahead + count).value, last.value)
-            )
-            ahead = click.where(is_inside, ahead)
-            for position in range(count):
-                others.prefetch(ids.index(ahead + position) * (2 * LANES))
-            rows = [ids.index(click + position) * 2 for position in range(count)]
-            products = [old * others[other] + new * others[other + 1] for other in rows]
-            rest = left.load(click, kind) + (
-                _fold_eight(products) if count > 1 else products[0].folded()
-            )
-            left.store(click, rest)
-            extra, pull = many(plain), values.load(click, kind)
-            if are_weighted:
-                confidence = confidences.load(click, kind)
-                extra, pull = confidence - many(missing), pull * confidence
-            pull = pull + extra * rest
-            for position, other in enumerate(rows):
-                now = others[other + 1]
-                scaled = one_of(extra, position) * now
-                turned = [now.rotated(turn) for turn in range(PRODUCTS)]
-                terms = [*(scaled * one for one in turned), one_of(pull, position) * now]
-                for total, term in zip(sums, terms, strict=True):
-                    total.add(term)
+    def add(click, count):
+        """Emit the sums for `count` clicks side by side, one or eight: numbers or registers."""
+        kind, many = (VECTOR, Value.spread) if count > 1 else (NUMBER, lambda number: number)
+        one_of = Value.repeated if count > 1 else lambda number, position: number.spread()
+        ahead = click + _AHEAD
+        is_inside = Value(
+            code.builder, code.builder.icmp_signed("<=", (ahead + count).value, last.value)
+        )
+        ahead = click.where(is_inside, ahead)
+        for position in range(count):
+            others.prefetch(ids.index(ahead + position) * (2 * LANES))
+        rows = [ids.index(click + position) * 2 for position in range(count)]
+        products = [old * others[other] + new * others[other + 1] for other in rows]
+        rest = left.load(click, kind) + (
+            _fold_eight(products) if count > 1 else products[0].folded()
+        )
+        left.store(click, rest)
+        extra, pull = many(plain), values.load(click, kind)
+        if isinstance(confidences, Registers):
+            confidence = confidences.load(click, kind)
+            extra = confidence - many(missing)
+            pull = pull * confidence
+        pull = pull + extra * rest
+        for position, other in enumerate(rows):
+            now = others[other + 1]
+            scaled = one_of(extra, position) * now
+            turned = [now.rotated(turn) for turn in range(PRODUCTS)]
+            terms = [*(scaled * one for one in turned), one_of(pull, position) * now]
+            for total, term in zip(sums, terms, strict=True):
+                total.add(term)
 
-        whole = start + ((stop - start) & -TOGETHER)
-        with code.loop(start, whole, TOGETHER) as click:
-            add(click, TOGETHER)
-        with code.loop(whole, stop) as click:
-            add(click, 1)
-        for register, total in enumerate(sums):
-            target[at + register] += total.value
-
-    return emitted()(add_clicks)
-
-
-#: ``add_clicks(target, at, ends, row, others, ids, values, confidences, missing, left, start, stop)`` processes the
-#: clicks of one row in their order.  First, p = ``left[click]`` is raised by the product of row `row` of `ends` with
-#: row ``ids[click]`` of `others`, which have two registers per row.  Let h be the second register of the latter row, r
-#: the value, c = 1 and d = c - `missing`.  Then ``d h hᵀ``, in the layout of `add_products`, is added to `target` from
-#: register `at`, and ``(c r + d p) h`` to the next register.
-add_clicks = _adder(are_weighted=False)
-#: The same where ``c = confidences[click]``.
-add_weighted_clicks = _adder(are_weighted=True)
+    whole = start + ((stop - start) & -TOGETHER)
+    with code.loop(start, whole, TOGETHER) as click:
+        add(click, TOGETHER)
+    with code.loop(whole, stop) as click:
+        add(click, 1)
+    for register, total in enumerate(sums):
+        target[at + register] += total.value
 
 
 @emitted()
@@ -175,7 +175,8 @@ def _improve_columns(code, turned, weights, chunk, first, stop, positive):
     with code.loop(first, stop) as k:
         fresh = [turned[(k + PRODUCTS * LANES) * _ACROSS + part] for part in across]
         for distance in range(1, PRODUCTS):
-            after, before = (k + distance) & ring, (k + (LANES - distance)) & ring
+            after = (k + distance) & ring
+            before = (k + (LANES - distance)) & ring
             terms = [(k, after), (before, before)]
             for row, other in (
                 terms if distance < PRODUCTS - 1 else terms[:1]
@@ -186,10 +187,19 @@ def _improve_columns(code, turned, weights, chunk, first, stop, positive):
                     for part, (value, product) in enumerate(zip(fresh, products, strict=True))
                 ]
         for part, value in enumerate(fresh):
-            denominator, zero = turned[k * _ACROSS + part] + weights[part], value.constant(0.0)
+            denominator = turned[k * _ACROSS + part] + weights[part]
+            zero = value.constant(0.0)
             best = zero.where(denominator.exceeds(zero), value / denominator)
             above = zero.where(best.exceeds(zero), best)
             chunk[k * _ACROSS + part] = best.where(positive, above)
+
+
+@maker
+def room_of_tile():
+    """Return arrays that `solve_tile` works in."""
+    turned = np.zeros((SUMS * LANES, TILE), np.float32)
+    chunk = np.zeros((LANES, TILE), np.float32)
+    return turned, chunk, np.zeros(TILE, np.float32)
 
 
 @pasted

@@ -21,18 +21,17 @@ not find this by itself, because hundreds of instructions in between wait for an
 """
 
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.jit import by_types, inlined, kernel, part
-from schmp_estimators.core.lanes import row_dot
+from schmp_estimators.core.jit import by_types, index, inlined, kernel, part
+from schmp_estimators.core.lanes import ONE, ZERO, row_dot
 from schmp_estimators.core.rng import GAMMA, below, mix
-from schmp_estimators.core.values import freeze
+from schmp_estimators.core.typing import Function
+from schmp_estimators.core.values import freeze, part_of_each
 from schmp_estimators.mf.kernels.steps import BIAS, NORM, move_rows, take_steps
 
-_ZERO, _ONE = np.float32(0), np.float32(1)
 #: If rows are longer, the eight rows of two pairs of ratings do not stay in the first cache.
 _LONG_ROW = 512
 #: Number of random bits that are left out, and the factor of the others.
@@ -90,7 +89,7 @@ def draw_factors(ids, first, n_components, key, centre, spread, out):
         row_key = mix(key + GAMMA * np.uint64(ids[row] + 1))
         for k in range(n_components):
             bits = mix(row_key + GAMMA * np.uint64(first + k + 1)) >> _DRAWN_BITS
-            out[row, k] = centre + spread * (np.float32(bits) * _UNIT - _ONE)
+            out[row, k] = centre + spread * (np.float32(bits) * _UNIT - ONE)
 
 
 @part
@@ -98,7 +97,7 @@ def clip_row(side, row, numbers):
     """Set negative factors of `row` to zero; mutates `side.factors`, and the squared length in `numbers`."""
     factors = side.factors[row]
     for k in range(factors.size):
-        factors[k] = max(_ZERO, factors[k])
+        factors[k] = max(ZERO, factors[k])
     numbers[row, NORM] = row_dot(side.factors, row, side.factors, row)
 
 
@@ -124,17 +123,16 @@ def _differ(first, second, third, fourth):
 @part
 def _one_by_one(ratings, start, stop, users, items, user_numbers, item_numbers, sizes, positive):
     """Visit the ratings from `start` to `stop`, at least one; return the sum of the squared errors."""
-    total, last = 0.0, np.uint64(stop - 1)
+    total, last = 0.0, index(stop - 1)
     # An unsigned index needs no check whether it counts from the end.
-    user, item = np.uint64(ratings.users[start]), np.uint64(ratings.items[start])
+    user = index(ratings.users[start])
+    item = index(ratings.items[start])
     product = row_dot(users.factors, user, items.factors, item)
     for number in range(start, stop):
-        position = np.uint64(number)
-        following = min(position + np.uint64(1), last)
-        next_user, next_item = (
-            np.uint64(ratings.users[following]),
-            np.uint64(ratings.items[following]),
-        )
+        position = index(number)
+        following = min(position + index(1), last)
+        next_user = index(ratings.users[following])
+        next_item = index(ratings.items[following])
         error = _error(ratings, position, user_numbers, user, item_numbers, item, product)
         total += error * error
         (factors,) = take_steps(
@@ -156,9 +154,10 @@ def _two_by_two(ratings, users, items, user_numbers, item_numbers, sizes, positi
     total, number, size = 0.0, 0, ratings.values.size
     w, h = users.factors, items.factors
     while number < size:
-        first, second = np.uint64(number), np.uint64(min(number + 1, size - 1))
-        pair_users = np.uint64(ratings.users[first]), np.uint64(ratings.users[second])
-        pair_items = np.uint64(ratings.items[first]), np.uint64(ratings.items[second])
+        first = index(number)
+        second = index(min(number + 1, size - 1))
+        pair_users = index(ratings.users[first]), index(ratings.users[second])
+        pair_items = index(ratings.items[first]), index(ratings.items[second])
         if pair_users[0] == pair_users[1] or pair_items[0] == pair_items[1]:
             args = users, items, user_numbers, item_numbers, sizes, positive
             total += _one_by_one(ratings, number, number + 1, *args)
@@ -170,7 +169,7 @@ def _two_by_two(ratings, users, items, user_numbers, item_numbers, sizes, positi
         )
         apart = True
         while apart:  # these two ratings share no row with the two before
-            first, second = np.uint64(number), np.uint64(number + 1)
+            first, second = index(number), index(number + 1)
             errors = (
                 _error(
                     ratings,
@@ -197,9 +196,10 @@ def _two_by_two(ratings, users, items, user_numbers, item_numbers, sizes, positi
                 user_numbers, pair_users, item_numbers, pair_items, *sizes, errors, products
             )
             number += 2
-            first, second = np.uint64(min(number, size - 1)), np.uint64(min(number + 1, size - 1))
-            next_users = np.uint64(ratings.users[first]), np.uint64(ratings.users[second])
-            next_items = np.uint64(ratings.items[first]), np.uint64(ratings.items[second])
+            first = index(min(number, size - 1))
+            second = index(min(number + 1, size - 1))
+            next_users = index(ratings.users[first]), index(ratings.users[second])
+            next_items = index(ratings.items[first]), index(ratings.items[second])
             apart = _differ(*pair_users, *next_users) and _differ(*pair_items, *next_items)
             products = (
                 move_rows(w, pair_users[0], h, pair_items[0], one, next_users[0], next_items[0]),
@@ -251,7 +251,8 @@ def squared_error(ratings, users, items):
     """Return the sum of squared errors over `ratings`, in float64, with the rows of two `FactorBlock`."""
     total = 0.0
     for position in range(ratings.values.size):
-        user, item = ratings.users[position], ratings.items[position]
+        user = ratings.users[position]
+        item = ratings.items[position]
         product = row_dot(users.factors, user, items.factors, item)
         error = np.float64(
             ratings.values[position]
@@ -275,7 +276,7 @@ def pull(loss: Any, taken: float, drawn: float) -> tuple[float, float, float]:
 
 
 @by_types(pull, copied=True, strict=False)
-def _pull(loss: Any, taken: Any, drawn: Any) -> Callable[..., Any] | None:
+def _pull(loss: Any, taken: Any, drawn: Any) -> Function | None:
     return getattr(getattr(loss, "instance_class", None), "pull", None)
 
 
@@ -305,7 +306,7 @@ def candidates_of(counts: np.ndarray) -> np.ndarray:
     If all were drawn equally often, most draws would be items that few users take, which teach little about the first
     places of a ranking.
     """
-    return freeze(np.repeat(np.arange(counts.size), np.ceil(np.sqrt(counts)).astype(np.int64)))
+    return freeze(part_of_each(np.ceil(np.sqrt(counts)).astype(np.int64)))
 
 
 @part
@@ -352,15 +353,19 @@ def rank_block(loss, pairs, taken, candidates, user_ids, key, users, items, step
     float
         Sum of the losses, each computed just before its steps; a skipped pair adds nothing.
     """
-    user_numbers, item_numbers, total = users.numbers, items.numbers, 0.0
-    (offsets, own), sizes = taken, (steps.rate, steps.bias_rate, steps.inverse_rank)
+    user_numbers = users.numbers
+    item_numbers = items.numbers
+    total = 0.0
+    offsets, own = taken
+    sizes = (steps.rate, steps.bias_rate, steps.inverse_rank)
     for position in range(pairs.users.size):
-        user, item = np.uint64(pairs.users[position]), np.uint64(pairs.items[position])
+        user = index(pairs.users[position])
+        item = index(pairs.items[position])
         start, stop = offsets[user], offsets[user + _NEXT]
         other = draw_item(candidates, own, start, stop, key, user_ids[user], item)
         if other < 0:
             continue
-        drawn = np.uint64(other)
+        drawn = index(other)
         products = (
             row_dot(users.factors, user, items.factors, item),
             row_dot(users.factors, user, items.factors, drawn),
@@ -409,7 +414,10 @@ def fold_in_drawn(loss, pairs, candidates, features, biases, numbers, n_epochs, 
     (rate, penalty), size = numbers, features.shape[1]
     gradient = np.empty(size)
     for user in range(out.shape[0]):
-        row, start, stop, square = out[user], pairs.indptr[user], pairs.indptr[user + 1], 1.0
+        row = out[user]
+        start = pairs.indptr[user]
+        stop = pairs.indptr[user + 1]
+        square = 1.0
         for epoch in range(n_epochs):
             own_key = mix(key + GAMMA * np.uint64(epoch + 1))
             for position in range(start, stop):

@@ -5,8 +5,6 @@ So the roots, quotients and products of a rating, or of two ratings without a co
 The bits are those of one number after the other.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -106,11 +104,9 @@ def take_steps(
         For each rating multipliers for the new factors of the user: that of the user's own factors, and that of the
         item's factors, which are added; then the same two for the item.
     """
-    n_lanes, ratings, places = (
-        _HALF * len(rows),
-        range(len(rows)),
-        ((users, rows), (items, other_rows)),
-    )
+    n_lanes = _HALF * len(rows)
+    ratings = range(len(rows))
+    places = ((users, rows), (items, other_rows))
 
     def load(first):
         return [
@@ -120,18 +116,12 @@ def take_steps(
 
     user_sums, item_sums = load(0)
     user_penalty, item_penalty = load(_HALF)
-    squares, own = (
-        _mixed(user_sums, item_sums, [0, 4, 1, 5]),
-        _mixed(user_sums, item_sums, [2, 6, 3, 7]),
-    )
-    penalty, other = (
-        _mixed(user_penalty, item_penalty, [0, 4, 1, 5]),
-        _mixed(own, own, [1, 0, 3, 2]),
-    )
-    rates, inverse_ranks = (
-        _rows_of(rate.spread(n_lanes), bias_rate.spread(n_lanes)),
-        inverse_rank.spread(n_lanes),
-    )
+    squares = _mixed(user_sums, item_sums, [0, 4, 1, 5])
+    own = _mixed(user_sums, item_sums, [2, 6, 3, 7])
+    penalty = _mixed(user_penalty, item_penalty, [0, 4, 1, 5])
+    other = _mixed(own, own, [1, 0, 3, 2])
+    rates = _rows_of(rate.spread(n_lanes), bias_rate.spread(n_lanes))
+    inverse_ranks = inverse_rank.spread(n_lanes)
     error, product = (
         _together([number.spread(_HALF) for number in numbers]) for numbers in (errors, products)
     )
@@ -175,7 +165,8 @@ def move_rows(code, left, i, right, j, factors, k, l):  # noqa: E741
             side.load(start + offset) for side, start in zip((left, right) * 2, starts, strict=True)
         )
         totals[number].add(x * y)
-        w_moved, h_moved = shrink_left * w + push_left * h, shrink_right * h + push_right * w
+        w_moved = shrink_left * w + push_left * h
+        h_moved = shrink_right * h + push_right * w
         left.store(starts[0] + offset, w_moved)
         right.store(starts[1] + offset, h_moved)
 

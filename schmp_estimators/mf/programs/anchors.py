@@ -18,15 +18,15 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from schmp_estimators.core.lanes import LANES, PRODUCTS
+from schmp_estimators.core.typing import Floats, Floats32, Integers
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.implicit import gather_clicks, gram_rows
 from schmp_estimators.mf.kernels.registers import SUMS
 
-Chunks = NDArray[np.float32]
+Chunks = Floats32
 
 #: How much more the clicks of a row hold it than mean squares say: vectors of one user's clicks are similar, and their
 #: products add up along the user's own vector.  With 1, known items fell behind new ones: the NDCG of both was 11 %
@@ -58,19 +58,19 @@ class Earlier(NamedTuple):
 
     rows: Chunks  #: (n_chunks, n, LANES)
     #: (n, 2) as in `MFFit.counts`: of each row the clicks and their confidences, or the ratings twice.
-    counts: NDArray[np.float32]
+    counts: Floats32
 
-    def pick(self, ids: NDArray[np.int64]) -> Earlier:
+    def pick(self, ids: Integers) -> Earlier:
         """Return the rows `ids`; rows that are not known are zeros, without ratings."""
-        known, n_chunks = ids < len(self.counts), len(self.rows)
-        rows, counts = (
-            np.zeros((n_chunks, ids.size, LANES), np.float32),
-            np.zeros((ids.size, 2), np.float32),
-        )
-        rows[:, known], counts[known] = self.rows[:, ids[known]], self.counts[ids[known]]
+        known = ids < len(self.counts)
+        n_chunks = len(self.rows)
+        rows = np.zeros((n_chunks, ids.size, LANES), np.float32)
+        counts = np.zeros((ids.size, 2), np.float32)
+        rows[:, known] = self.rows[:, ids[known]]
+        counts[known] = self.counts[ids[known]]
         return Earlier(rows, counts)
 
-    def mean_squares(self) -> NDArray[np.float32]:
+    def mean_squares(self) -> Floats32:
         """Return (n_chunks, LANES) the mean square of each component, weighted by the ratings of the rows."""
         weights = self.counts[:, 1].astype(np.float64)
         sums = [
@@ -78,9 +78,10 @@ class Earlier(NamedTuple):
         ]
         return (np.array(sums) / (weights.sum() or 1)).astype(np.float32)
 
-    def gram(self) -> NDArray[np.float64]:
+    def gram(self) -> Floats:
         """Return the products of all components with each other."""
-        rows, (n_chunks, n, _) = freeze(self.rows), self.rows.shape
+        rows = freeze(self.rows)
+        n_chunks, n, _ = self.rows.shape
         gram = np.empty((n_chunks * LANES, n_chunks * LANES))
         for chunk in range(n_chunks):
             products = np.empty((n_chunks * LANES, LANES))
@@ -131,11 +132,13 @@ def distance(anchors: Anchors, rows: Any) -> float:
     return total
 
 
-def _times(rows: Chunks, matrix: NDArray[np.float32]) -> Chunks:
+def _times(rows: Chunks, matrix: Floats32) -> Chunks:
     """Return rows in chunks times a matrix of all components, in chunks, by a round for items without clicks."""
-    nothing, nobody = np.empty(0, np.float32), np.empty((0, 2 * LANES), np.float32)
+    nothing = np.empty(0, np.float32)
+    nobody = np.empty((0, 2 * LANES), np.float32)
     clicks = UserRatings(np.zeros(rows.shape[1] + 1, np.int64), np.empty(0, np.int32), nothing)
-    sums, out = np.empty((rows.shape[1] * SUMS, LANES), np.float32), np.empty_like(rows)
+    sums = np.empty((rows.shape[1] * SUMS, LANES), np.float32)
+    out = np.empty_like(rows)
     for chunk, product in enumerate(out):
         block = np.ascontiguousarray(matrix[:, chunk * LANES : (chunk + 1) * LANES])
         shared = freeze((clicks, nothing, np.float32(0), nothing, nobody, nobody, rows, block))

@@ -9,20 +9,18 @@ This shard sends the chunk with its report of the round before.  Every shard rea
 shard that stores it takes the improved chunk from the model of the next round.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from schmp_estimators.core.lanes import LANES, PRODUCTS, pad_rows, zero_rows
 from schmp_estimators.core.program import Harvest, Saved
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At, Stage, each
+from schmp_estimators.core.typing import Floats, Floats32, Integers, IntPair, Numbered
 from schmp_estimators.core.values import freeze, own
 from schmp_estimators.mf.data.ratings import RatingShard
 from schmp_estimators.mf.kernels import ccd as kernels
@@ -60,14 +58,14 @@ class CcdModel(NamedTuple):
     """The chunks of the items that are under way, and the last reports of the shards."""
 
     #: (n_items, 2 * LANES) the chunk of the last round, negated, beside that of the next.
-    items: NDArray[np.float32]
+    items: Floats32
     #: (n_items,) number of ratings of each item.
-    item_counts: NDArray[np.int64]
+    item_counts: Integers
     #: (3,) the sum of squared errors after the sweep, the same again, and that on the held-out ratings; for clicks the
     #: sum of squared errors, the objective without the penalty, and 0.
-    errors: NDArray[np.float64]
+    errors: Floats
     #: (2,) number of ratings, and of held-out ratings.
-    sizes: NDArray[np.int64]
+    sizes: Integers
     #: Penalty of users and items, after the sweep.
     penalty: float
     #: For clicks, (n_chunks * LANES, n_chunks * LANES) products of the components of the users, and of the items.
@@ -127,13 +125,13 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         ]
         return [*rounds, each(self.measure, reports=True)]
 
-    def init(self, at: At) -> tuple[CcdState, dict[int, Any]]:
+    def init(self, at: At) -> tuple[CcdState, Numbered]:
         """Return users that are zero, and items that are random, so that the first round can improve the users."""
         return self.restore(
             at, CcdState(self._draw_items(at.shard.item_ids, at.number, at.n_shards))
         )
 
-    def restore(self, at: At, saved: CcdState) -> tuple[CcdState, dict[int, Any]]:
+    def restore(self, at: At, saved: CcdState) -> tuple[CcdState, Numbered]:
         """Return a saved state, or one in which only the items are set: the first rounds make the users."""
         shard, state = at.shard, own(saved)
         if state.users is not None:
@@ -141,7 +139,8 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         users = np.zeros((self.n_chunks, shard.user_ids.size, LANES), np.float32)
         if self.fit_bias:
             users[0, :, 1] = 1
-        residuals, tested = np.array(shard.train.values), np.array(shard.held_out.values.real)
+        residuals = np.array(shard.train.values)
+        tested = np.array(shard.held_out.values.real)
         return state._replace(users=users, residuals=residuals, tested=tested), {}
 
     def report(self, at: At, state: CcdState) -> CcdReport:
@@ -169,13 +168,15 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
 
     def merge(self, report: CcdReport, other: CcdReport) -> CcdReport:
         """Add up the reports of two shards on a chunk; there are no errors yet."""
-        both, names = (report, other), ("sums", "share", "own")
+        both = (report, other)
+        names = ("sums", "share", "own")
         added = {name: tree_sum([getattr(one, name) for one in both]) for name in names}
         return report._replace(following=following_of(both), **added)
 
     def aggregate(self, model: Any, reports: Sequence[CcdReport]) -> CcdModel:
         """Set the first chunk of the items, improve the current one, or set the errors, as the reports say."""
-        first, following = reports[0], following_of(reports)
+        first = reports[0]
+        following = following_of(reports)
         if model is None:
             return CcdModel(beside(None, following), first.sums, *measured(reports))
         if first.chunk < 0:
@@ -183,14 +184,14 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         improved: CcdModel = model._replace(items=beside(self._improve(model, reports), following))
         return improved
 
-    def _improve(self, model: CcdModel, reports: Sequence[CcdReport]) -> NDArray[np.float32]:
+    def _improve(self, model: CcdModel, reports: Sequence[CcdReport]) -> Floats32:
         """Return the current chunk of the items, improved with the sums of all shards."""
-        number, improved = reports[0].chunk, np.array(model.items[:, LANES:], order="C")
-        penalties, free = self._penalties(model.item_counts), self._free(number, is_item=True)
-        positive, shared = (
-            self.positive and not self._is_bias(number),
-            self._of_all_pairs(model, number),
-        )
+        number = reports[0].chunk
+        improved = np.array(model.items[:, LANES:], order="C")
+        penalties = self._penalties(model.item_counts)
+        free = self._free(number, is_item=True)
+        positive = self.positive and not self._is_bias(number)
+        shared = self._of_all_pairs(model, number)
         for start in range(0, len(improved), ITEMS_AT_ONCE):
             rows = slice(start, start + ITEMS_AT_ONCE)
             of_rows = slice(start * SUMS, (start + ITEMS_AT_ONCE) * SUMS)
@@ -217,10 +218,10 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
     def begin_from(
         self,
         sides: tuple[Side, Side],
-        counts: Sequence[NDArray[np.float32]],
-        members: Sequence[NDArray[np.int64]],
-        item_ids: NDArray[np.int64],
-        item_counts: NDArray[np.int64],
+        counts: Sequence[Floats32],
+        members: Sequence[Integers],
+        item_ids: Integers,
+        item_counts: Integers,
     ) -> Saved:
         """Return the start of a run that adds ratings to an earlier fit's users and items.
 
@@ -244,8 +245,11 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
             "per_rating": self.per_rating,
             "unobserved": self.unobserved,
         }
-        known, n_shards = items.pick(item_ids), len(members)
-        of_items, shards, gram = anchor(known, users, **how), [], None
+        known = items.pick(item_ids)
+        n_shards = len(members)
+        of_items = anchor(known, users, **how)
+        shards = []
+        gram = None
         if self.unobserved:
             gram = users.pick(
                 np.setdiff1d(np.arange(len(users.counts)), np.concatenate(members))
@@ -263,16 +267,18 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
     def _first_items(
         self,
         known: Earlier,
-        item_ids: NDArray[np.int64],
-        item_counts: NDArray[np.int64],
+        item_ids: Integers,
+        item_counts: Integers,
         number: int,
         n_shards: int,
     ) -> Chunks:
         """Return a shard's chunks of the earlier items; biases, and items rated only now, start as in a first fit."""
-        items, rated = self._draw_items(item_ids, number, n_shards), known.counts[:, 0] > 0
+        items = self._draw_items(item_ids, number, n_shards)
+        rated = known.counts[:, 0] > 0
         for rows, chunk in zip(items, range(number, self.n_chunks, n_shards), strict=True):
             if not self._is_bias(chunk):
-                rows[rated], rows[~rated & (item_counts == 0)] = known.rows[chunk, rated], 0
+                rows[rated] = known.rows[chunk, rated]
+                rows[~rated & (item_counts == 0)] = 0
         return items
 
     def _of_all_pairs(self, model: CcdModel, chunk: int) -> Any:
@@ -285,7 +291,8 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         chunks = np.zeros((self.n_chunks, n, LANES), np.float32)
         chunks[int(self.fit_bias) :] = pad_rows(side.factors).reshape(n, -1, LANES).swapaxes(0, 1)
         if self.fit_bias:
-            chunks[0, :, int(is_item)], chunks[0, :, int(not is_item)] = side.bias, 1
+            chunks[0, :, int(is_item)] = side.bias
+            chunks[0, :, int(not is_item)] = 1
         return chunks
 
     def _side(self, chunks: Any, *, is_item: bool) -> Side:
@@ -301,17 +308,17 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
     def _is_bias(self, chunk: int) -> bool:
         return self.fit_bias and chunk == 0
 
-    def _free(self, chunk: int, *, is_item: bool) -> tuple[int, int]:
+    def _free(self, chunk: int, *, is_item: bool) -> IntPair:
         """Return the range of coordinates of a chunk that are fitted."""
         if self._is_bias(chunk):
             return (1, 2) if is_item else (0, 1)
         return 0, min(LANES, self.n_components - LANES * (chunk - self.fit_bias))
 
-    def _penalties(self, counts: Any) -> NDArray[np.float32]:
+    def _penalties(self, counts: Any) -> Floats32:
         weights = counts if self.per_rating else np.ones(counts.size)
         return freeze((self.penalty * weights).astype(np.float32))
 
-    def _of_users(self, state: CcdState, chunk: int) -> tuple[NDArray[np.float32], ...]:
+    def _of_users(self, state: CcdState, chunk: int) -> tuple[Floats32, ...]:
         """Return the influence of earlier ratings on a chunk of the users, as kernels take it."""
         if state.anchored is None:
             return freeze(2 * (np.empty((0, LANES), np.float32),))
@@ -324,22 +331,23 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         return state.items[chunk // shard.n_shards] if here else None
 
     def _anchor_items(
-        self, shard: RatingShard, state: CcdState, chunk: int, sums: NDArray[np.float32]
+        self, shard: RatingShard, state: CcdState, chunk: int, sums: Floats32
     ) -> None:
         """Add the influence of earlier ratings to the sums of a chunk of the items, if this shard stores the chunk."""
         if state.anchored is not None and chunk % shard.n_shards == shard.number:
-            (pull, target, _), of_items = state.anchored.items, sums.reshape(-1, SUMS, LANES)
+            pull, target, _ = state.anchored.items
+            of_items = sums.reshape(-1, SUMS, LANES)
             of_items[:, 0] += pull[chunk // shard.n_shards]
             of_items[:, PRODUCTS] += target[chunk // shard.n_shards]
 
     def _store_chunk(
-        self, shard: RatingShard, state: CcdState, chunk: int, items: NDArray[np.float32]
+        self, shard: RatingShard, state: CcdState, chunk: int, items: Floats32
     ) -> None:
         """Store the chunk of the items that was improved last, if it belongs to this shard; mutates the state."""
         if chunk % shard.n_shards == shard.number:
             np.negative(items[:, :LANES], out=state.items[chunk // shard.n_shards])
 
-    def _draw_items(self, item_ids: NDArray[np.int64], number: int, n_shards: int) -> Chunks:
+    def _draw_items(self, item_ids: Integers, number: int, n_shards: int) -> Chunks:
         """Return the first values of the chunks that shard `number` stores."""
         chunks = range(number, self.n_chunks, n_shards)
         items = np.zeros((len(chunks), item_ids.size, LANES), np.float32)
@@ -349,7 +357,8 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
             if self._is_bias(chunk):
                 rows[:, 0] = 1
                 continue
-            first, (_, size) = LANES * (chunk - self.fit_bias), self._free(chunk, is_item=True)
+            first = LANES * (chunk - self.fit_bias)
+            _, size = self._free(chunk, is_item=True)
             draw_factors(
                 freeze(item_ids), first, size, key, np.float32(centre), np.float32(2 * spread), rows
             )
@@ -380,7 +389,8 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
 
     def _penalty_of(self, shard: RatingShard, state: CcdState) -> float:
         """Return the penalty of all that a shard stores, including the influence of earlier ratings."""
-        penalty, mine = 0.0, range(shard.number, self.n_chunks, shard.n_shards)
+        penalty = 0.0
+        mine = range(shard.number, self.n_chunks, shard.n_shards)
         user_weights, item_weights = map(self._penalties, (shard.user_counts, shard.item_counts))
         for chunk, rows in enumerate(freeze(state.users)):
             penalty += kernels.weighted_squares(
@@ -413,7 +423,7 @@ def _weights_of(ratings: RatingBlock) -> Any:
     return values.imag if np.iscomplexobj(values) else np.ones(values.size)
 
 
-def beside(improved: Any, following: Any) -> NDArray[np.float32]:
+def beside(improved: Any, following: Any) -> Floats32:
     """Return an improved chunk, negated, beside the next one; None stands for a chunk of zeros."""
     [n_items] = {len(chunk) for chunk in (improved, following) if chunk is not None}
     items = zero_rows(n_items, 2 * LANES)

@@ -1,16 +1,14 @@
 """The base of all programs for matrix factorisation: their parameters, the first factors, and the records."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from schmp_estimators.core.program import Program
+from schmp_estimators.core.typing import FloatPair, Floats32, Named
 from schmp_estimators.mf.kernels.layout import Placement
 
 State = TypeVar("State")
@@ -22,8 +20,8 @@ Report = TypeVar("Report")
 class Side(NamedTuple):
     """Users or items of a finished run, or of an earlier one."""
 
-    factors: NDArray[np.float32]  #: (n, K)
-    bias: NDArray[np.float32]  #: (n,)
+    factors: Floats32  #: (n, K)
+    bias: Floats32  #: (n,)
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class Factorization(Program[State, Block, Model, Report]):
     seed: int = 0
     unit: float = 1.0
 
-    def start_range(self, is_item: bool) -> tuple[float, float]:
+    def start_range(self, is_item: bool) -> FloatPair:
         """Return centre and half-width of the first factors, so that their products have the size of what they fit.
 
         With biases that is about zero; without biases it is the mean of the ratings, and the items take its sign.
@@ -71,12 +69,12 @@ class Factorization(Program[State, Block, Model, Report]):
             return max(centre, spread), spread
         return (-centre if is_item and self.mean < 0 else centre), spread
 
-    def record(self, sweep: int, model: Model) -> dict[str, Any]:
+    def record(self, sweep: int, model: Model) -> Named:
         """Return root mean squared errors of the sweep and of held-out ratings, and the objective if measured."""
-        errors, sizes, unit = model.errors, model.sizes, self.unit
-        record: dict[str, Any] = {
-            "running_rmse": unit * float(np.sqrt(errors[0] / (sizes[0] or 1)))
-        }
+        errors = model.errors
+        sizes = model.sizes
+        unit = self.unit
+        record: Named = {"running_rmse": unit * float(np.sqrt(errors[0] / (sizes[0] or 1)))}
         if sizes[1]:
             record["validation_rmse"] = unit * float(np.sqrt(errors[2] / sizes[1]))
         if model.penalty is not None:
@@ -103,7 +101,7 @@ def rescaled(side: Side, unit: float, out: Sequence[Any] = (None, None)) -> Side
 
 
 def has_not_improved(
-    names: Sequence[str], tol: float, patience: int, records: Sequence[dict[str, Any]]
+    names: Sequence[str], tol: float, patience: int, records: Sequence[Named]
 ) -> bool:
     """Return whether what a fit monitors has not fallen by `tol` below its best for `patience` evaluations.
 

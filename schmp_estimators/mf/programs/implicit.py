@@ -11,18 +11,16 @@ products of a chunk with the others in the round after it was improved.  At the 
 not be: users are zero then, so it is enough to compute the products of a chunk in the round of its users.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from schmp_estimators.core.lanes import LANES, PRODUCTS, zero_rows
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.stages import At, Stage, each
+from schmp_estimators.core.typing import Floats, Floats32, Named, Numbered
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data.ratings import RatingShard
 from schmp_estimators.mf.kernels import implicit as kernels
@@ -36,7 +34,7 @@ from schmp_estimators.mf.programs.ccd import (
     following_of,
 )
 
-Gram = NDArray[np.float64]
+Gram = Floats
 
 #: The two coordinates whose product each lane of the registers of products holds, as `add_products` lays them out.
 _LEFT = np.broadcast_to(np.arange(LANES), (PRODUCTS, LANES))
@@ -82,13 +80,13 @@ class ImplicitFactorization(CcdFactorization):
             rounds = [*turns, each(self.begin, reports=True), *rounds]
         return [*rounds, each(self.measure, reports=True)]
 
-    def init(self, at: At) -> tuple[CcdState, dict[int, Any]]:
+    def init(self, at: At) -> tuple[CcdState, Numbered]:
         """Return users that are zero, and items that are random; items without clicks are zero and stay so."""
         items = self._draw_items(at.shard.item_ids, at.number, at.n_shards)
         items[:, at.shard.item_counts == 0] = 0
         return self.restore(at, CcdState(items))
 
-    def restore(self, at: At, saved: Any) -> tuple[CcdState, dict[int, Any]]:
+    def restore(self, at: At, saved: Any) -> tuple[CcdState, Numbered]:
         """Return a saved state, or the shard's chunks of the items with users and predictions that are zero."""
         state, blocks = super().restore(at, saved)
         return (
@@ -125,10 +123,9 @@ class ImplicitFactorization(CcdFactorization):
             number, model.items, gram, diagonal, self._penalties(shard.user_counts),
             *self._of_users(state, number), self._free(number, is_item=False)[1], self.positive,
         )  # fmt: skip
-        own, so_far = (
-            np.zeros((self.n_chunks * LANES, LANES)),
-            number + 1,
-        )  # later chunks add their own products
+        # later chunks add their own products
+        own = np.zeros((self.n_chunks * LANES, LANES))
+        so_far = number + 1
         users = freeze(state.users)
         kernels.gram_rows(users[:so_far], users, number * users.shape[1], 1, own[: so_far * LANES])
         if state.anchored is not None and shard.number == 0:
@@ -143,7 +140,9 @@ class ImplicitFactorization(CcdFactorization):
 
     def gather(self, at: At, state: CcdState, number: int) -> tuple[CcdState, Any]:
         """Compute the sums that a chunk of the items needs."""
-        shard, model, share = at.shard, at.model, None
+        shard = at.shard
+        model = at.model
+        share = None
         sums = np.empty((shard.item_ids.size * SUMS, LANES), np.float32)
         if number:
             self._store_chunk(shard, state, number - 1, model.items)
@@ -154,7 +153,8 @@ class ImplicitFactorization(CcdFactorization):
         mine = gram.reshape(self.n_chunks, LANES, LANES)[shard.number :: shard.n_shards].reshape(
             -1, LANES
         )
-        users, chunks = zero_rows(state.users.shape[1], 2 * LANES), freeze(state.users)
+        users = zero_rows(state.users.shape[1], 2 * LANES)
+        chunks = freeze(state.users)
         for at_register, chunk in enumerate((number - 1, number)):
             lay_beside(chunks[chunk], at_register, users)
         kernels.gather_clicks(
@@ -195,7 +195,9 @@ class ImplicitFactorization(CcdFactorization):
 
     def measure(self, at: At, state: CcdState) -> tuple[CcdState, Any]:
         """Include the last chunk again, and measure errors and the penalty of what this shard stores."""
-        shard, model, last = at.shard, at.model, self.n_chunks - 1
+        shard = at.shard
+        model = at.model
+        last = self.n_chunks - 1
         self._store_chunk(shard, state, last, model.items)
         share = self._share(shard, state, model.items, self.n_chunks)
         residuals = np.empty_like(state.residuals)
@@ -215,14 +217,13 @@ class ImplicitFactorization(CcdFactorization):
 
     def _turned(self, model: CcdModel, reports: Sequence[CcdReport]) -> CcdModel:
         """Return the model with a chunk of the items turned towards the clicks, and the following one beside it."""
-        number, following = reports[0].chunk, following_of(reports)
+        number = reports[0].chunk
+        following = following_of(reports)
         if number < 0:
             return self._with_diagonal(model._replace(items=beside(None, following)), 0)
         passed = tree_sum([report.sums for report in reports])
-        turned, stop = (
-            np.array(model.items[:, LANES:], order="C"),
-            self._free(number, is_item=True)[1],
-        )
+        turned = np.array(model.items[:, LANES:], order="C")
+        stop = self._free(number, is_item=True)[1]
         spread = 2 * self.start_range(is_item=True)[1] / np.sqrt(3)
         kernels.centre_chunk(
             *freeze((passed, model.item_counts)), int(not number), stop, spread, turned
@@ -234,7 +235,7 @@ class ImplicitFactorization(CcdFactorization):
         shared[:PRODUCTS] = self._cross(model.user_gram, chunk)[1]
         return shared
 
-    def record(self, sweep: int, model: Any) -> dict[str, Any]:
+    def record(self, sweep: int, model: Any) -> Named:
         """Return the root mean squared error of the clicks, and the objective, which counts all pairs."""
         squares, loss, _ = map(float, model.errors)
         rmse = float(np.sqrt(squares / max(model.sizes[0], 1)))
@@ -245,7 +246,7 @@ class ImplicitFactorization(CcdFactorization):
         self,
         shard: RatingShard,
         state: CcdState,
-        items: NDArray[np.float32],
+        items: Floats32,
         stop: int,
         *,
         last: bool = True,
@@ -258,7 +259,7 @@ class ImplicitFactorization(CcdFactorization):
         share[list(resting)] = mine.reshape(-1, LANES, LANES) * (-1 if last else 1)
         return share.reshape(-1, LANES)
 
-    def _cross(self, gram: Gram, chunk: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def _cross(self, gram: Gram, chunk: int) -> tuple[Floats32, Floats32]:
         """Return u times the products with a chunk, with zeros for its own, and its own as sums hold them."""
         of_chunk = slice(chunk * LANES, (chunk + 1) * LANES)
         with np.errstate(over="ignore"):
@@ -276,7 +277,8 @@ class ImplicitFactorization(CcdFactorization):
 
     def _with_diagonal(self, model: CcdModel, chunk: int) -> CcdModel:
         """Return the model with the products of its next chunk of the items with itself."""
-        item_gram, products = np.array(model.item_gram), np.empty((LANES, LANES))
+        item_gram = np.array(model.item_gram)
+        products = np.empty((LANES, LANES))
         of_chunk = slice(chunk * LANES, (chunk + 1) * LANES)
         now, items = freeze((np.array(model.items[None, :, LANES:], order="C"), model.items))
         kernels.gram_rows(now, items, 1, 2, products)
@@ -286,6 +288,8 @@ class ImplicitFactorization(CcdFactorization):
 
 def _with_rows(gram: Gram, rows: Gram, chunk: int) -> Gram:
     """Return a Gram matrix with the rows and columns of a chunk replaced."""
-    changed, of_chunk = np.array(gram), slice(chunk * LANES, (chunk + 1) * LANES)
-    changed[:, of_chunk], changed[of_chunk] = rows, rows.T
+    changed = np.array(gram)
+    of_chunk = slice(chunk * LANES, (chunk + 1) * LANES)
+    changed[:, of_chunk] = rows
+    changed[of_chunk] = rows.T
     return changed

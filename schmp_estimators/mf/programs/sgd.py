@@ -9,14 +9,11 @@ There is one barrier per epoch, and another one if errors are measured.  An item
 point as there are shards, so the steps must be smaller if there are more shards; and each worker holds all items.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from schmp_estimators.core.lanes import empty_rows
 from schmp_estimators.core.program import Harvest
@@ -24,6 +21,7 @@ from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Stage, changes, each, observes, reads
+from schmp_estimators.core.typing import Arguments, Floats, Integers, Named
 from schmp_estimators.core.values import freeze, own
 from schmp_estimators.mf.kernels import sgd as kernels
 from schmp_estimators.mf.kernels.sgd import FactorBlock, StepSizes, candidates_of
@@ -41,16 +39,16 @@ class SgdState(NamedTuple):
     users: FactorBlock
     #: (4, n_blocks) sums of squared errors, or of another loss: during the sweep, after it, and on held-out ratings;
     #: and the penalty of the block with the number of the shard, if it is measured.
-    errors: NDArray[np.float64]
+    errors: Floats
 
 
 class SgdReport(NamedTuple):
     """The report of a shard at the end of a sweep; the model has those of all shards, added up."""
 
     #: (3,) sums of squared errors, as in `SgdState`.
-    errors: NDArray[np.float64]
+    errors: Floats
     #: (2,) number of ratings, and of held-out ratings.
-    sizes: NDArray[np.int64]
+    sizes: Integers
     #: If shards work on copies: the changes of this copy of the items, or the copy itself if it is the only one; in the
     #: model all items.
     items: Any = None
@@ -87,7 +85,8 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
         """Return a rotation that changes the item blocks, and another that only reads them if errors are wanted."""
-        measures, order = self.measures(sweep), schedule_rotation(n_shards)
+        measures = self.measures(sweep)
+        order = schedule_rotation(n_shards)
         stages = [changes(self.update, order=order)]
         if self.validates or measures:
             stages.append(reads(self.measure, order=order))
@@ -95,7 +94,8 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
 
     def init(self, at: At) -> tuple[SgdState, dict[int, FactorBlock]]:
         """Return the shard's users, and the block with its number."""
-        shard, users = at.shard, self._fresh(at.shard.user_ids, at.shard.user_counts, _USERS)
+        shard = at.shard
+        users = self._fresh(at.shard.user_ids, at.shard.user_counts, _USERS)
         block = self._fresh(shard.item_ids, shard.item_counts, _ITEMS)
         return SgdState(users, np.zeros((4, len(shard.train.offsets) - 1))), {at.number: block}
 
@@ -110,13 +110,13 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
 
     def visit(self, at: At, state: SgdState, index: int, items: FactorBlock) -> None:
         """Take the steps of the ratings of block `index`, whose items are `items`."""
-        shard, loss = at.shard, RANKING.get(self.loss)
-        ratings, moved = shard.train.block(index), (state.users, items, self.steps(), self.positive)
+        shard = at.shard
+        loss = RANKING.get(self.loss)
+        ratings = shard.train.block(index)
+        moved = (state.users, items, self.steps(), self.positive)
         if loss is not None:
-            key, candidates = (
-                stream_key(self.seed, _DRAWN, at.sweep, index),
-                candidates_of(items.counts),
-            )
+            key = stream_key(self.seed, _DRAWN, at.sweep, index)
+            candidates = candidates_of(items.counts)
             total = kernels.rank_block(
                 loss, ratings, shard.taken[index], candidates, shard.user_ids, key, *moved
             )
@@ -133,7 +133,8 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
 
     def note_errors(self, at: At, state: SgdState, index: int, items: FactorBlock) -> None:
         """Measure the errors on the ratings of block `index`, whose items are `items`."""
-        shard, users = at.shard, freeze(state.users)
+        shard = at.shard
+        users = freeze(state.users)
         measured = (
             [(2, shard.held_out), (1, shard.train)]
             if self.measures(at.sweep)
@@ -159,7 +160,7 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
         found = [one.penalty for one in reports if one.penalty is not None]
         return SgdReport(errors, sizes, penalty=sum(np.array(found).T.ravel()) if found else None)
 
-    def record(self, sweep: int, model: Any) -> dict[str, Any]:
+    def record(self, sweep: int, model: Any) -> Named:
         """Return the record of all programs, or the mean of a loss that is no squared error."""
         if self.loss not in RANKING:
             return super().record(sweep, model)
@@ -187,10 +188,11 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
 
     def steps(self) -> StepSizes:
         """Return the step sizes, as kernels take them."""
-        rate, bias_rate = self.learning_rate, self.learning_rate * self.fit_bias
+        rate = self.learning_rate
+        bias_rate = self.learning_rate * self.fit_bias
         return StepSizes(*map(np.float32, (rate, bias_rate, 1 / self.n_components)))
 
-    def _fresh(self, ids: NDArray[np.int64], counts: NDArray[np.int64], stream: int) -> FactorBlock:
+    def _fresh(self, ids: Integers, counts: Integers, stream: int) -> FactorBlock:
         """Return rows that no rating has moved yet; rows without ratings are zeros."""
         centre, spread = self.start_range(stream == _ITEMS)
         factors = empty_rows(ids.size, self.n_components)
@@ -279,13 +281,13 @@ class BspFactorization(SgdFactorization):
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def _change(before: FactorBlock, after: FactorBlock) -> tuple[Any, ...]:
+def _change(before: FactorBlock, after: FactorBlock) -> Arguments:
     """Return the changes that a shard has made to its copy of the items."""
     return tuple(new - old for new, old in zip(after[:2], before[:2], strict=True))
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def _add_up(changes: Sequence[tuple[Any, ...]]) -> Any:
+def _add_up(changes: Sequence[Arguments]) -> Any:
     return tree_sum(changes)
 
 

@@ -4,12 +4,14 @@ import io
 import json
 import multiprocessing
 import os
+import struct
 import threading
 import tracemalloc
 import warnings
 import zipfile
 from collections import Counter
 from contextlib import closing
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -377,6 +379,112 @@ def test_compressed_members_are_refused_unread(tmp_path):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 5_000_000
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["before", "after"])
+@pytest.mark.parametrize("member", ["header.json", "array0.npy"])
+@pytest.mark.filterwarnings("ignore:Duplicate name:UserWarning")
+def test_a_member_that_is_there_twice_is_refused(member, first, tmp_path):
+    """Which one counts is not the same for all who read archives."""
+    content = written(tmp_path / "state")
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = [(one, archive.read(one)) for one in archive.namelist()]
+    again = [(member, b"[]"), *members] if first else [*members, (member, dict(members)[member])]
+    with zipfile.ZipFile(tmp_path / "state", "w") as archive:
+        for one, content in again:
+            archive.writestr(one, content)
+    with pytest.raises(CheckpointMismatchError, match="several members of one name") as caught:
+        Checkpoint(tmp_path / "state", MARK).read()
+    assert len(str(caught.value)) <= 500
+
+
+def zip64(content, member, field, size, words):
+    """Let the directory say that a field of a member, at these bytes, is in an extra field of Zip64, and what it is."""
+    at = content.rindex(member.encode()) - 46
+    assert content[at : at + 4] == b"PK\x01\x02"
+    end = content.rindex(b"PK\x05\x06")
+    extra = struct.pack(f"<HH{words}Q", 1, 8 * words, *[size] * words)
+    changed = bytearray(content)
+    changed[end + 12 : end + 16] = struct.pack("<I", end - directory(content) + len(extra))
+    changed[at + 30 : at + 32] = struct.pack("<H", len(extra))
+    changed[at + field.start : at + field.stop] = b"\xff" * (field.stop - field.start)
+    behind = at + 46 + len(member)
+    return bytes(changed[:behind] + extra + changed[behind:])
+
+
+def directory(content):
+    end = content.rindex(b"PK\x05\x06")
+    return struct.unpack("<I", content[end + 16 : end + 20])[0]
+
+
+def zip64_directory(content, size, offset):
+    """Let the end of an archive say where its directory is by a record of Zip64."""
+    end = content.rindex(b"PK\x05\x06")
+    sizes = size if size >= 0 else end - directory(content), max(offset, 0) or directory(content)
+    record = struct.pack("<4sQ2H2L4Q", b"PK\x06\x06", 44, 45, 45, 0, 0, 2, 2, *sizes)
+    found = struct.pack("<4sLQL", b"PK\x06\x07", 0, end, 1)
+    return content[:end] + record + found + content[end:][:8] + b"\xff" * 12 + b"\0\0"
+
+
+LYING = {
+    f"{what} of {member}, {size:x}": partial(zip64, member=member, field=field, size=size, words=n)
+    for member in ("header.json", "array0.npy")
+    for size in (3, 1 << 20, 1 << 40, (1 << 64) - 1)
+    for what, field, n in (
+        ("size", slice(24, 28), 1),
+        ("sizes", slice(20, 28), 2),
+        ("place", slice(42, 46), 1),
+    )
+} | {
+    f"directory {size:x} {place:x}": partial(zip64_directory, size=size, offset=place)
+    for size, place in (
+        (1 << 40, 0),
+        ((1 << 64) - 1, 0),
+        (0, 0),
+        (-1, 1 << 40),
+        (-1, (1 << 64) - 1),
+    )
+}
+
+
+@pytest.mark.parametrize("lie", LYING.values(), ids=LYING)
+def test_lies_about_sizes_are_refused_in_few_words_and_little_memory(lie, tmp_path):
+    place = tmp_path / "state"
+    content = written(place)
+    place.write_bytes(zip64_directory(content, -1, 0))  # the truth
+    assert Checkpoint(place, MARK).read() is not None
+    place.write_bytes(lie(content))
+    tracemalloc.start()
+    with pytest.raises(CheckpointMismatchError) as caught:
+        Checkpoint(place, MARK).read()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(str(caught.value)) <= 500 and peak < 5_000_000
+
+
+@pytest.mark.parametrize("target", ["/etc/hostname", "/dev/zero", "/"])
+def test_links_to_what_is_no_checkpoint_are_refused(target, tmp_path):
+    if not os.path.exists(target):
+        pytest.skip("the system has no such file")
+    (tmp_path / "state").symlink_to(target)
+    with pytest.raises(CheckpointMismatchError, match=r"cannot be read|is no checkpoint") as caught:
+        Checkpoint(tmp_path / "state", MARK).read()
+    assert len(str(caught.value)) <= 500
+
+
+def test_a_member_that_claims_to_be_a_link_is_not_followed(tmp_path):
+    content = written(tmp_path / "state")
+    (tmp_path / "secret").write_text("secret")
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = {one: archive.read(one) for one in archive.namelist()}
+    with zipfile.ZipFile(tmp_path / "state", "w") as archive:
+        for one in members:
+            link = zipfile.ZipInfo(one)
+            link.create_system, link.external_attr = 3, 0o120777 << 16
+            archive.writestr(link, str(tmp_path / "secret"))
+    with pytest.raises(CheckpointMismatchError, match="is no checkpoint") as caught:
+        Checkpoint(tmp_path / "state", MARK).read()
+    assert len(str(caught.value)) <= 500
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")

@@ -1,5 +1,7 @@
 """Rows that are made again each time they are read: the same rows, also where workers read files of their own."""
 
+import errno
+import os
 import shutil
 import weakref
 from collections import Counter
@@ -14,9 +16,9 @@ from scipy import sparse
 
 from schmp_estimators import DistributedLDA
 from schmp_estimators.core.inputs import rows as rows_module
-from schmp_estimators.core.inputs.rows import open_again, open_rows
+from schmp_estimators.core.inputs.rows import open_rows
 from schmp_estimators.core.places.dask import DaskPlace
-from schmp_estimators.exceptions import NotSharedError
+from schmp_estimators.exceptions import NotSharedError, SpillError
 
 X = np.random.default_rng(0).poisson(0.4, (40, 7))
 COUNTED = []
@@ -41,7 +43,7 @@ def test_any_input_has_the_same_rows_again_and_again(form, tmp_path, monkeypatch
     monkeypatch.setattr(rows_module, "_ENTRIES_AT_ONCE", 20)
     monkeypatch.setattr(rows_module, "_BYTES_AT_ONCE", 7 * X.itemsize * 6)
     given, estimator = FORMS[form](tmp_path), DistributedLDA()
-    with open_again(as_array, given, estimator) as rows:
+    with open_rows(as_array, given, estimator, again=True) as rows:
         assert (
             form == "dask, delayed" or estimator.n_features_in_ == 7
         )  # what makes it does not tell
@@ -66,7 +68,7 @@ def test_a_partition_goes_before_the_next_one_is_made(monkeypatch):
 
     monkeypatch.setattr(rows_module, "_ENTRIES_AT_ONCE", 20)
     monkeypatch.setattr(rows_module, "_BYTES_AT_ONCE", 7 * X.itemsize * 6)
-    with open_again(as_object, X, DistributedLDA()) as rows:
+    with open_rows(as_object, X, DistributedLDA(), again=True) as rows:
         del made[:], there[:]
         rows.here(rows.each(len, "count"))
     assert len(there) > 2 and set(there) == {0}
@@ -95,7 +97,9 @@ def read_by_workers(form, apart, monkeypatch):
     given = make(X, path)
     for other in others:
         shutil.copytree(own, other, dirs_exist_ok=True)
-    return open_again(as_array, given, DistributedLDA()), [other / name for other in others]
+    return open_rows(as_array, given, DistributedLDA(), again=True), [
+        other / name for other in others
+    ]
 
 
 def gathered(rows, client, folder=None):
@@ -139,3 +143,17 @@ def test_what_a_worker_does_not_reach_is_copied_where_all_reach_it(
     ):
         gathered(rows, processes, f"{apart[0]}/copies")
     assert not [*tmp_path.glob("copies"), *tmp_path.glob("*/copies")]
+
+
+def test_a_disk_without_room_for_a_copy_is_named_and_nothing_stays(client, monkeypatch, tmp_path):
+    def fail(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", fail)
+    with (
+        open_rows(as_array, X, DistributedLDA(), again=True) as rows,
+        pytest.raises(SpillError, match=r"no room for what spill puts into .*copies.* free some"),
+        rows.elsewhere(DaskPlace(client), str(tmp_path / "copies")),
+    ):
+        pass
+    assert os.listdir(tmp_path) == []

@@ -48,9 +48,8 @@ def test_room_for_more_entries_is_cut_off_in_a_copy():
     ("form", "how"), [("csr", "index huge"), ("csc", "indptr falls"), ("coo", "row -1")]
 )
 def test_chunks_are_checked_before_they_are_converted(form, how):
-    with pytest.raises(ValueError, match="Build the sparse array anew") as caught:
+    with pytest.raises(ValueError, match="Build the sparse array anew"):
         read_chunk(broken(VALUES, form, how))
-    assert "start of their chunk" in caught.value.__notes__[0]
 
 
 def test_a_csr_array_weighs_its_arrays():

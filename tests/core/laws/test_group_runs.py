@@ -5,6 +5,7 @@ import pickle
 import re
 from contextlib import nullcontext
 from functools import cached_property, partial
+from itertools import count
 from types import SimpleNamespace
 
 import pytest
@@ -22,12 +23,14 @@ from toys import (
     changed,
     make_shards,
     make_sources,
+    scramble,
 )
 
 from schmp_estimators.core.engine import batch, static
 from schmp_estimators.core.engine.running import static_run
 from schmp_estimators.core.errors import WorkerLostError, WorkLostError
 from schmp_estimators.core.io.checkpoint import Checkpoint
+from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Source
 
 N_SWEEPS = 13
@@ -333,6 +336,33 @@ def test_an_error_of_a_program_is_raised_as_it_is_and_says_where_it_was(kind, me
     [note] = caught.value.__notes__
     assert re.fullmatch(rf"in Changed\.{method}{where}", note)
     assert (place.held, place.n_resets) == (set(), 0)
+
+
+@pytest.mark.parametrize(
+    ("number", "shards"), [(0, "0 to 1"), (1, "2 to 3"), (2, "0 to 3"), (3, "4 to 5")]
+)
+def test_an_error_of_a_merge_says_where_it_was(number, shards):
+    """Six shards, the last two of which are merged after the tree over the others."""
+    calls = count()
+
+    def fail(*_):
+        if next(calls) == number:
+            raise ZeroDivisionError("the program itself is wrong")
+
+    class Joined(Merging):
+        def aggregate(self, model, reports):
+            return scramble(*reports)
+
+    program = changed(Joined, "mix", fail)
+    with (
+        pytest.raises(ZeroDivisionError) as caught,
+        static_run(program, make_sources(6), Place(), n_sweeps=1) as run,
+    ):
+        list(run)
+    assert caught.value.__notes__ == [
+        "in Changed.mix, sweep 0",
+        f"for the parts of shards {shards} together",
+    ]
 
 
 @pytest.mark.parametrize("end", ["error", "loss", "success"])

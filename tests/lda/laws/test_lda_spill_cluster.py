@@ -4,6 +4,7 @@ import gc
 import logging
 import os
 import re
+import resource
 import time
 import warnings
 from functools import partial
@@ -18,7 +19,7 @@ from input_cases import ON_DASK
 
 from schmp_estimators import DistributedLDA
 from schmp_estimators.core.io import slices
-from schmp_estimators.exceptions import NotSharedError, SpillWarning
+from schmp_estimators.exceptions import NotSharedError, SpillError, SpillWarning
 from schmp_estimators.lda import spill
 
 X = planted(n_docs=60, length=30)[0]
@@ -107,6 +108,31 @@ def test_a_folder_that_is_another_one_on_workers_is_refused_and_nothing_is_left(
     where = f"host {gethostname()} (worker {workers[0]})"
     assert f"spill={path + '/spill'!r} is another folder, or none, on {where};" in str(caught.value)
     assert set(own.parent.rglob("*")) == before
+
+
+def limit_files(n_bytes, least):
+    """Let this process write no larger files, as if its disk were full, and put arrays from a size on into files."""
+    resource.setrlimit(
+        resource.RLIMIT_FSIZE, (n_bytes, resource.getrlimit(resource.RLIMIT_FSIZE)[1])
+    )
+    slices.LEAST_BYTES = least
+
+
+def test_a_full_disk_of_one_worker_ends_the_fit_and_the_cluster_can_be_used_again(
+    processes, monkeypatch
+):
+    divide(monkeypatch, 3)
+    X_there = da.from_array(X, chunks=(7, 11))
+    [address, *_] = sorted(processes.nthreads())
+    with processes.as_current(), pytest.warns(SpillWarning):
+        processes.run(limit_files, 100, 1, workers=[address])
+        try:
+            with pytest.raises(SpillError, match=r"no room for what spill puts into .* free some"):
+                make(spill="auto").fit(X_there)
+        finally:
+            processes.run(limit_files, resource.RLIM_INFINITY, 1 << 16, workers=[address])
+        assert keys_left(processes) == []
+        assert_same_bits(make(spill="auto").fit(X_there), fitted_here())
 
 
 # Workers that die.

@@ -299,7 +299,7 @@ WRONG = {
     "an object that is no loss": (
         {"loss": 3},
         TypeError,
-        "needs a loss with a method `derivatives`",
+        r"needs a loss with `derivatives`, `certified`; got loss=3",
     ),
     "columns": (
         {"penalty": L1(np.ones(3))},

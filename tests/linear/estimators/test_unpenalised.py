@@ -13,7 +13,6 @@ from oracles.elastic_net import (
 
 from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
 from schmp_estimators.core.schedules.dynamic import SCHEDULES
-from schmp_estimators.linear.penalties.elastic_net import L1
 from schmp_estimators.linear.programs.design import Design
 from schmp_estimators.linear.programs.input import extent, prefer_residual, split_rows
 from schmp_estimators.linear.programs.jobs import Sums

@@ -5,8 +5,8 @@ import pytest
 import scipy.sparse as sp
 from checkpoints import fitted_in_spite_of_deaths, left_by
 
-from schmp_estimators import PrioritizedLasso, SparseLogisticRegression, schmp
-from schmp_estimators.linear.programs import choose
+from schmp_estimators import PrioritizedLasso, SparseGLM, SparseLogisticRegression, schmp
+from schmp_estimators.linear.programs import choose, joint
 
 RNG = np.random.default_rng(0)
 DENSE = RNG.normal(size=(90, 140))
@@ -35,6 +35,12 @@ NET = {
 }
 SLOW = {"tol": 1e-2, "n_shards": 2, "random_state": 3}
 WAYS = {"n_parallel": 6, "pipeline_depth": 2}
+
+GROUPS = {
+    "loss": "squared", "penalty": "group", "groups": np.arange(140) // 7, "tol": 1e-8,
+    "penalty_factors": np.where(np.arange(20) == 2, 0.0, 2.0),
+}  # fmt: skip
+CLASSES = {"loss": "multinomial", "alpha": 0.01, "tol": 1e-8}
 
 #: estimator, its parameters, X, y, weights, whether descent is on the residual
 CASES = {
@@ -72,6 +78,16 @@ CASES = {
             6, oversample=3.0, correlation_rows=30, weight=np.abs, refresh=7, n_schedulers=2, moved_above=1e-3,
         ), **SLOW}, FEW, Y, WEIGHTS, False,
     ),
+    "groups": (SparseGLM, {**GROUPS, "alpha": 0.02, "n_shards": 3}, OFFSET, Y, WEIGHTS, False),
+    "groups on rows": (SparseGLM, {**GROUPS, "alpha": 0.02, "n_shards": 2}, SPARSE, Y, WEIGHTS, True),
+    "logistic groups": (
+        SparseGLM, {**GROUPS, "loss": "logistic", "alpha": 0.02, "n_shards": 2}, DENSE, Y > 0, None, False,
+    ),
+    "two targets of groups": (
+        SparseGLM, {**GROUPS, "alpha": 0.1}, DENSE, np.column_stack([Y, Y[::-1]]), None, False,
+    ),
+    "multinomial": (SparseGLM, {**CLASSES, "n_shards": 2}, DENSE, np.digitize(Y, [-3, 3]), WEIGHTS, False),
+    "multinomial on rows": (SparseGLM, {**CLASSES, "n_shards": 3}, SPARSE, np.digitize(Y, [-3, 3]), None, True),
     "priority, no gradients": (
         PrioritizedLasso, {"alpha": 0.2, "schedule": schmp.Priority(refresh=None), **SLOW}, FEW, Y, None, False,
     ),
@@ -83,6 +99,7 @@ def case(request, monkeypatch):
     """A function that fits, with more parameters."""
     make, parameters, X, y, weights, on_residual = CASES[request.param]
     monkeypatch.setattr(choose, "prefer_residual", lambda size: on_residual)
+    monkeypatch.setattr(joint, "_MOST_WORK", 0)
     return lambda **more: make(**parameters, **more).fit(X, y, weights)
 
 

@@ -33,7 +33,9 @@ def test_columns_in_flight_keep_their_relatives_waiting(correlation, second):
     table = np.eye(6)
     table[0, 1] = table[1, 0] = correlation
     schedule = DynamicRegressionSchedule(
-        Given([0], [1, 2], [3], [4]), 5, 2, 0.1, oversample=1.0, pipeline_depth=2
+        schmp.Priority(2, max_correlation=0.1, oversample=1.0, pipeline_depth=2),
+        Given([0], [1, 2], [3], [4]),
+        5,
     )
 
     def answer(check):

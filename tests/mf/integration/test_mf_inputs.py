@@ -182,7 +182,7 @@ BAD = {
     ),
     "masked ratings in memory": (
         lambda: (chunked()[0], np.ma.masked_equal(VALUES, 4)),
-        "^y has masked entries",
+        "y has masked entries",
     ),
     "negative": (
         lambda: chunked(PAIRS - [0, 1]),

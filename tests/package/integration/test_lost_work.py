@@ -1,6 +1,7 @@
 """What a fit does when results, workers or the scheduler are gone: an answer or a named error, never a wait."""
 
 import contextlib
+import re
 import threading
 from collections import Counter
 from types import SimpleNamespace
@@ -109,15 +110,22 @@ def test_ranks_need_the_workers_of_all_of_them(client, monkeypatch):
     assert isinstance(lost, WorkLostError)
 
 
-def test_who_has_not_ended_soon_after_an_error_of_another_is_not_waited_for(client, monkeypatch):
+@pytest.mark.parametrize(
+    ("call", "kind"),
+    [((divmod, 1, 0), ZeroDivisionError), ((WorkLostError, "lost"), WorkLostError)],
+    ids=["raised", "returned"],
+)
+def test_who_has_not_ended_soon_after_an_error_of_another_is_not_waited_for(
+    client, monkeypatch, call, kind
+):
     monkeypatch.setattr(watch, "AFTER_ERROR", 0.1)
     with waiting_for_it(client) as waiting:
-        failing = client.submit(divmod, 1, 0, pure=False)
+        failing = client.submit(*call, pure=False)
         error, lost = watch.outcomes(
             client, [failing, waiting], {worker.address for worker in live_workers(client)}
         )
         failing.release()
-    assert isinstance(error, ZeroDivisionError)
+    assert isinstance(error, kind)
     assert isinstance(lost, WorkLostError)
 
 
@@ -210,9 +218,34 @@ def test_a_scheduler_that_has_gone_is_named():
     with (
         Client(cluster.scheduler_address),
         in_vain,
-        pytest.raises(SchedulerLostError, match="checkpoint"),
+        pytest.raises(
+            SchedulerLostError, match=r"^DistributedLDA has ended, .*checkpoint"
+        ) as caught,
     ):
         DistributedLDA(3, max_iter=500, random_state=0).set_callbacks(ends).fit(COUNTS)
+    assert not re.search("Comm|Errno|<|-1|sweep", str(caught.value))
+
+
+def test_a_scheduler_that_was_restarted_without_workers_is_named():
+    options = {"processes": False, "protocol": "tcp://", "dashboard_address": ":0"}
+    with LocalCluster(n_workers=1, **options) as cluster, contextlib.ExitStack() as stack:
+
+        def restart(*_):
+            if cluster.status.name == "running":
+                cluster.close()
+                port = int(cluster.scheduler_address.rpartition(":")[2])
+                stack.enter_context(LocalCluster(n_workers=0, scheduler_port=port, **options))
+
+        with (
+            Client(cluster.scheduler_address),
+            pytest.raises(
+                NoWorkersError,
+                match=r"^DistributedLDA has ended, because the scheduler was restarted.*start some",
+            ),
+        ):
+            DistributedLDA(3, max_iter=500, random_state=0).set_callbacks(AfterSweeps(restart)).fit(
+                COUNTS
+            )
 
 
 #: Which workers updates ran on.
