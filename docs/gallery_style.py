@@ -78,6 +78,7 @@ SECTIONS = (
         (
             "your_own_loss",
             "your_own_penalty",
+            "your_own_storage",
             "your_own_rotation",
             "your_own_svm",
             "schedule_from_costs",

@@ -1,4 +1,4 @@
-"""Losses and penalties of `SparseGLM`, and the interfaces for your own.
+"""Losses and penalties of `SparseGLM`, and the interfaces for your own, also of how X is stored.
 
 :doc:`../user_guide/penalties` shows how.
 """
@@ -11,6 +11,7 @@ from schmp_estimators.linear.losses.squared import Squared
 from schmp_estimators.linear.penalties.base import Penalty, at, weigh
 from schmp_estimators.linear.penalties.elastic_net import L1, ElasticNet
 from schmp_estimators.linear.penalties.mcp import MCP
+from schmp_estimators.linear.programs.matrix import Storage
 
 __all__ = [
     "L1",
@@ -24,6 +25,7 @@ __all__ = [
     "Penalty",
     "Poisson",
     "Squared",
+    "Storage",
     "at",
     "weigh",
 ]

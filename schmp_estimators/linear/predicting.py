@@ -24,8 +24,15 @@ from schmp_estimators.core.inputs.validation import (
     validate_in_memory,
 )
 from schmp_estimators.linear.contracts import declared, is_joint
-from schmp_estimators.linear.programs.input import is_sparse
-from schmp_estimators.linear.samples import check_finite, check_responses, classifies, here
+from schmp_estimators.linear.programs.matrix import Storage
+from schmp_estimators.linear.programs.stored import is_sparse
+from schmp_estimators.linear.samples import (
+    check_finite,
+    check_responses,
+    check_storage,
+    classifies,
+    here,
+)
 from schmp_estimators.linear.texts import check_values
 
 #: Elements that are converted at once when integers are predicted from.
@@ -271,6 +278,9 @@ def _apply_rows(
     check_is_fitted(estimator)
     coef = np.asarray(estimator.coef_, dtype=np.float64).T
     model = (coef, estimator.intercept_, getattr(estimator, "classes_", None))
+    if isinstance(X, Storage):
+        check_storage(X, estimator, reset=False)
+        return _apply(function, X, model)
     if not is_dask(X):
         options: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "dtype": "numeric"}
         return _apply(function, validate_in_memory(X, estimator, reset=False, **options), model)
@@ -285,6 +295,8 @@ def _apply_rows(
 
 def _apply(function: Callable[[Any, Any], Any], X: Any, model: tuple[Any, Any, Any]) -> Any:
     coef, intercept, classes = model
+    if isinstance(X, Storage):
+        return function(_combined(X, coef) + intercept, classes)
     if is_sparse(X) or X.dtype.kind == "f":
         return function(safe_sparse_dot(X, coef, dense_output=True) + intercept, classes)
     step = max(1, _AT_A_TIME // X.shape[1])
@@ -293,6 +305,15 @@ def _apply(function: Callable[[Any, Any], Any], X: Any, model: tuple[Any, Any, A
         for start in range(0, max(1, len(X)), step)
     ]
     return function(np.concatenate(blocks) + intercept, classes)
+
+
+def _combined(X: Storage, coef: np.ndarray) -> np.ndarray:
+    """Return X·coef for coefficients (p,) or (p, k), most of them zero."""
+    functions = [(one, np.flatnonzero(one)) for one in np.atleast_2d(coef.T)]
+    found = np.stack([X.combine(used, one[used]) for one, used in functions], axis=-1)
+    if not np.isfinite(found).all():
+        check_finite(X, None)
+    return found if coef.ndim == 2 else found[:, 0]
 
 
 def _apply_to_chunk(

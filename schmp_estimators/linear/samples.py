@@ -29,6 +29,7 @@ from schmp_estimators.core.inputs.validation import (
     as_numbers,
     check_features,
     check_names,
+    check_width,
     explain_not_finite,
     is_dask,
     name_input,
@@ -40,6 +41,7 @@ from schmp_estimators.linear.contracts import declared, is_joint, is_quadratic
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.penalties.choose import refuse_texts
 from schmp_estimators.linear.programs.input import Label, Target
+from schmp_estimators.linear.programs.matrix import REQUIRED, Storage
 
 da: Any = Later("dask.array")
 dask: Any = Later("dask")
@@ -99,10 +101,16 @@ def read_samples(
         If values or lengths are invalid.  An X on Dask is checked later, when it is opened.
     """
     y, sample_weight = here(y, "y", place), here(sample_weight, "sample_weight", place)
-    estimator._labels = getattr(X, "columns", ())
-    if is_dask(X):
-        check_features(X, estimator, reset=True)
-        _warn_of_columns(X)
+    is_storage = isinstance(X, Storage)
+    estimator._labels = () if is_storage else getattr(X, "columns", ())
+    if is_storage or is_dask(X):
+        if is_storage:
+            check_storage(X, estimator, reset=True)
+            if whole or sample_weight is not None:
+                check_finite(X, None)
+        else:
+            check_features(X, estimator, reset=True)
+            _warn_of_columns(X)
         y = check_responses(estimator, y, **options)
         length = getattr(X, "shape", (np.nan,))[0]
         if isinstance(length, int | float) and not np.isnan(length):
@@ -136,10 +144,13 @@ def check_length(n_rows: int, n_responses: int) -> None:
 
 def check_finite(rows: Any, names: Any) -> Any:
     """Return rows of X, whose columns have names or None; raise an error that names columns with NaN or infinity."""
-    try:
-        assert_all_finite(rows, input_name="X")
-    except ValueError as error:
-        raise explain_not_finite(error, rows, names) from None
+    is_storage = isinstance(rows, Storage)
+    pieces = rows.pieces(np.arange(rows.n_columns)) if is_storage else [(None, rows)]
+    for _, values in pieces:
+        try:
+            assert_all_finite(values, input_name="X")
+        except ValueError as error:
+            raise explain_not_finite(error, values, names) from None
     return rows
 
 
@@ -150,6 +161,23 @@ def explain_sums(error: ValueError, rows: Any, names: Any) -> ValueError:
     except ValueError as found:
         return found
     return error
+
+
+def check_storage(X: Storage, estimator: Any, *, reset: bool) -> None:
+    """Set or compare the number of features; raise TypeError if the class of X lacks what it has to define."""
+    found = {name: getattr(X, name, None) for name in REQUIRED}
+    absent = [
+        name
+        for name, one in found.items()
+        if one is None or getattr(one, "__isabstractmethod__", False)
+    ]
+    if absent:
+        raise TypeError(
+            f"X={type(X).__name__} does not define {', '.join(absent)}; "
+            f"a penalised.Storage has to define {', '.join(REQUIRED)}"
+        )
+    validate_data(estimator, X=X, reset=reset, skip_check_array=True)
+    check_width(X.n_columns, estimator)
 
 
 def check_input(estimator: Any, X: Any, y: Any, **options: Any) -> tuple[Any, NDArray[Any]]:

@@ -8,7 +8,8 @@ The entries
 X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
     Samples.  Dense arrays of floats or integers are not copied, in C or Fortran order; sparse input is converted to
     CSC.  In a Dask array with dense or sparse chunks, a Dask data frame, or a list of Delayed objects, each chunk of
-    rows is a partition.  An X of more than 2²² entries stays on the cluster.
+    rows is a partition.  An X of more than 2²² entries stays on the cluster.  Another form of X is a
+    `~schmp_estimators.penalised.Storage`.
 sample_weight : array-like or Dask collection of shape (n_samples,)
     Weights of the samples, ≥ 0.
 loss : {"squared", "logistic", "multinomial", "poisson", "huber"} or object

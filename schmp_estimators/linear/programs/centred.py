@@ -13,9 +13,8 @@ import numpy as np
 from schmp_estimators.core.reduction import tree_merge
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.dense import centre_columns
-from schmp_estimators.linear.programs.input import as_array
-from schmp_estimators.linear.programs.jobs import PIECE, SMALLEST_NORM, RowPartition, check_squares
-from schmp_estimators.linear.programs.matrix import Dense, Floats, Indices
+from schmp_estimators.linear.programs.jobs import SMALLEST_NORM, RowPartition, check_squares
+from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.offsets import REAL, SPREAD
 
 
@@ -46,7 +45,7 @@ class Rows(NamedTuple):
 def fetch(rows: RowPartition) -> Rows:
     """Return all rows of a partition in dense form, including those that a fold holds out."""
     of = rows if rows.whole is None else rows.whole
-    return Rows(np.array(as_array(of.matrix).T, np.float64, order="C"), of.responses, of.weights)
+    return Rows(np.array(of.matrix.to_array().T, np.float64, order="C"), of.responses, of.weights)
 
 
 class Fetch(NamedTuple):
@@ -98,7 +97,7 @@ class Summary(NamedTuple):
 
 
 def summarise(rows: RowPartition) -> Summary:
-    """Return the summary of dense rows."""
+    """Return the summary of the rows."""
     return tree_merge((_summary(block, weights) for block, weights in blocks(rows)), Summary.united)
 
 
@@ -115,13 +114,11 @@ def _summary(block: Floats, weights: Floats) -> Summary:
 
 
 def blocks(rows: RowPartition) -> Iterator[tuple[Floats, Floats]]:
-    """Yield some rows of a dense X at a time, with their responses in the same array, and their weights."""
-    assert isinstance(rows.matrix, Dense)
-    values, n_columns = rows.matrix.rows, rows.matrix.n_columns
-    for start in range(0, len(values), PIECE):
-        here = slice(start, min(start + PIECE, len(values)))
-        block = np.empty((here.stop - start, n_columns + len(rows.responses)))
-        block[:, :n_columns], block[:, n_columns:] = values[here], rows.responses[:, here].T
+    """Yield some rows at a time, with their responses in the same array, and their weights."""
+    n_columns = rows.matrix.n_columns
+    for here, values in rows.matrix.pieces(np.arange(n_columns)):
+        block = np.empty((len(values), n_columns + len(rows.responses)))
+        block[:, :n_columns], block[:, n_columns:] = values, rows.responses[:, here].T
         yield block, rows.weights[here]
 
 

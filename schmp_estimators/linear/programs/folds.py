@@ -11,15 +11,14 @@ import numpy as np
 
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.linear.contracts import is_joint, is_quadratic
-from schmp_estimators.linear.programs.centred import Summary, blocks, summarise
+from schmp_estimators.linear.programs.centred import Summary, summarise
 from schmp_estimators.linear.programs.input import (
     SavedPartition,
-    choose_rows,
     restore_partition,
     save_partition,
 )
 from schmp_estimators.linear.programs.jobs import RowPartition
-from schmp_estimators.linear.programs.matrix import Dense, Floats, Indices
+from schmp_estimators.linear.programs.matrix import Floats, Indices
 
 #: Largest number of groups for which products of columns are computed once for all folds, group by group.
 _MOST_GROUPS = 24
@@ -93,7 +92,7 @@ def _chosen(rows: RowPartition, counts: Indices) -> RowPartition:
 def _rows(rows: RowPartition, chosen: Indices) -> RowPartition:
     target = rows.target[chosen]
     weights = rows.weights[chosen] if len(rows.weights) else rows.weights
-    given = choose_rows(rows.matrix, chosen), target, weights, np.zeros_like(target)
+    given = rows.matrix.rows(chosen), target, weights, np.zeros_like(target)
     return RowPartition(*given, responses=rows.responses[:, chosen], beside=rows.beside[:, chosen])
 
 
@@ -146,11 +145,9 @@ class Functions(NamedTuple):
 
     def of_rows(self, rows: RowPartition) -> Iterator[tuple[Floats, slice]]:
         """Yield the functions of some rows at a time, and the numbers of these rows."""
-        if isinstance(rows.matrix, Dense):
-            begun = 0
-            for block, _ in blocks(rows):
-                yield self.of(block[:, self.columns].T), slice(begun, begun + len(block))
-                begun += len(block)
+        if not rows.matrix.is_sparse:
+            for here, taken in rows.matrix.pieces(self.columns):
+                yield self.of(np.ascontiguousarray(taken.T, np.float64)), here
             return
         found = np.empty((*self.levels.shape, rows.matrix.n_rows))
         for place in np.ndindex(*self.levels.shape):

@@ -2,23 +2,15 @@
 
 import hashlib
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 
-from schmp_estimators.core.values import freeze
-from schmp_estimators.linear.kernels.sparse import Columns, take_rows
 from schmp_estimators.linear.programs.jobs import RowPartition
-from schmp_estimators.linear.programs.matrix import (
-    Dense,
-    Floats,
-    Indices,
-    Matrix,
-    SparseByColumns,
-)
+from schmp_estimators.linear.programs.matrix import Floats, Indices, Storage
 from schmp_estimators.linear.programs.offsets import shift
+from schmp_estimators.linear.programs.stored import as_matrix, is_sparse, join
 
 #: A partition has about this many stored values; smaller problems have one partition.
 _VALUES_PER_PARTITION = 1 << 28
@@ -30,45 +22,6 @@ NOTHING_BESIDE: Floats = np.empty((0, 0))
 #: Number of entries up to which a sparse X may become dense, and number of stored values up to which overhead around
 #: kernels would take most of the time.
 SMALL = 1 << 18
-
-
-def is_sparse(X: Any) -> bool:
-    """Return whether X is a sparse array or matrix of scipy."""
-    return bool(sp.issparse(X))
-
-
-def as_matrix(X: Any) -> Matrix:
-    """Return X in the form that kernels read, without a copy if it already has this form.
-
-    A dense X keeps its dtype: integers are converted on the fly.  A sparse X becomes CSC in float64 with sorted
-    indices.  Arrays at an unaligned address, as after deserialisation, are copied: NumPy would copy all of them to take
-    a few columns.
-    """
-    if is_sparse(X):
-        columns = sp.csc_array(X, dtype=np.float64)
-        if not columns.has_canonical_format:
-            columns = columns.copy()  # the arrays may be those of X
-            columns.sum_duplicates()
-        largest = np.iinfo(np.int32).max
-        index_type = np.int32 if columns.shape[0] <= largest else np.int64
-        block = Columns(
-            columns.data,
-            columns.indices.astype(index_type, copy=False),
-            columns.indptr.astype(np.int64),
-        )
-        return SparseByColumns(freeze(block), columns.shape[0])
-    if not X.flags.aligned:
-        X = X.copy(order="K")
-    if X.dtype == np.bool_:
-        X = X.view(np.int8)
-    elif X.dtype not in (np.float64, np.float32) and not np.issubdtype(X.dtype, np.integer):
-        X = X.astype(np.float64)
-    X = X if X.dtype.isnative else X.astype(X.dtype.newbyteorder("="))
-    if (
-        X.flags.f_contiguous and not X.flags.c_contiguous
-    ):  # one row or column is both, or neither after a journey
-        return Dense(freeze(X.T), False)
-    return Dense(freeze(np.ascontiguousarray(X)), True)
 
 
 class Extent(NamedTuple):
@@ -85,6 +38,8 @@ class Extent(NamedTuple):
 def extent(X: Any) -> Extent:
     """Return the extent of X."""
     n_rows, n_columns = X.shape
+    if isinstance(X, Storage):
+        return Extent(n_rows, n_columns, X.stored, X.is_sparse, np.dtype(X.dtype))
     return Extent(n_rows, n_columns, X.nnz if is_sparse(X) else X.size, is_sparse(X), X.dtype)
 
 
@@ -120,7 +75,7 @@ def split_rows(
     for start, stop in pairwise(cuts):
         part = slice(start, stop)
         rows = by_rows[part]
-        if not is_sparse(X) and X.flags.f_contiguous:
+        if isinstance(X, np.ndarray) and X.flags.f_contiguous:
             rows = np.asfortranarray(rows)
         parts.append(
             _partition(
@@ -131,7 +86,7 @@ def split_rows(
 
 
 def _partition(
-    matrix: Matrix, responses: Floats, weights: Floats, beside: Floats, first: int
+    matrix: Storage, responses: Floats, weights: Floats, beside: Floats, first: int
 ) -> RowPartition:
     target = np.ascontiguousarray(responses[0])
     return RowPartition(
@@ -151,7 +106,7 @@ def _partition(
 class Part(NamedTuple):
     """Some rows of X in the form that kernels read."""
 
-    matrix: Matrix
+    matrix: Storage
     extent: Extent
 
 
@@ -175,57 +130,10 @@ class RowValues(NamedTuple):
 
 def join_parts(values: RowValues, *parts: Part) -> RowPartition:
     """Make one partition of consecutive parts, without rows that are not used."""
-    matrices = [part.matrix for part in parts]
-    if len(parts) > 1 or values.used is not None:
-        X = _stack([_rows(matrix) for matrix in matrices])
-        if values.used is not None:
-            X = X[values.used]
-        by_columns = all(isinstance(matrix, Dense) and not matrix.by_rows for matrix in matrices)
-        matrix = as_matrix(np.asfortranarray(X) if by_columns else X)
-    else:
-        [matrix] = matrices
+    matrix = join([part.matrix for part in parts])
+    if values.used is not None:
+        matrix = matrix.rows(np.flatnonzero(values.used))
     return _partition(matrix, values.responses, values.weights, values.beside, values.first)
-
-
-def as_array(matrix: Matrix) -> np.ndarray:
-    """Return the rows as a dense array, without a copy if they are dense."""
-    rows = _rows(matrix)
-    return rows.toarray() if is_sparse(rows) else rows
-
-
-def _rows(matrix: Matrix) -> Any:
-    """Return the rows as an array or as a CSR array."""
-    match matrix:
-        case SparseByColumns(columns, n_rows):
-            values, rows, starts = columns
-            return sp.csc_array((values, rows, starts), shape=(n_rows, matrix.n_columns)).tocsr()
-        case Dense():
-            return matrix.rows
-    raise TypeError(f"unknown matrix {type(matrix).__name__}")
-
-
-def choose_rows(matrix: Matrix, chosen: Indices) -> Matrix:
-    """Return some rows as a matrix; consecutive rows in C order are not copied."""
-    if isinstance(matrix, SparseByColumns) and (np.diff(chosen) > 0).all():
-        places = np.full(matrix.n_rows, -1, matrix.columns.rows.dtype)
-        places[chosen] = np.arange(len(chosen))
-        return SparseByColumns(
-            freeze(Columns(*take_rows(matrix.columns, freeze(places)))), len(chosen)
-        )
-    X = _rows(matrix)
-    together = len(chosen) > 0 and bool((np.diff(chosen) == 1).all())
-    part = X[chosen[0] : chosen[-1] + 1] if together else X[chosen]
-    return as_matrix(
-        np.asfortranarray(part) if isinstance(matrix, Dense) and not matrix.by_rows else part
-    )
-
-
-def _stack(blocks: Sequence[Any]) -> Any:
-    if len(blocks) == 1:
-        return blocks[0]
-    return (
-        sp.vstack(blocks, format="csr") if any(map(is_sparse, blocks)) else np.concatenate(blocks)
-    )
 
 
 # -- between fits --------------------------------------------------------------------------------------------------
@@ -264,15 +172,8 @@ class Identify(NamedTuple):
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, Description]:
         """Return the description of a partition in its first form."""
-        match rows.matrix:
-            case SparseByColumns(columns, _):
-                arrays = tuple(columns)
-            case Dense(values, by_rows):
-                arrays = (values, np.array(by_rows))
-            case _:
-                raise TypeError(f"{type(rows.matrix).__name__} is no first form of a matrix")
         digest = hashlib.sha256()
-        for array in (*arrays, rows.responses, rows.weights):
+        for array in chain(rows.matrix.identity(), (rows.responses, rows.weights)):
             digest.update(f"{array.dtype.str}{array.shape}".encode())
             digest.update(np.ascontiguousarray(array).data)
         return rows, Description(rows.matrix.n_rows, digest.hexdigest())

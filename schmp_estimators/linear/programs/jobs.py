@@ -18,15 +18,7 @@ from schmp_estimators.linear.kernels.dense import column_passes
 from schmp_estimators.linear.kernels.sparse import Columns
 from schmp_estimators.linear.losses.base import Derivatives, Level, Loss
 from schmp_estimators.linear.penalties.base import Penalty, compiled_for
-from schmp_estimators.linear.programs.matrix import (
-    PIECE,
-    Dense,
-    Floats,
-    Indices,
-    Matrix,
-    stack_columns,
-    take_sparse,
-)
+from schmp_estimators.linear.programs.matrix import Floats, Indices, Storage, stack_columns
 
 #: Smallest squared norms for which products do not lose digits to underflow.
 SMALLEST_NORM = float(np.finfo(float).tiny / np.finfo(float).eps)
@@ -35,7 +27,7 @@ SMALLEST_NORM = float(np.finfo(float).tiny / np.finfo(float).eps)
 class RowPartition(NamedTuple):
     """One row partition of a regression problem."""
 
-    matrix: Matrix
+    matrix: Storage
     #: (n_p,) response; after the start of the problem minus its weighted mean
     target: Floats
     #: (n_p,) positive row weights, or (0,) for weights of one
@@ -234,7 +226,7 @@ class Gather(NamedTuple):
         self, rows: RowPartition
     ) -> tuple[RowPartition, tuple[Columns, Floats, Floats, Floats]]:
         """Return the columns of this partition, its state, y and s; partial results are concatenated, not summed."""
-        return rows, (take_sparse(rows.matrix, self.columns), rows.state, rows.target, rows.weights)
+        return rows, (rows.matrix.compressed(self.columns), rows.state, rows.target, rows.weights)
 
 
 def stacked(answers: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
@@ -318,13 +310,10 @@ class WeightedGram(NamedTuple):
         if self.of_secant:
             apart = rows.target - rows.state - self.intercept
             curvature = np.maximum(curvature, slope / np.where(apart == 0.0, 1.0, apart))
-        count, matrix = len(self.columns), rows.matrix
-        values = matrix.rows if isinstance(matrix, Dense) else matrix.take_dense(self.columns).T
+        count, means = len(self.columns), self.means[self.columns]
         gram, sums, roots = np.zeros((count, count)), np.zeros(count), np.sqrt(curvature)
-        for start in range(0, len(slope), PIECE):
-            here = slice(start, start + PIECE)
-            taken = values[here] if values.shape[1] == count else values[here, self.columns]
-            taken = taken - self.means[self.columns]
+        for here, values in rows.matrix.pieces(self.columns):
+            taken = values - means
             sums += curvature[here] @ taken
             taken *= roots[here, None]
             gram += taken.T @ taken

@@ -12,8 +12,8 @@ import numpy as np
 from schmp_estimators.linear.contracts import declared
 from schmp_estimators.linear.kernels.sparse import Columns
 from schmp_estimators.linear.losses.base import Loss, Seen, weigh
-from schmp_estimators.linear.programs.jobs import PIECE, RowPartition
-from schmp_estimators.linear.programs.matrix import Floats, Indices, take_sparse
+from schmp_estimators.linear.programs.jobs import RowPartition
+from schmp_estimators.linear.programs.matrix import PIECE, Floats, Indices
 from schmp_estimators.linear.programs.offsets import Span
 
 
@@ -224,4 +224,4 @@ class GatherRows(NamedTuple):
     ) -> tuple[RowPartition, tuple[Columns, Floats, Floats, Floats, Floats]]:
         """Return columns, image, y, s and F of this partition; to be concatenated."""
         vectors = rows.state, rows.target, rows.weights, rows.extra
-        return rows, (take_sparse(rows.matrix, self.columns), *vectors)
+        return rows, (rows.matrix.compressed(self.columns), *vectors)

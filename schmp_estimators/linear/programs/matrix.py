@@ -1,193 +1,301 @@
-"""The rows of X in one partition, dense or sparse, with the same operations.
+"""How the rows of X in a partition are stored: the contract, and rows with shifted columns.
 
-Operations use the centred and weighted columns √s⊙(x_j − x̄_j), or the columns of X; no method changes X.
+`stored` has the forms that arrays get.
 """
 
-from typing import NamedTuple, Protocol
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from schmp_estimators.core.values import freeze
-from schmp_estimators.linear.kernels import dense, sparse
 from schmp_estimators.linear.kernels.sparse import Columns
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
-
-class Matrix(Protocol):
-    """The operations of programs on the rows of X in a partition."""
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows of this partition."""
-
-    @property
-    def n_columns(self) -> int:
-        """Number of columns of X."""
-
-    def gradient(self, vector: Floats, scope: Indices | None) -> Floats:
-        """Return x_jᵀ·vector for the columns in `scope`, ascending (all columns if None)."""
-
-    def combine(self, columns: Indices, factors: Floats) -> Floats:
-        """Return Σ_j factors_j x_j over `columns`, shape (n_rows,)."""
-
-    def moments(self, weights: Floats, vector: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return Σ_i w_i x_ij, Σ_i w_i x_ij² and x_jᵀ·vector for all columns."""
-
-    def take_dense(self, columns: Indices, rows: Indices | None = None) -> Floats:
-        """Return the columns as a new array, one per row; of some `rows` if they are given."""
-
-    def products(self, columns: Indices, known: int, weights: Floats) -> Floats:
-        """Return Σ_i w_i x_ij x_ik for all `columns` j, and those k after the first `known` of them."""
-
-
 #: Number of rows that are multiplied at a time, so that their copy fits in a cache.
 PIECE = 1024
+#: Number of columns that are copied at a time.
+_TOGETHER = 64
+#: What a storage from outside has to define.
+REQUIRED = ("shape", "dtype", "rows", "gradient", "combine", "moments", "take_dense")
 
 
-def dense_products(matrix: Matrix, columns: Indices, known: int, weights: Floats) -> Floats:
-    """Return `Matrix.products`, some rows at a time."""
-    out = np.zeros((len(columns), len(columns) - known))
-    for start in range(0, matrix.n_rows, PIECE):
-        here = np.arange(start, min(start + PIECE, matrix.n_rows))
-        taken = matrix.take_dense(columns, here)
-        out += taken @ (taken[known:] * weights[here]).T
-    return out
+class Storage:
+    """How X is stored: the operations that linear models need of it.
 
+    Inherit from this class to fit a model to an X in a form of your own.  The class has to define
+    the attributes below, and the methods `rows`, `gradient`, `combine`, `moments` and `take_dense`.
+    All other methods follow from these, and may be replaced by faster ones.  Nothing may change X.
+    It must be possible to pickle a storage, because it is sent to workers; its arrays are read-only
+    there.
 
-def _all(n_columns: int) -> Indices:
-    return freeze(np.arange(n_columns))
+    Attributes
+    ----------
+    shape : tuple of (int, int)
+        Number of rows and of columns.
+    dtype : dtype
+        Dtype of the values, whose rounding is the least by which columns vary.
+    """
 
+    __slots__ = ()
 
-class Dense(NamedTuple):
-    """Dense X of any real dtype: `values` (n, p) stored by rows, or (p, n) by columns, contiguous and read-only."""
+    if TYPE_CHECKING:
 
-    values: np.ndarray
-    by_rows: bool
+        @property
+        def shape(self) -> tuple[int, int]: ...  # noqa: D102
+        @property
+        def dtype(self) -> Any: ...  # noqa: D102
 
-    @property
-    def rows(self) -> np.ndarray:
-        """X (n, p), as it is stored."""
-        return self.values if self.by_rows else self.values.T
+    else:  # a named tuple has items of its own
+
+        def __getitem__(self, chosen):
+            return self.rows(np.arange(self.n_rows)[chosen])
+
+    @abstractmethod
+    def rows(self, chosen: Indices) -> "Storage":
+        """Return some rows.
+
+        Parameters
+        ----------
+        chosen : ndarray of int
+            Their numbers, in any order, perhaps repeated.
+
+        Returns
+        -------
+        Storage
+        """
+
+    @abstractmethod
+    def gradient(self, vector: Floats, scope: Indices | None) -> Floats:
+        """Return x_jᵀ·vector for some columns.
+
+        Parameters
+        ----------
+        vector : ndarray of shape (n_rows,)
+        scope : ndarray of int or None
+            The columns, ascending; None for all.
+
+        Returns
+        -------
+        ndarray of float64
+            A new array.
+        """
+
+    @abstractmethod
+    def combine(self, columns: Indices, factors: Floats) -> Floats:
+        """Return Σ_j factors_j x_j.
+
+        Parameters
+        ----------
+        columns : ndarray of int
+            The columns j, perhaps none.
+        factors : ndarray of shape (len(columns),)
+
+        Returns
+        -------
+        ndarray of float64 of shape (n_rows,)
+            A new array.
+        """
+
+    @abstractmethod
+    def moments(self, weights: Floats, vector: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return Σ_i w_i x_ij, Σ_i w_i x_ij² and x_jᵀ·vector for all columns.
+
+        Parameters
+        ----------
+        weights : ndarray of shape (n_rows,) or (0,)
+            The weights w; empty if all are one.
+        vector : ndarray of shape (n_rows,)
+
+        Returns
+        -------
+        tuple of three ndarrays of float64 of shape (n_columns,)
+            New arrays.  If X has NaN or infinity, so has the second one.
+        """
+
+    @abstractmethod
+    def take_dense(self, columns: Indices, rows: Indices | None = None) -> Floats:
+        """Return some columns.
+
+        Parameters
+        ----------
+        columns : ndarray of int
+        rows : ndarray of int, optional
+            Only these rows.
+
+        Returns
+        -------
+        ndarray of float64 of shape (len(columns), n_rows)
+            A new array, with one column of X in each row.
+        """
 
     @property
     def n_rows(self) -> int:
-        """Number of rows of this partition."""
-        return self.rows.shape[0]
+        """Number of rows."""
+        return self.shape[0]
 
     @property
     def n_columns(self) -> int:
-        """Number of columns of X."""
-        return self.rows.shape[1]
-
-    def gradient(self, vector: Floats, scope: Indices | None) -> Floats:
-        """Return x_jᵀ·vector for the columns in `scope`, ascending (all columns if None)."""
-        if self.by_rows and scope is not None and len(scope) < self.n_columns // 8:
-            return self.take_dense(scope) @ vector
-        if self.by_rows:
-            out = np.empty(self.n_columns)
-            dense.row_gradient(freeze(self.values), freeze(vector), out)
-            return out if scope is None else out[scope]
-        chosen = _all(self.n_columns) if scope is None else freeze(scope)
-        out = np.empty(len(chosen))
-        dense.column_gradient(freeze(self.values), chosen, freeze(vector), out)
-        return out
-
-    def combine(self, columns: Indices, factors: Floats) -> Floats:
-        """Return Σ_j factors_j x_j over `columns`, shape (n_rows,)."""
-        out, combine = (
-            np.empty(self.n_rows),
-            dense.row_combine if self.by_rows else dense.column_combine,
-        )
-        combine(freeze(self.values), freeze(columns), freeze(factors), out)
-        return out
-
-    def moments(self, weights: Floats, vector: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return Σ_i w_i x_ij, Σ_i w_i x_ij² and x_jᵀ·vector for all columns."""
-        sums, squares, products = np.empty((3, self.n_columns))
-        take = dense.row_moments if self.by_rows else dense.column_moments
-        take(freeze(self.values), freeze(weights), freeze(vector), sums, squares, products)
-        return sums, squares, products
-
-    def take_dense(self, columns: Indices, rows: Indices | None = None) -> Floats:
-        """Return the columns as a new array, one per row; of some `rows` if they are given."""
-        if rows is not None:
-            return self.rows[np.ix_(rows, columns)].T.astype(np.float64, copy=False)
-        if not self.by_rows:
-            return self.values.take(columns, axis=0).astype(np.float64, copy=False)
-        out = np.empty((len(columns), self.n_rows))
-        nothing = np.zeros(len(columns))
-        dense.round_columns(
-            freeze(self.values), freeze(columns), freeze(nothing), freeze(nothing + 1.0), out
-        )
-        return out
-
-    def products(self, columns: Indices, known: int, weights: Floats) -> Floats:
-        """Return Σ_i w_i x_ij x_ik for all `columns` j, and those k after the first `known` of them."""
-        return dense_products(self, columns, known, weights)
-
-
-class SparseByColumns(NamedTuple):
-    """Sparse X in compressed columns, read-only, indices sorted."""
-
-    columns: Columns
-    n_rows: int
+        """Number of columns."""
+        return self.shape[1]
 
     @property
-    def n_columns(self) -> int:
-        """Number of columns of X."""
-        return len(self.columns.starts) - 1
+    def stored(self) -> int:
+        """Number of stored values."""
+        return self.n_rows * self.n_columns
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether few values are stored, so that solvers prefer compressed columns."""
+        return False
+
+    def __array__(self, *given: Any, **options: Any) -> Any:
+        raise TypeError(
+            f"{type(self).__name__} is a penalised.Storage: only linear models accept it, as an X in "
+            "memory; elsewhere give its to_array()"
+        )
+
+    def __setstate__(self, state: Any) -> None:
+        for part in state if isinstance(state, tuple) else (state,):
+            for name, value in (part or {}).items():
+                object.__setattr__(self, name, freeze(value))
+
+    def pieces(self, columns: Indices) -> Iterator[tuple[slice, np.ndarray]]:
+        """Yield the numbers of some rows at a time, and some columns of these rows, (h, k)."""
+        for here in _slices(self.n_rows):
+            yield here, self.take_dense(columns, np.arange(here.start, here.stop)).T
+
+    def products(self, columns: Indices, known: int, weights: Floats) -> Floats:
+        """Return Σ_i w_i x_ij x_ik for all `columns` j, and those k after the first `known`."""
+        out = np.zeros((len(columns), len(columns) - known))
+        for here in _slices(self.n_rows):
+            taken = self.take_dense(columns, np.arange(here.start, here.stop))
+            out += taken @ (taken[known:] * weights[here]).T
+        return out
+
+    def compressed(self, columns: Indices) -> Columns:
+        """Return some columns in compressed form."""
+        values = self.take_dense(columns)
+        places, rows = np.nonzero(values)
+        starts = np.concatenate([[0], np.cumsum(np.bincount(places, minlength=len(values)))])
+        return freeze(Columns(values[places, rows], rows.astype(np.int32), starts.astype(np.int64)))
+
+    def round_into(self, out: np.ndarray, columns: Indices, means: Floats, factors: Floats) -> None:
+        """Write (x_j − mean_j)·factor_j as rows of `out` (k, n_rows or more), float32."""
+        for start in range(0, len(columns), _TOGETHER):
+            part = slice(start, start + _TOGETHER)
+            taken = self.take_dense(columns[part]) - means[part, None]
+            out[part, : self.n_rows] = taken * factors[part, None]
+
+    def complete(self, columns: Indices) -> np.ndarray:
+        """Return which columns may be shifted: those without implicit zeros."""
+        return np.ones(len(columns), bool)
+
+    def shifted(self, shifts: Floats) -> "Storage":
+        """Return X with a number subtracted from each column, (n_columns,)."""
+        columns = np.flatnonzero(shifts)
+        values = self.take_dense(columns) - shifts[columns, None]
+        return Shifted(self, columns, values, shifts)
+
+    def to_array(self) -> np.ndarray:
+        """Return X as a dense array, perhaps one that is in use."""
+        return self.take_dense(np.arange(self.n_columns)).T
+
+    def identity(self) -> Iterable[np.ndarray]:
+        """Return arrays that differ if X differs, for the digests of checkpoints."""
+        return (values for _, values in self.pieces(np.arange(self.n_columns)))
+
+
+def _slices(n_rows: int) -> Iterator[slice]:
+    return (slice(start, min(start + PIECE, n_rows)) for start in range(0, n_rows, PIECE))
+
+
+def pieces_of(rows: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yield some rows of an array at a time, and their numbers."""
+    return ((here, rows[here]) for here in _slices(len(rows)))
+
+
+class _Shifted(NamedTuple):
+    whole: Storage
+    #: (k,) columns that are shifted, ascending, and (k, n) their values
+    moved: Indices
+    values: Floats
+    #: (p,) numbers that are subtracted
+    shifts: Floats
+
+
+class Shifted(_Shifted, Storage):
+    """Rows of X with a number subtracted from some columns, whose values are dense."""
+
+    __slots__ = ()
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """See `Storage`."""
+        return self.whole.shape
+
+    @property
+    def dtype(self) -> Any:
+        """See `Storage`."""
+        return self.whole.dtype
+
+    @property
+    def is_sparse(self) -> bool:
+        """See `Storage`."""
+        return self.whole.is_sparse
+
+    def rows(self, chosen: Indices) -> Storage:
+        """See `Storage`."""
+        return self._replace(whole=self.whole.rows(chosen), values=self.values[:, chosen])
 
     def gradient(self, vector: Floats, scope: Indices | None) -> Floats:
-        """Return x_jᵀ·vector for the columns in `scope`, ascending (all columns if None)."""
-        chosen = _all(self.n_columns) if scope is None else freeze(scope)
-        out = np.empty(len(chosen))
-        sparse.sparse_gradient(freeze(self.columns), chosen, freeze(vector), out)
+        """See `Storage`."""
+        out = self.whole.gradient(vector, scope)
+        here, places = self._among(np.arange(self.n_columns) if scope is None else scope)
+        out[here] = self.values[places] @ vector
         return out
 
     def combine(self, columns: Indices, factors: Floats) -> Floats:
-        """Return Σ_j factors_j x_j over `columns`, shape (n_rows,)."""
-        out = np.zeros(self.n_rows)
-        sparse.sparse_combine(freeze(self.columns), freeze(columns), freeze(factors), out)
-        return out
+        """See `Storage`."""
+        return factors @ self.take_dense(columns)
 
     def moments(self, weights: Floats, vector: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return Σ_i w_i x_ij, Σ_i w_i x_ij² and x_jᵀ·vector for all columns."""
-        sums, squares, products = np.empty((3, self.n_columns))
-        weights = weights if len(weights) else np.ones(self.n_rows)
-        sparse.sparse_moments(
-            freeze(self.columns), freeze(vector), freeze(weights), sums, squares, products
+        """See `Storage`."""
+        found, weighted = (
+            self.whole.moments(weights, vector),
+            self.values * weights if len(weights) else self.values,
         )
-        return sums, squares, products
-
-    def take_dense(self, columns: Indices, rows: Indices | None = None) -> Floats:
-        """Return the columns as a new array, one per row; of some `rows` if they are given."""
-        values, places, starts = take_sparse(self, columns)
-        out = np.zeros((len(columns), self.n_rows))
-        out[np.repeat(np.arange(len(columns)), np.diff(starts)), places] = values
-        return out if rows is None else out[:, rows]
-
-    def products(self, columns: Indices, known: int, weights: Floats) -> Floats:
-        """Return Σ_i w_i x_ij x_ik for all `columns` j, and those k after the first `known` of them."""
-        taken = take_sparse(self, columns)
-        whole = sp.csc_array(tuple(taken), shape=(self.n_rows, len(columns)))
-        new = whole[:, known:]
-        new.data = new.data * weights[new.indices]
-        found: Floats = (whole.T @ new).toarray()
+        own = (
+            weighted.sum(axis=1),
+            np.einsum("ij,ij->i", weighted, self.values),
+            self.values @ vector,
+        )
+        for all_columns, part in zip(found, own, strict=True):
+            all_columns[self.moved] = part
         return found
 
+    def take_dense(self, columns: Indices, rows: Indices | None = None) -> Floats:
+        """See `Storage`."""
+        taken, (here, places) = self.whole.take_dense(columns, rows), self._among(columns)
+        taken[here] = self.values[places if rows is None else np.ix_(places, rows)]
+        return taken
 
-def take_sparse(matrix: Matrix, columns: Indices) -> Columns:
-    """Return some columns in compressed form."""
-    if isinstance(matrix, SparseByColumns):
-        return freeze(Columns(*sparse.take_columns(freeze(matrix.columns), freeze(columns))))
-    values = matrix.take_dense(columns)
-    places, rows = np.nonzero(values)
-    starts = np.concatenate([[0], np.cumsum(np.bincount(places, minlength=len(values)))])
-    return freeze(Columns(values[places, rows], rows.astype(np.int32), starts.astype(np.int64)))
+    def pieces(self, columns: Indices) -> Iterator[tuple[slice, np.ndarray]]:
+        """See `Storage`."""
+        return pieces_of(self.take_dense(columns).T)
+
+    def shifted(self, shifts: Floats) -> Storage:
+        """See `Storage`."""
+        return self.whole.shifted(self.shifts + shifts)
+
+    def _among(self, columns: Indices) -> tuple[Indices, Indices]:
+        """Return which of some columns are shifted, and the positions of their values."""
+        here = np.flatnonzero(np.isin(columns, self.moved))
+        return here, np.searchsorted(self.moved, columns[here])
 
 
 def stack_columns(parts: list[Columns], row_offsets: list[int]) -> Columns:

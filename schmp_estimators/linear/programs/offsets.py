@@ -18,8 +18,6 @@ import numpy as np
 
 from schmp_estimators.core.engine.dynamic import Sum
 from schmp_estimators.core.reduction import tree_sum
-from schmp_estimators.core.values import freeze
-from schmp_estimators.linear.kernels.sparse import Columns
 from schmp_estimators.linear.penalties.base import PerColumn
 from schmp_estimators.linear.programs import jobs
 from schmp_estimators.linear.programs.design import NO_COLUMNS, Design
@@ -31,13 +29,7 @@ from schmp_estimators.linear.programs.jobs import (
     SumsError,
     check_squares,
 )
-from schmp_estimators.linear.programs.matrix import (
-    Dense,
-    Floats,
-    Indices,
-    SparseByColumns,
-    dense_products,
-)
+from schmp_estimators.linear.programs.matrix import Floats, Indices
 
 #: If centring leaves less than this part of a squared norm, the column is shifted first: mean/sd is then 1000, and a
 #: gradient has lost three digits.
@@ -48,80 +40,10 @@ SPREAD = 0.125
 REAL = 8.0
 
 
-class Shifted(NamedTuple):
-    """Dense rows of X, with a number subtracted from some columns."""
-
-    matrix: Dense
-    #: (k,) these columns, ascending, and (k, n) their shifted values
-    moved: Indices
-    values: Floats
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows of this partition."""
-        return self.matrix.n_rows
-
-    @property
-    def n_columns(self) -> int:
-        """Number of columns of X."""
-        return self.matrix.n_columns
-
-    def gradient(self, vector: Floats, scope: Indices | None) -> Floats:
-        """Return x_jᵀ·vector for the columns in `scope`, ascending (all columns if None)."""
-        out = self.matrix.gradient(vector, scope)
-        here, places = self._among(np.arange(self.n_columns) if scope is None else scope)
-        out[here] = self.values[places] @ vector
-        return out
-
-    def combine(self, columns: Indices, factors: Floats) -> Floats:
-        """Return Σ_j factors_j x_j over `columns`, shape (n_rows,)."""
-        return factors @ self.take_dense(columns)
-
-    def moments(self, weights: Floats, vector: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return Σ_i w_i x_ij, Σ_i w_i x_ij² and x_jᵀ·vector for all columns."""
-        found, weighted = (
-            self.matrix.moments(weights, vector),
-            self.values * weights if len(weights) else self.values,
-        )
-        own = (
-            weighted.sum(axis=1),
-            np.einsum("ij,ij->i", weighted, self.values),
-            self.values @ vector,
-        )
-        for whole, part in zip(found, own, strict=True):
-            whole[self.moved] = part
-        return found
-
-    def take_dense(self, columns: Indices, rows: Indices | None = None) -> Floats:
-        """Return the columns as a new array, one per row; of some `rows` if they are given."""
-        taken, (here, places) = self.matrix.take_dense(columns, rows), self._among(columns)
-        taken[here] = self.values[places]
-        return taken
-
-    def products(self, columns: Indices, known: int, weights: Floats) -> Floats:
-        """Return Σ_i w_i x_ij x_ik for all `columns` j, and those k after the first `known` of them."""
-        return dense_products(self, columns, known, weights)
-
-    def _among(self, columns: Indices) -> tuple[Indices, Indices]:
-        """Return which of some columns are shifted, and the positions of their values."""
-        here = np.flatnonzero(np.isin(columns, self.moved))
-        return here, np.searchsorted(self.moved, columns[here])
-
-
 def shift(rows: RowPartition, shifts: Floats) -> RowPartition:
-    """Return the partition with `shifts` (p,) subtracted from its columns, in addition to earlier shifts.
-
-    Sparse columns that are shifted have no implicit zeros.
-    """
+    """Return the partition with `shifts` (p,) subtracted from its columns, in addition to earlier shifts."""
     both = rows.shifts + shifts if len(rows.shifts) else shifts
-    if isinstance(rows.matrix, SparseByColumns):
-        (values, indices, starts), n_rows = rows.matrix
-        moved = Columns(values - np.repeat(shifts, np.diff(starts)), indices, starts)
-        return rows._replace(matrix=SparseByColumns(freeze(moved), n_rows), shifts=both)
-    inner: Any = getattr(rows.matrix, "matrix", rows.matrix)
-    columns = np.flatnonzero(both)
-    taken = inner.take_dense(columns) - both[columns, None]
-    return rows._replace(matrix=Shifted(inner, columns, taken), shifts=both)
+    return rows._replace(matrix=rows.matrix.shifted(shifts), shifts=both)
 
 
 class Look(NamedTuple):
@@ -131,14 +53,10 @@ class Look(NamedTuple):
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, np.ndarray]:
         """Return (3, k): whether columns have no implicit zeros, and if so their minimum and negative maximum."""
-        complete, matrix = np.ones(len(self.columns)), rows.matrix
-        if isinstance(matrix, SparseByColumns):
-            complete = (np.diff(matrix.columns.starts)[self.columns] == matrix.n_rows).astype(
-                np.float64
-            )
+        complete = rows.matrix.complete(self.columns).astype(np.float64)
         found = np.stack([complete, np.full(len(complete), np.inf), np.full(len(complete), np.inf)])
         here = np.flatnonzero(complete)
-        taken = matrix.take_dense(self.columns[here])
+        taken = rows.matrix.take_dense(self.columns[here])
         found[1:, here] = taken.min(axis=1, initial=np.inf), -taken.max(axis=1, initial=-np.inf)
         return rows, found
 

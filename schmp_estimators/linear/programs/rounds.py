@@ -25,7 +25,7 @@ from schmp_estimators.linear.penalties.base import compiled_for, take
 from schmp_estimators.linear.programs.design import NO_CHANGE, Design
 from schmp_estimators.linear.programs.homotopy import Solution
 from schmp_estimators.linear.programs.jobs import RowPartition
-from schmp_estimators.linear.programs.matrix import Floats, Indices, SparseByColumns, take_sparse
+from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.point import Point
 from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
 from schmp_estimators.linear.programs.resolve import Resolve
@@ -78,9 +78,9 @@ class Round(NamedTuple):
             return (
                 rows.weights[drawn] * taken[:count] if len(rows.weights) else taken[:count]
             ) @ taken.T
-        if isinstance(rows.matrix, SparseByColumns):
-            values, indices, starts = take_sparse(rows.matrix, both)
-            block = sp.csc_array((values, indices, starts), shape=(rows.matrix.n_rows, len(both)))
+        if rows.matrix.is_sparse:
+            columns = tuple(rows.matrix.compressed(both))
+            block = sp.csc_array(columns, shape=(rows.matrix.n_rows, len(both)))
             left = block[:, :count]
             if len(rows.weights):
                 left = left.multiply(rows.weights[:, None]).tocsc()

@@ -9,23 +9,15 @@ import numpy as np
 
 from schmp_estimators.core.lanes import empty_rows, zero_rows
 from schmp_estimators.core.values import freeze
-from schmp_estimators.linear.kernels.dense import round_columns
 from schmp_estimators.linear.kernels.descent import LEAST_CURVATURE, NEAR, PASS_LEFT, Rounded
 from schmp_estimators.linear.kernels.smooth import FLAT, MOST_HALVINGS, RISE
 from schmp_estimators.linear.kernels.sparse import Chosen, Quadratic, sparse_combine, sparse_moments
 from schmp_estimators.linear.losses.base import Derivatives, Level, Loss, Steps, steepness, weigh
 from schmp_estimators.linear.penalties.base import Penalty, merit, multiple_of, sizes, take
 from schmp_estimators.linear.programs.jobs import RowPartition, derive
-from schmp_estimators.linear.programs.matrix import (
-    Columns,
-    Dense,
-    Floats,
-    Indices,
-    Matrix,
-    SparseByColumns,
-    take_sparse,
-)
+from schmp_estimators.linear.programs.matrix import Columns, Floats, Indices, Storage
 from schmp_estimators.linear.programs.residual import Pace, ResidualProblem, ridges_of
+from schmp_estimators.linear.programs.stored import SparseByColumns
 
 #: Slope in the intercept, relative to the sum of weights, at which it is the best one.
 LEVEL_TOLERANCE = 1e-10
@@ -212,8 +204,6 @@ class SmoothWorkingSet:
         return found
 
 
-#: Number of columns that are copied at a time.
-_TOGETHER = 64
 #: Maximum number of steps on one choice of columns.
 _MOST_STEPS = 20
 
@@ -247,7 +237,7 @@ class Descend(NamedTuple):
         found = derive(self.loss, rows, self.level)
         n_rows, coef = rows.matrix.n_rows, self.coef.copy()
         values = empty_rows(len(coef), n_rows)
-        _round_into(values, rows.matrix, self.columns, self.means, 1.0 / self.lengths)
+        rows.matrix.round_into(values, self.columns, self.means, 1.0 / self.lengths)
         given = freeze(values), freeze(self.lengths), freeze(found.slope), freeze(self.gradient)
         columns = Rounded(*given, zero_rows(3, n_rows), np.zeros(1))
         decision, level, visited = rows.state + self.level, self.level, 0.0
@@ -277,9 +267,7 @@ class Descend(NamedTuple):
         When the gap on these columns has fallen to a part of its first size, all columns are checked for further
         violations.  From zero, larger penalties are solved first, so that few unnecessary columns join.
         """
-        whole = rows.matrix
-        if not isinstance(whole, SparseByColumns):
-            whole = SparseByColumns(take_sparse(whole, self.columns), whole.n_rows)
+        whole = SparseByColumns(rows.matrix.compressed(self.columns), rows.matrix.n_rows)
         (values, places, starts), gradient, all_coef = (
             freeze(whole.columns),
             self.gradient,
@@ -317,7 +305,7 @@ class Descend(NamedTuple):
             found._replace(level=level, visited=visited, arrived=found.gap <= self.goal),
         )
 
-    def _gradient(self, rows: RowPartition, matrix: Matrix, decision: Floats) -> Floats:
+    def _gradient(self, rows: RowPartition, matrix: Storage, decision: Floats) -> Floats:
         """Return the gradient at decision values u + b, with the intercept of the quadratic model."""
         level, slope, curvature = self.loss.derivatives(decision, rows.target, rows.weights, 0.0)
         if self.fit_intercept and level.curvature > 0.0:
@@ -325,17 +313,3 @@ class Descend(NamedTuple):
         gradient = matrix.gradient(slope, None)
         gradient[self.still] = 0.0
         return gradient
-
-
-def _round_into(
-    out: np.ndarray, matrix: Matrix, columns: Indices, means: Floats, factors: Floats
-) -> None:
-    """Write the columns (x_j − x̄_j)·factor_j as rows of `out` (k, n_p or more), float32."""
-    if isinstance(matrix, Dense):
-        round_columns(freeze(matrix.rows), freeze(columns), freeze(means), freeze(factors), out)
-        return
-    for start in range(0, len(columns), _TOGETHER):
-        part = slice(start, start + _TOGETHER)
-        out[part, : matrix.n_rows] = (
-            matrix.take_dense(columns[part]) - means[part, None]
-        ) * factors[part, None]

@@ -14,8 +14,8 @@ from schmp_estimators.linear.penalties.elastic_net import L1
 from schmp_estimators.linear.programs import choose
 from schmp_estimators.linear.programs.choose import choose_solver, is_small
 from schmp_estimators.linear.programs.input import Extent
-from schmp_estimators.linear.programs.matrix import Dense
 from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
+from schmp_estimators.linear.programs.stored import Dense
 
 FORMS = [np.ascontiguousarray, np.asfortranarray, sp.csc_array]
 
