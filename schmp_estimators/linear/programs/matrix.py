@@ -155,8 +155,8 @@ class Storage:
 
     def __array__(self, *given: Any, **options: Any) -> Any:
         raise TypeError(
-            f"{type(self).__name__} is a penalised.Storage: only linear models accept it, as an X in "
-            "memory; elsewhere give its to_array()"
+            f"{type(self).__name__} is a penalised.Storage: only linear models accept it, as an X "
+            "in memory; elsewhere give its to_array()"
         )
 
     def __setstate__(self, state: Any) -> None:

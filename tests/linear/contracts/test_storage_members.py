@@ -1,4 +1,4 @@
-"""Each operation of a storage, those from outside and our own, against NumPy; and what is refused."""
+"""Each operation of a storage, of those from outside and our own, is that of NumPy."""
 
 import pickle
 
