@@ -165,7 +165,8 @@ def test_masks_are_refused_unless_they_are_empty(use, name):
         )
     for masked in forms:
         with pytest.raises(
-            ValueError, match=f"^{name} has masked entries, the first of them in row"
+            ValueError,
+            match=rf"^(in partition 0 .*: )?{name} has masked entries, the first of them in row",
         ):
             use(**{name: masked})
     use(**{name: np.ma.masked_array(values)})
@@ -203,7 +204,10 @@ def test_masks_are_refused_unless_they_are_empty(use, name):
     ],
 )
 def test_masks_of_other_arrays_are_refused_unless_they_are_empty(use, name, values):
-    with pytest.raises(ValueError, match=f"^{name} has masked entries, the first of them in row"):
+    with pytest.raises(
+        ValueError,
+        match=rf"^(in partition 0 .*: )?{name} has masked entries, the first of them in row",
+    ):
         use(with_mask(values))
     use(np.ma.masked_array(values))
 
@@ -229,7 +233,9 @@ def test_dates_are_neither_responses_nor_classes(use):
 def test_dates_are_no_columns(use):
     columns = np.tile(DATES[:, None], 5)
     for dates in (columns, columns - DATES[0], da.from_array(columns, chunks=(7, 5))):
-        with pytest.raises(ValueError, match=r"^X holds dates or times.*choose a unit"):
+        with pytest.raises(
+            ValueError, match=r"^(in partition 0 .*: )?X holds dates or times.*choose a unit"
+        ):
             dask.compute(use(X=dates))
 
 
