@@ -24,6 +24,7 @@ OPTIONAL: dict[str, Any] = {
     "signed": True,
     "smoothness": np.inf,
     "block_curvature": None,
+    "block_slope": None,
     "in_blocks": False,
     "of_strength": None,
 }
@@ -76,6 +77,8 @@ def check_needs(solver: str, loss: Any, penalty: Any, asked: str) -> None:
     """
     needs, missing = NEEDS[solver], []
     of_loss = ("look", "certified") if is_joint(loss) else needs.of_loss
+    if getattr(loss, "certified", False):
+        of_loss = (*of_loss, "dual")
     if lacks := [name for name in of_loss if not hasattr(loss, name)]:
         missing.append(f"a loss with {_listed(lacks)}")
     in_blocks = declared(penalty, "in_blocks")

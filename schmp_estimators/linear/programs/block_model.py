@@ -40,9 +40,8 @@ class BlockModel:
         starts = chosen.starts
         self.narrow = np.repeat(np.diff(starts) == 1, np.diff(starts))
         self._numbers = freeze(starts), freeze(chosen.numbers)
-        self._second_order = (
-            not declared(penalty, "in_blocks") or declared(penalty, "block_curvature") is not None
-        )
+        curved = declared(penalty, "block_slope") and declared(penalty, "block_curvature")
+        self._second_order = not declared(penalty, "in_blocks") or curved is not None
         self.bounds = np.diagonal(gram).copy() if self.narrow.all() else _bounds(gram, starts)
 
     def solve(self, goal: float) -> float:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.linear.contracts import declared
+from schmp_estimators.linear.contracts import declared, is_joint
 from schmp_estimators.linear.kernels.sparse import Columns
 from schmp_estimators.linear.losses.base import Loss, Seen, weigh
 from schmp_estimators.linear.programs.jobs import RowPartition
@@ -25,7 +25,7 @@ def look(
     With `damping` curvatures are at least this part of their upper bounds.  A loss of y − v is
     bounded by the parabola through the point that is even in y − v.
     """
-    if declared(loss, "n_outputs") > 1:
+    if is_joint(loss):
         seen: Seen = loss.look(decision, target, weights)
         if damping:
             raised = weigh(weights, np.full(len(target), damping * loss.smoothness))
@@ -161,7 +161,7 @@ class DualValue(NamedTuple):
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, float]:
         """Return this partition's part of the dual objective at scale·slope."""
         decision = decision_of(rows, self.levels)
-        decision = decision if declared(self.loss, "n_outputs") > 1 else decision[0]
+        decision = decision if is_joint(self.loss) else decision[0]
         return rows, self.loss.dual(decision, rows.target, rows.weights, 0.0, self.scale)
 
 
