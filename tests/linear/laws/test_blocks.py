@@ -116,6 +116,27 @@ def test_gaps_are_true(seed, name, kind, form, by_rows, monkeypatch):
     assert fitted == sorted(fitted) and fitted[-1] > 0.0
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"), [("multinomial", "elasticnet"), ("poisson", "group"), ("squared", "group")]
+)
+def test_rough_fits_have_true_gaps(name, kind):
+    """A gap is at least what a better fit gains, and at most that of the dual point of the coefficients."""
+    oracle, options, X = random_problem(1, name, kind, "C")
+    total = oracle.weights.sum()
+    nothing = se.SparseGLM(alpha=1e9, **options).fit(X, oracle.y, oracle.weights)
+    strength = 0.1 * oracle.excess(nothing.coef_, nothing.intercept_)
+    rough, fine = (
+        se.SparseGLM(alpha=strength / total, tol=tol, **options).fit(X, oracle.y, oracle.weights)
+        for tol in (0.5, 1e-9)
+    )
+    reached, least = (
+        oracle.objective(one.coef_, one.intercept_, strength) for one in (rough, fine)
+    )
+    outside, _ = oracle.gap(rough.coef_, rough.intercept_, strength)
+    assert rough.dual_gap_ > 1e-3 * least / total
+    assert reached - least <= rough.dual_gap_ * total <= outside * (1.0 + 1e-6)
+
+
 def test_groups_are_checked_and_valued():
     penalty = group_penalty([[0, 2], [1]], 3)
     assert penalty.value(np.array([3.0, -2.0, 4.0])) == pytest.approx(5.0 * np.sqrt(2.0) + 2.0)
