@@ -137,6 +137,21 @@ def test_rough_fits_have_true_gaps(name, kind):
     assert reached - least <= rough.dual_gap_ * total <= outside * (1.0 + 1e-6)
 
 
+@pytest.mark.parametrize("name", ["squared", "multinomial"])
+def test_a_start_at_the_solution_takes_no_step(name):
+    """Also if columns are far from zero, and some have no penalty."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(90, 20)) + np.where(np.arange(20) % 4, 0.0, 1e6)
+    y = X[:, 1] - X[:, 6] + X[:, 3] + rng.normal(size=90)
+    y = y if name == "squared" else np.digitize(y, [-1.0, 1.0])
+    groups = {"groups": np.arange(20) // 4, "penalty_factors": [0.0, 2.0, 2.0, 2.0, 2.0]}
+    model = se.SparseGLM(name, "group", 0.05, tol=1e-6, warm_start=True, **groups).fit(X, y)
+    coef = model.coef_
+    assert len(model.history_) > 1 and np.max(model.fit(X, y).n_iter_) == 1
+    assert len(model.history_) == 1
+    np.testing.assert_allclose(model.coef_, coef, rtol=1e-6, atol=1e-12)
+
+
 def test_groups_are_checked_and_valued():
     penalty = group_penalty([[0, 2], [1]], 3)
     assert penalty.value(np.array([3.0, -2.0, 4.0])) == pytest.approx(5.0 * np.sqrt(2.0) + 2.0)
