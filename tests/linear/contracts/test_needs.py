@@ -1,4 +1,4 @@
-"""What losses and penalties lack is named before any work, and so is what does not fit into memory."""
+"""What losses and penalties lack is named before any work, and what is too large for memory."""
 
 from typing import NamedTuple
 
@@ -70,15 +70,14 @@ def test_coefficients_that_do_not_fit_into_memory_are_refused():
 
 
 def prox(values, step):
-    """Return the proximal step of the sparse group lasso with f = 1.5 and τ = 0.4, in plain NumPy."""
+    """Return the proximal step of sparse groups with f = 1.5 and τ = 0.4, in plain NumPy."""
     shrunk = np.sign(values) * np.maximum(np.abs(values) - 0.6 * step, 0.0)
     sizes = np.sqrt((shrunk.reshape(-1, 8) ** 2).sum(axis=1))
     kept = np.maximum(0.0, 1.0 - 0.9 * step / np.maximum(sizes, 1e-300))
     return (shrunk.reshape(-1, 8) * kept[:, None]).ravel()
 
 
-@pytest.mark.parametrize("form", [np.asarray, sp.csc_array])
-@pytest.mark.parametrize("n_shards", [1, 2])
+@pytest.mark.parametrize(("form", "n_shards"), [(np.asarray, 1), (sp.csc_array, 2)])
 def test_sparse_groups_from_outside_reach_the_minimum(form, n_shards):
     penalty = SparseGroups(np.full(5, 1.5), np.arange(40), STARTS, 0.4)
     model = se.SparseGLM("squared", penalty, 0.1, tol=1e-10, n_shards=n_shards).fit(form(X), Y)

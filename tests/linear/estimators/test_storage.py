@@ -100,7 +100,14 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
+#: These compile further kernels, or take many rounds.
+SLOW = {"in turn", "folds", "folds of log loss", "MCP", "three classes"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(one, marks=pytest.mark.slow if one in SLOW else []) for one in MODELS],
+)
 def test_any_model_is_that_of_the_same_array(solved, name):
     model, y = MODELS[name]
     weights = np.arange(120) % 4 * 1.0

@@ -20,6 +20,8 @@ FORMS = {
     "int8": lambda X: X.astype(np.int8),
     "chunks": lambda X: da.from_array(X, chunks=(-(-len(X) // 3), X.shape[1])),
 }
+#: Forms that are tried with every change.
+QUICK = {"C", "csc", "chunks"}
 
 
 def responses(rng, name, decision):
@@ -78,7 +80,7 @@ def random_problem(seed, name, kind, form):
 
 
 CASES = [
-    (name, kind, form)
+    pytest.param(name, kind, form, marks=[] if form in QUICK else pytest.mark.slow)
     for name in NAMES
     for kind in (["l1", "elasticnet", "group"] if name == "multinomial" else ["group"])
     for form in FORMS
