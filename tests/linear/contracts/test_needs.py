@@ -77,6 +77,7 @@ def prox(values, step):
     return (shrunk.reshape(-1, 8) * kept[:, None]).ravel()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("form", "n_shards"), [(np.asarray, 1), (sp.csc_array, 2)])
 def test_sparse_groups_from_outside_reach_the_minimum(form, n_shards):
     penalty = SparseGroups(np.full(5, 1.5), np.arange(40), STARTS, 0.4)

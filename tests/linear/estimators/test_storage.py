@@ -14,6 +14,9 @@ import schmp_estimators as se
 from schmp_estimators.exceptions import CheckpointMismatchError
 from schmp_estimators.penalised import Storage
 
+#: `test_storage_members` has each member; whole models are for the slow lane.
+pytestmark = pytest.mark.slow
+
 Quantised = example("plot_your_own_storage").Quantised
 RNG = np.random.default_rng(0)
 RAW = RNG.normal(size=(120, 60)) + RNG.normal(size=(120, 1))

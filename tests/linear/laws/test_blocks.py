@@ -80,7 +80,12 @@ def random_problem(seed, name, kind, form):
 
 
 CASES = [
-    pytest.param(name, kind, form, marks=[] if form in QUICK else pytest.mark.slow)
+    pytest.param(
+        name,
+        kind,
+        form,
+        marks=[] if form in QUICK and (name, form) != ("huber", "csc") else pytest.mark.slow,
+    )
     for name in NAMES
     for kind in (["l1", "elasticnet", "group"] if name == "multinomial" else ["group"])
     for form in FORMS
