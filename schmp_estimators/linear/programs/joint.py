@@ -263,8 +263,8 @@ class ResolveJoint(Resolve):
                 halvings = MOST_HALVINGS  # the slope has directions without curvature
             stands = damping == 1.0 or halvings < MOST_HALVINGS
             damping, after = damped(damping, halvings), float(np.abs(new.slope).max())
-            rises = new.loss >= found.loss and not after < 0.5 * size
-            if new.loss <= found.loss * (1.0 + RISE) and not rises:
+            is_level = new.loss <= found.loss * (1.0 + RISE)  # but for rounding
+            if new.loss < found.loss or (is_level and after < 0.5 * size):
                 point.level, found = point.level + step, new
             elif stands:
                 break
@@ -284,13 +284,11 @@ class ResolveJoint(Resolve):
     def _look(self, objective: float) -> Steps:
         """Compute the gradient at the present point, and the gap."""
         scope = self.screening.scope
-        columns = None if scope is None else self.layout.order[self.layout.positions(scope)]
-        everywhere = scope is None and len(self.layout.order) == self.design.n_columns
-        whole = None if scope is None else columns
-        gradient = yield Sum(jobs.Gradients(self.loss, self.point.level, whole))
-        if columns is None:
-            columns = self.layout.order
-            gradient = gradient[:, columns] if not (everywhere and _ascends(columns)) else gradient
+        columns = self.layout.order[self.layout.positions(scope)]
+        asked = None if scope is None else columns
+        gradient = yield Sum(jobs.Gradients(self.loss, self.point.level, asked))
+        if scope is None:
+            gradient = gradient[:, columns]
         if self.design.fit_intercept:
             gradient = gradient - np.outer(self._looked.slope[:, 0], self.design.means[columns])
         gradient[:, self.design.norms[columns] == 0.0] = 0.0
@@ -502,7 +500,3 @@ class ResolveJoint(Resolve):
 
 def _all_or(cells: Indices | None) -> Any:
     return slice(None) if cells is None else cells
-
-
-def _ascends(columns: Indices) -> bool:
-    return bool((np.diff(columns) > 0).all())

@@ -13,7 +13,7 @@ from schmp_estimators.linear.contracts import declared, is_joint
 from schmp_estimators.linear.kernels.sparse import Columns
 from schmp_estimators.linear.losses.base import Loss, Seen, weigh
 from schmp_estimators.linear.programs.jobs import RowPartition
-from schmp_estimators.linear.programs.matrix import PIECE, Floats, Indices
+from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.offsets import Span
 
 
@@ -197,15 +197,14 @@ class JointProducts(NamedTuple):
         """Return (m + K·f, m + K·f)."""
         seen = seen_of(self.loss, rows, self.levels, self.damping)
         curvature, shares = seen.curvature, weigh(np.sqrt(rows.weights), seen.shares)
-        n_outputs, (n_free, n_rows) = len(curvature), rows.extra.shape
+        n_outputs, n_free = len(curvature), len(rows.extra)
         outputs = np.append(self.outputs, np.repeat(np.arange(n_outputs), n_free))
         found = np.zeros((len(outputs), len(outputs)))
         distinct, places = np.unique(self.columns, return_inverse=True)
         own = [np.flatnonzero(outputs == k) for k in range(n_outputs)]
-        for start in range(0, n_rows, PIECE):
-            here = slice(start, min(start + PIECE, n_rows))
-            taken = rows.matrix.take_dense(distinct, np.arange(here.start, here.stop))
-            values = np.concatenate([taken[places], np.tile(rows.extra[:, here], (n_outputs, 1))])
+        for here, taken in rows.matrix.pieces(distinct):
+            own_extra = np.tile(rows.extra[:, here], (n_outputs, 1))
+            values = np.concatenate([taken.T[places], own_extra])
             weighed = values * shares[outputs, here]
             found -= weighed @ weighed.T
             for k, chosen in enumerate(own):

@@ -77,7 +77,7 @@ class Storage:
         ----------
         vector : ndarray of shape (n_rows,)
         scope : ndarray of int or None
-            The columns, ascending; None for all.
+            The columns, in any order; None for all.
 
         Returns
         -------
