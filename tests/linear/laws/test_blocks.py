@@ -8,8 +8,12 @@ from oracles.glm import Glm
 
 import schmp_estimators as se
 from schmp_estimators import penalised
+from schmp_estimators.core.values import freeze
+from schmp_estimators.linear.kernels.blocks import blocks_violation
 from schmp_estimators.linear.penalties.group import group_penalty
 from schmp_estimators.linear.programs import choose, joint
+from schmp_estimators.linear.programs.block_model import BlockModel
+from schmp_estimators.linear.programs.layout import Layout
 
 NAMES = ["squared", "logistic", "poisson", "huber", "multinomial"]
 FORMS = {
@@ -157,6 +161,73 @@ def test_a_start_at_the_solution_takes_no_step(name):
     assert len(model.history_) > 1 and np.max(model.fit(X, y).n_iter_) == 1
     assert len(model.history_) == 1
     np.testing.assert_allclose(model.coef_, coef, rtol=1e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["squared", "multinomial"])
+def test_a_start_that_is_worse_than_zero_is_forgotten(name):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(80, 12))
+    y = X[:, 0] - X[:, 5] + rng.normal(size=80)
+    y = y if name == "squared" else np.digitize(y, [-1.0, 1.0])
+    options = {"penalty": "group", "groups": np.arange(12) // 3, "alpha": 0.05, "tol": 1e-10}
+    anew = se.SparseGLM(name, **options).fit(X, y)
+    far = se.SparseGLM(name, warm_start=True, **options).fit(X, y)
+    far.coef_ = -1e4 * far.coef_
+    far.fit(X, y)
+    np.testing.assert_allclose(far.coef_, anew.coef_, atol=1e-5)
+    np.testing.assert_allclose(far.intercept_, anew.intercept_, atol=1e-5)
+
+
+@pytest.mark.parametrize("correlation", [0.5, 0.999])
+def test_models_on_a_matrix_are_solved_to_their_goal(correlation):
+    """The optimality conditions of groups, in plain NumPy, also where descent alone would take long."""
+    rng, width = np.random.default_rng(2), 5
+    columns = rng.normal(size=(40, 60))
+    for j in range(1, 40):
+        columns[j] = correlation * columns[j - 1] + np.sqrt(1.0 - correlation**2) * columns[j]
+    slopes = columns @ (columns[:3].sum(axis=0) + 0.1 * rng.normal(size=60))
+    penalty = group_penalty(np.arange(40) // width, 40, np.full(8, 2.0))
+    chosen = Layout.of(penalty, 40, 1).chosen(np.arange(8))
+    gram = columns @ columns.T
+    model = BlockModel(freeze(penalty), chosen, gram, slopes.copy(), np.zeros(40))
+
+    def violation():
+        point = freeze(model.slopes), freeze(model.coef), freeze(chosen.starts)
+        given = freeze(chosen.numbers), freeze(model.bounds)
+        return blocks_violation(freeze(penalty), *point, *given)
+
+    assert violation() > 1.0
+    model.solve(1e-10)
+    assert violation() <= 1e-10
+    left = (slopes - gram @ model.coef).reshape(8, width)
+    coef = model.coef.reshape(8, width)
+    sizes = np.linalg.norm(coef, axis=1)
+    is_zero = sizes == 0.0
+    assert 0 < is_zero.sum() < 8
+    assert (np.linalg.norm(left[is_zero], axis=1) <= 2.0 + 1e-6).all()
+    units = coef[~is_zero] / sizes[~is_zero, None]
+    np.testing.assert_allclose(left[~is_zero], 2.0 * units, atol=1e-5)
+
+
+def test_slopes_and_curvatures_of_groups_are_those_of_their_norm():
+    """By differences of the norm, and of the slopes."""
+    penalty, step = group_penalty([[0, 1, 2]], 3, [1.5]), 1e-5
+    coef = np.array([0.3, -2.0, 0.7])
+
+    def slopes(at):
+        found = np.empty(3)
+        penalty.block_slope(0, at, found)
+        return found
+
+    moves, curvature = step * np.eye(3), np.zeros((3, 3))
+    penalty.block_curvature(0, coef, curvature)
+    norms = [
+        1.5 * (np.linalg.norm(coef + one) - np.linalg.norm(coef - one)) / (2 * step)
+        for one in moves
+    ]
+    np.testing.assert_allclose(slopes(coef), norms, atol=1e-8)
+    numeric = [(slopes(coef + one) - slopes(coef - one)) / (2 * step) for one in moves]
+    np.testing.assert_allclose(curvature, numeric, atol=1e-8)
 
 
 def test_groups_are_checked_and_valued():
