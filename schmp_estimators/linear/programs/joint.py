@@ -14,43 +14,33 @@ Newton-type methods for minimizing composite functions", SIAM Journal on Optimiz
 steps.
 """
 
-from collections.abc import Generator, Mapping
-from functools import partial
+from collections.abc import Generator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.engine.dynamic import Steps, Sum
-from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.contracts import declared
-from schmp_estimators.linear.kernels import blocks as kernels
 from schmp_estimators.linear.kernels.smooth import FLAT, MOST_HALVINGS, RISE
-from schmp_estimators.linear.penalties.base import Penalty, compiled_for
+from schmp_estimators.linear.penalties.base import Penalty
 from schmp_estimators.linear.programs import joint_jobs as jobs
 from schmp_estimators.linear.programs.block_model import BlockModel
-from schmp_estimators.linear.programs.certificate import LAST_BITS, LEAST
+from schmp_estimators.linear.programs.certificate import LAST_BITS
 from schmp_estimators.linear.programs.design import NO_CHANGE, NO_COLUMNS
 from schmp_estimators.linear.programs.jobs import stacked
-from schmp_estimators.linear.programs.kept_products import KeptProducts
-from schmp_estimators.linear.programs.layout import Chosen, Layout
+from schmp_estimators.linear.programs.joint_point import MOST, JointPoint, all_or
+from schmp_estimators.linear.programs.layout import Chosen
 from schmp_estimators.linear.programs.matrix import Floats, Indices
-from schmp_estimators.linear.programs.offsets import check_small
-from schmp_estimators.linear.programs.resolve import Resolve
 from schmp_estimators.linear.programs.row_model import RowModel
 from schmp_estimators.linear.programs.screening import Screening
-from schmp_estimators.linear.programs.smooth_point import LEVEL_ROUNDING, damped
+from schmp_estimators.linear.programs.smooth_point import damped
 
-#: Maximum number of steps to the best F, and the first bound of their length.
-_MOST_SETTLING, _REACH = 100, 5.0
-#: Slope in F, relative to the sum of weights, above which no gap is computed.
-_SETTLED = 1e-9
 #: A second-order model is solved to this part of its gap, but not below this part of the goal.
 _INNER, _OF_GOAL = 0.01, 0.1
 #: Number of coefficients in violating blocks that join at a time, in addition to the number of
-#: nonzero ones; largest number of coefficients of a model with a matrix, and part of the
-#: coefficients that join where there is none.
-_JOINING, MOST, _SHARE = 400, 3000, 0.25
+#: nonzero ones, and part of the coefficients that join where there is no matrix.
+_JOINING, _SHARE = 400, 0.25
 #: Number of multiply–adds up to which the matrix of a model is computed although X is sparse.
 _MOST_WORK = 1 << 28
 #: When the gap has fallen to this part, a scope is checked on all columns.
@@ -59,295 +49,8 @@ _CHECKED = 0.02
 _OF_SINGULAR = 1.0
 
 
-class ResolveJoint(Resolve):
+class ResolveJoint(JointPoint):
     """Program of the schedule "resolve" for blocks of coefficients; see `Resolve`."""
-
-    def __init__(self, *given: Any, loss: Any, n_columns: int, **start: Any) -> None:
-        super().__init__(*given, **start)
-        self.loss, self.n_outputs = loss, int(declared(loss, "n_outputs"))
-        self.layout = Layout.of(self.penalty, n_columns, self.n_outputs)
-        self.certificate.certified = loss.certified and self.penalty.certified
-        self._constant = bool(declared(loss, "constant_curvature"))
-        self._given = self.point.coef, self.point.level
-        self._response = 0.0
-        self.kept = KeptProducts(loss, MOST)
-        self._looked: jobs.Looked
-
-    # -- what a surface asks -----------------------------------------------------------------------
-
-    @property
-    def shifted_intercept(self) -> Any:
-        """Intercepts b, for columns less their shifts."""
-        coef, levels = self._coefficients(), np.zeros(self.n_outputs)
-        if self.design.fit_intercept:
-            levels = self.point.level[:, 0] + self._response
-        if self.free is not None:
-            levels = levels - coef[:, self.free.columns] @ self.free.means
-        return levels if self.n_outputs > 1 else float(levels[0])
-
-    def described(self) -> tuple[Floats, Any]:
-        """Return the coefficients and the intercepts; those of several outputs add up to zero."""
-        coef, shifts = self._coefficients(), self.design.shifts
-        intercept = np.atleast_1d(self.shifted_intercept)
-        if len(shifts):
-            intercept = intercept - coef @ shifts
-        if self.n_outputs == 1:
-            return coef[0], float(intercept[0])
-        return coef, intercept - (intercept.mean() if self.design.fit_intercept else 0.0)
-
-    def largest(self, unit: Penalty) -> float:
-        """Return the smallest multiple of a penalty for which zero is the solution."""
-        unit = self.layout.own(unit)
-        return float(self.layout.levels(unit, self.point.gradient, None).max(initial=0.0))
-
-    def cost(self) -> float:
-        """Return the penalty of the present coefficients."""
-        coef, layout = np.ravel(self.point.coef), self.layout
-        support = np.flatnonzero(self.layout.support(self.point.coef, None))
-        chosen = layout.chosen(support)
-        value = compiled_for(self.penalty, kernels.blocks_value)
-        given = freeze(coef[chosen.places]), freeze(chosen.starts), freeze(chosen.numbers)
-        return float(value(self._own, *given))
-
-    def follow(self, other: Any) -> None:
-        """Take over the columns and their products of an earlier fit to the same partitions."""
-        super().follow(other)
-        self.kept = other.kept
-
-    def unpenalised(self) -> Indices:
-        """Return the columns without a penalty."""
-        return self.layout.free
-
-    def _coefficients(self) -> Floats:
-        """Return the coefficients of all columns, (K, p)."""
-        coef = np.zeros((self.n_outputs, self.design.n_columns))
-        coef[:, self.layout.order] = self.point.coef
-        if self.free is not None:
-            of_free = self.point.level[:, int(self.design.fit_intercept) :]
-            coef[:, self.free.columns] = self._length * (of_free @ self.free.basis.T)
-        return coef
-
-    @property
-    def _length(self) -> float:
-        """Length of directions in F, which is that of ones."""
-        return float(np.sqrt(self.design.total_weight))
-
-    @property
-    def _own(self) -> Any:
-        return self.layout.own(self.penalty)
-
-    # -- the start ---------------------------------------------------------------------------------
-
-    def begin(self) -> Steps:
-        """Compute the moments of the columns, and evaluate the start."""
-        point, certificate, design = self.point, self.certificate, self.design
-        coef, level = self._given
-        point.coef, point.level = NO_CHANGE, 0.0
-        _, sums = yield from self._open()
-        shifted = design.fit_intercept and declared(self.loss, "of_difference")
-        self._response = sums.response / sums.total if shifted else 0.0
-        yield from self._prepare()
-        first: jobs.Looked = yield Sum(jobs.Look(self.loss, NO_COLUMNS, NO_CHANGE, point.level))
-        objective = yield from self._settle(NO_COLUMNS, NO_CHANGE)
-        certificate.null_objective = max(objective, LEAST * first.loss)
-        self._check_small()
-        certificate.tolerance *= (2.0 if self._constant else 1.0) * certificate.null_objective
-        if coef.any():
-            null, levels = objective, point.level
-            self._set_start(coef, level)
-            objective = yield from self._settle_anew()
-            if not objective <= null:  # a start that is worse than zero
-                point.coef, point.level = np.zeros_like(point.coef), levels
-                objective = yield from self._settle_anew()
-        yield from self._look(objective)
-
-    def _prepare(self) -> Steps:
-        """Let partitions compute the columns of F."""
-        point, fit_intercept = self.point, self.design.fit_intercept
-        n_free = int(fit_intercept) + (0 if self.free is None else self.free.basis.shape[1])
-        point.coef = np.zeros((self.n_outputs, len(self.layout.order)))
-        point.level = np.zeros((self.n_outputs, n_free))
-        begin = self.n_outputs, self._response, fit_intercept, self.free, self._length
-        yield jobs.Begin(*begin)
-
-    def _set_start(self, coef: Floats, level: Any) -> None:
-        """Set given coefficients and intercepts, of columns that are not shifted."""
-        point, design = self.point, self.design
-        coef = coef.reshape(self.n_outputs, -1).astype(np.float64)
-        point.coef = coef[:, self.layout.order].copy()
-        levels = np.zeros_like(point.level)
-        if design.fit_intercept:
-            levels[:, 0] = level - self._response
-            if len(design.shifts):
-                levels[:, 0] += coef @ design.shifts
-        if self.free is not None:
-            here = coef[:, self.free.columns]
-            found = [self.free.coordinates(one) / self._length for one in here]
-            levels[:, int(design.fit_intercept) :] = found
-            if design.fit_intercept:
-                levels[:, 0] += here @ self.free.means
-        point.level = levels
-
-    def begin_again(self, previous: Penalty, known: bool) -> Steps:
-        """Evaluate the present solution with another penalty."""
-        objective = self._looked.loss + self.cost()
-        yield from (self._certify(objective) if known else self._look(objective))
-
-    def recover(self, state: Mapping[str, Any]) -> Steps:
-        """Restore a state; the partitions have been restored."""
-        yield from super().recover(state)
-        self._response = state["response"]
-        self._looked = yield Sum(jobs.Look(self.loss, NO_COLUMNS, NO_CHANGE, self.point.level))
-        yield from self.kept.restore(state["products"], self.point.level)
-
-    def state(self) -> dict[str, Any]:
-        """Return also the mean of the response, and which columns have known products."""
-        kept = {"response": self._response, "products": list(self.kept.groups)}
-        return {**super().state(), **kept}
-
-    def _check_small(self) -> None:
-        strengths = np.zeros(self.design.n_columns)
-        unit = np.ones((self.n_outputs, len(self.layout.order)))
-        of_cell = 1.0 / self.layout.by_cell(self.layout.levels(self._own, unit, None))
-        strengths[self.layout.order] = np.repeat(of_cell, self.layout.widths)
-        smoothness = declared(self.loss, "smoothness")
-        energy = (
-            2.0 * self.certificate.null_objective * (smoothness if smoothness < np.inf else 1.0)
-        )
-        check_small(self.design, strengths, energy)
-
-    # -- points ------------------------------------------------------------------------------------
-
-    def advance(self, columns: Indices, change: Floats, anew: bool = False) -> Steps:
-        """Change the image, and evaluate the point."""
-        yield from self._look((yield from self._settle(columns, change, anew)))
-
-    def refresh(self) -> Steps:
-        """Compute the state of the partitions from scratch, and evaluate the point."""
-        yield from self._look((yield from self._settle_anew()))
-
-    def verify(self) -> Steps:
-        """Evaluate the present point on all columns."""
-        yield from self._look(self.certificate.objective)
-
-    def _settle_anew(self) -> Generator[Any, Any, float]:
-        moved = np.flatnonzero(self.point.coef.any(axis=0))
-        coef = self.point.coef[:, moved]
-        return (yield from self._settle(self.layout.order[moved], coef, anew=True))
-
-    def _settle(
-        self, columns: Indices, change: Floats, anew: bool = False
-    ) -> Generator[Any, Any, float]:
-        """Change the image, and make Newton steps on F until it is optimal; returns the objective.
-
-        A step that raises the loss is halved.
-        """
-        point, damping, reach = self.point, 0.0, _REACH
-        ask = partial(jobs.Look, self.loss)
-        found: jobs.Looked = yield Sum(ask(columns, change, point.level, 0.0, anew))
-        for _ in range(_MOST_SETTLING):
-            size = float(np.abs(found.slope).max(initial=0.0))
-            if not size > self._wanted():
-                break
-            step = np.linalg.pinv(found.curvature, 1e-13, hermitian=True) @ np.ravel(found.slope)
-            step = step.reshape(found.slope.shape)
-            step *= min(1.0, reach / max(float(np.abs(step).max()), LEAST))
-            reach, halvings = 2.0 * reach, 0
-            while True:
-                asked = ask(NO_COLUMNS, NO_CHANGE, point.level + step, damping)
-                new: jobs.Looked = yield Sum(asked)
-                if new.loss <= found.loss * (1.0 + RISE) or halvings == MOST_HALVINGS:
-                    break
-                step, halvings = 0.5 * step, halvings + 1
-            if not float(np.sum(step * found.slope)) > LAST_BITS * found.loss:
-                halvings = MOST_HALVINGS  # the slope has directions without curvature
-            stands = damping == 1.0 or halvings < MOST_HALVINGS
-            damping, after = damped(damping, halvings), float(np.abs(new.slope).max())
-            is_level = new.loss <= found.loss * (1.0 + RISE)  # but for rounding
-            if new.loss < found.loss or (is_level and after < 0.5 * size):
-                point.level, found = point.level + step, new
-            elif stands:
-                break
-            else:
-                found = yield Sum(ask(NO_COLUMNS, NO_CHANGE, point.level, damping))
-        self._looked = found
-        return found.loss + self.cost()
-
-    def _wanted(self) -> float:
-        """Return the slope at which F is optimal: the gap contains it times the size of F."""
-        distance = max(1.0, float(np.abs(self.point.level).max(initial=0.0)))
-        wanted = 0.01 * self.certificate.tolerance / (distance * max(1, self.point.level.size))
-        total = self.design.total_weight
-        known = np.isfinite(self.certificate.objective)
-        return max(min(wanted if known else 0.0, 1e-10 * total), LEVEL_ROUNDING * total)
-
-    def _look(self, objective: float) -> Steps:
-        """Compute the gradient at the present point, and the gap."""
-        scope = self.screening.scope
-        columns = self.layout.order[self.layout.positions(scope)]
-        asked = None if scope is None else columns
-        gradient = yield Sum(jobs.Gradients(self.loss, self.point.level, asked))
-        if scope is None:
-            gradient = gradient[:, columns]
-        if self.design.fit_intercept:
-            gradient = gradient - np.outer(self._looked.slope[:, 0], self.design.means[columns])
-        gradient[:, self.design.norms[columns] == 0.0] = 0.0
-        self.point.gradient = gradient
-        self.work.touched += gradient.size * float(self.design.n_rows)
-        yield from self._certify(objective)
-
-    def _tilted(self) -> Floats:
-        """Return the slopes in the scope: the gradient minus that of the squares of the penalty."""
-        gradient = self.point.gradient
-        if self.layout.in_blocks:
-            return gradient
-        own, here = self._own, self.layout.positions(self.screening.scope)
-        ridges = np.broadcast_to(own.ridges, len(self.layout.order))[here]
-        return gradient - ridges * self.point.coef[:, here] if np.any(own.ridges) else gradient
-
-    def _levels(self) -> Floats:
-        return self.layout.levels(self._own, self._tilted(), self.screening.scope)
-
-    def _certify(self, objective: float) -> Steps:
-        """Compute the gap at the present point, from the dual objective at the scaled slopes."""
-        point, looked = self.point, self._looked
-        if not self.certificate.certified:
-            self.certificate.certify(objective, self._merit(), self.screening)
-            return
-        scale = 1.0 / max(1.0, float(self._levels().max(initial=0.0)))
-        dual = yield Sum(jobs.DualValue(self.loss, point.level, scale))
-        if not self.layout.in_blocks:
-            squares = (point.coef * point.coef).sum(axis=0)
-            dual -= 0.5 * scale**2 * float(np.sum(self._own.ridges * squares))
-        left = np.abs(looked.slope)
-        dual -= 2.0 * float((left * np.maximum(1.0, np.abs(point.level))).sum())
-        steepness = max(1.0, looked.total / self.design.total_weight)
-        settled = (left <= _SETTLED * steepness * self.design.total_weight).all()
-        gap = objective - dual if settled else np.inf
-        self.certificate.certify(objective, gap, self.screening)
-
-    def _merit(self) -> float:
-        """Return how much blocks in the scope violate their condition, as a loss."""
-        cells = np.arange(len(self.layout.numbers))[_all_or(self.screening.scope)]
-        chosen = self.layout.chosen(self.layout.blocks_of(cells)[0])
-        columns = self.layout.order[chosen.places % max(1, len(self.layout.order))]
-        steep = declared(self.loss, "smoothness")
-        if not steep < np.inf:
-            steep = self._looked.total / self.design.total_weight
-        norms = steep * self.design.norms[columns]
-        bounds = np.add.reduceat(norms, chosen.starts[:-1]) if len(norms) else norms
-        merit = compiled_for(self.penalty, kernels.blocks_violation)
-        coef = np.ravel(self.point.coef)[chosen.places]
-        given = freeze(self._everywhere()[chosen.places]), freeze(coef), freeze(chosen.starts)
-        return float(merit(self._own, *given, freeze(chosen.numbers), freeze(bounds)))
-
-    def _everywhere(self) -> Floats:
-        """Return the gradient of all coefficients, which is zero outside the scope."""
-        whole = np.zeros_like(self.point.coef)
-        whole[:, self.layout.positions(self.screening.scope)] = self.point.gradient
-        return np.ravel(whole)
-
-    # -- steps -------------------------------------------------------------------------------------
 
     def skip(self, previous: Penalty) -> None:
         """Apply the strong rule, after a fit with another penalty."""
@@ -371,7 +74,7 @@ class ResolveJoint(Resolve):
         scope = self.screening.scope
         here = self.point.coef[:, self.layout.positions(scope)]
         levels, support = self._levels(), self.layout.support(here, scope)
-        cells = np.arange(len(self.layout.numbers))[_all_or(scope)]
+        cells = np.arange(len(self.layout.numbers))[all_or(scope)]
         chosen = self._chosen(cells, levels, support)
         self._narrow(cells, self.layout.by_cell(levels), self.layout.by_cell(support))
         if not len(chosen.numbers):
@@ -496,7 +199,3 @@ class ResolveJoint(Resolve):
         point.damping = damped(point.damping, MOST_HALVINGS)
         self.certificate.step_backs += 1
         yield from self.refresh()
-
-
-def _all_or(cells: Indices | None) -> Any:
-    return slice(None) if cells is None else cells
