@@ -347,7 +347,7 @@ def sparse_glm_path(
     Parameters
     ----------
     y : array-like or Dask collection of shape (n_samples,)
-        Responses, or labels of two classes.
+        Responses, or labels of two classes; with the loss "multinomial" of any number.
     tol : float, default=1e-4
         Tolerance of the duality gap, as in `SparseGLM`.  In addition, the gap must fall to a hundredth of its value at
         the start of each new alpha, or to the size of rounding errors.
@@ -356,9 +356,9 @@ def sparse_glm_path(
     -------
     alphas : ndarray of shape (n_alphas,)
         Penalties, in falling order.
-    coefs : ndarray of shape (n_features, n_alphas)
-        Coefficients.
-    intercepts : ndarray of shape (n_alphas,)
+    coefs : ndarray of shape (n_features, n_alphas) or (n_classes, n_features, n_alphas)
+        Coefficients; of all classes with the loss "multinomial" and more than two of them.
+    intercepts : ndarray of shape (n_alphas,) or (n_classes, n_alphas)
         Intercepts.
     dual_gaps : ndarray of shape (n_alphas,)
         Duality gaps, in units of the objective of `SparseGLM`.  If the loss or the penalty has none, estimates of how
