@@ -1,4 +1,4 @@
-"""The point of a problem with blocks of coefficients: its start, the best F, and its duality gap."""
+"""The point of a problem with blocks of coefficients: its start, the best F, its duality gap."""
 
 from collections.abc import Generator, Mapping
 from functools import partial
