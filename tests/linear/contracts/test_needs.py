@@ -91,6 +91,7 @@ def test_sparse_groups_from_outside_reach_the_minimum(form, n_shards):
     assert model.dual_gap_ <= 1e-10 * np.mean(y**2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 1.0])
 def test_the_ends_of_sparse_groups_are_known_penalties(share):
     penalty = SparseGroups(np.full(5, 1.5), np.arange(40), STARTS, share)
