@@ -208,7 +208,12 @@ class SweepingEstimator(FollowedEstimator):
     max_iter: int
     tol: float
 
-    n_iter_: int
+    n_iter_: Any
+
+    @property
+    def _n_sweeps(self) -> int:
+        """Number of sweeps of the fit at most."""
+        return self.max_iter
 
     def _follow(
         self,
@@ -249,15 +254,15 @@ class SweepingEstimator(FollowedEstimator):
         int
             Number of sweeps done, after each of them.
         """
-        context = self._init_callback_context(max_subtasks=max(0, self.max_iter - first))
+        context = self._init_callback_context(max_subtasks=max(0, self._n_sweeps - first))
         data: Named = {"estimator": self, "X": X, "y": y}
         context.call_on_fit_task_begin(**data)
         records = iter(run)
         seconds = self.history_[-1]["seconds"] if self.history_ else seconds
         self._snapshot = snapshot = without_itself(snapshot)
-        progress = Progress(self, place, step="sweep", every=LINE_EVERY, total=self.max_iter)
+        progress = Progress(self, place, step="sweep", every=LINE_EVERY, total=self._n_sweeps)
         # A checkpoint may belong to a fit that `tol` had ended.
-        last = first if self.history_ and self._has_converged() else self.max_iter
+        last = first if self.history_ and self._has_converged() else self._n_sweeps
         for done in range(first + 1, last + 1):
             task = context.subcontext(task_name="sweep").call_on_fit_task_begin(**data)
             began = perf_counter()
@@ -291,7 +296,7 @@ class SweepingEstimator(FollowedEstimator):
             not isinstance(callback, ProgressBar)
             for callback in getattr(self, "_skl_callbacks", [])
         )
-        return followed or sweep + 1 == self.max_iter or (self.checkpoint is not None and kept)
+        return followed or sweep + 1 == self._n_sweeps or (self.checkpoint is not None and kept)
 
     def _has_converged(self) -> bool:
         """Return whether the objective has changed by at most `tol`, relatively, between the last two evaluations."""

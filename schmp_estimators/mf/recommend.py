@@ -1,5 +1,6 @@
 """Recommendations of a fitted model: the best items for users, and what a ranking is judged by."""
 
+from abc import ABC, abstractmethod
 from copy import copy
 from typing import Any
 
@@ -69,8 +70,8 @@ _FEWEST_JUDGED = 100
 _KEY = np.uint64(0)
 
 
-class Recommender:
-    """The methods of a fitted model that rank items; a model says how by the four methods that raise here."""
+class Recommender(ABC):
+    """The methods of a fitted model that rank items; a model says how by four of its own."""
 
     user_ids_: Array
     item_ids_: Array
@@ -79,23 +80,23 @@ class Recommender:
     #: Which users and which items have had ratings.
     _occur: tuple[Masks, Masks]
 
+    @abstractmethod
     def _of_users(self, rows: Integers) -> Any:
         """Return what the model knows of users, given their rows; rows beyond the last one are unknown users."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _of_ratings(self, told: UserRatings) -> Any:
         """Return what `_of_users` would know of new users with these ratings."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _rated(self, rows: Integers) -> Lists | None:
         """Return the items that users have rated in fits; None if that is not known."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _best_items(
         self, of_users: Any, lists: Lists, n: int, may_be: Masks
     ) -> tuple[Integers, Floats]:
         """Return the best items for users among some, without those in their lists, and their scores."""
-        raise NotImplementedError
 
     def recommend(
         self, users: Any, n: int = 10, *, exclude: Any = "fitted", items: ArrayLike | None = None

@@ -374,12 +374,91 @@ def solve_columns(items, clicks, start, l1, l2, most, tol, max_passes):
 
 
 @kernel
-def multiply(clicks, frequent, start, stop, out):
-    """Fill rows `start` to `stop` of `out` (n_frequent, n_items), zeros, with products of frequent items with all."""
-    for number in range(start, stop):
-        item = frequent[number]
-        for at in range(clicks.by_item.offsets[item], clicks.by_item.offsets[item + 1]):
-            user = clicks.by_item.ids[at]
-            own = np.float64(clicks.by_item.values[at]) if clicks.by_item.values.size else 1.0
-            first, last = clicks.by_user.offsets[user], clicks.by_user.offsets[user + 1]
+def count_candidates(items, clicks, l1, out):
+    """Add to `out` (n_items,) for each item of how many others among `items` it is a candidate."""
+    n_items = clicks.by_item.offsets.size - 1
+    none = np.empty(0)
+    room = np.empty(n_items + 1, np.uint32)
+    work = _Work(none, np.zeros(n_items), none, none, room, room, room, none, none, none)
+    for item in items:
+        n_found = _count(clicks, item, work)
+        for number in range(n_found):
+            other = work.candidates[number]
+            out[other] += work.common[other] > l1 and other != item
+            work.common[other] = 0.0
+
+
+@kernel
+def multiply(clicks, items, out):
+    """Add the inner products of some items with all items to `out` (n, n_items)."""
+    for number in range(items.size):
+        users = clicks.by_item
+        for at in range(users.offsets[items[number]], users.offsets[items[number] + 1]):
+            user = users.ids[at]
+            own = np.float64(users.values[at]) if users.values.size else 1.0
+            first, last = clicks.by_user.offsets[user], clicks.by_user.offsets[user + _ONE]
             _add(own, clicks.by_user, first, last, out[number])
+
+
+@kernel
+def rank_rows(told, model, usual, may_be, seen_ptr, seen_items, out_items, out_scores):
+    """Find the items with the largest scores for each row, except those in the list of the row.
+
+    Parameters
+    ----------
+    told : Lists
+        What each of n users has taken.
+    model : Lists
+        For each item the coefficients with which it speaks for others.
+    usual : (n_items,) float64
+        Scores for rows for which no coefficient speaks.
+    may_be : (n_items,) bool
+        Which items may be found.
+    seen_ptr, seen_items : (n + 1,) int64, int32
+        The lists.
+    out_items, out_scores : (n, n_top) int64 and float64
+        Mutated: best first, of equal scores the lower number first; -1 and -inf if no item is left.
+    """
+    n_items, n_top = usual.size, out_items.shape[1]
+    scores, is_out = np.zeros(n_items), np.empty(n_items, np.bool_)
+    for row in range(out_items.shape[0]):
+        scores[:] = 0.0
+        spoken = False
+        for at in range(told.offsets[row], told.offsets[row + 1]):
+            item = told.ids[at]
+            value = np.float64(told.values[at]) if told.values.size else 1.0
+            first, last = model.offsets[item], model.offsets[item + _ONE]
+            spoken |= last > first
+            _add(value, model, first, last, scores)
+        for item in range(n_items):
+            is_out[item] = not may_be[item]
+        for at in range(seen_ptr[row], seen_ptr[row + 1]):
+            is_out[seen_items[at]] = True
+        best, values = out_items[row], out_scores[row]
+        best[:] = -1
+        values[:] = -np.inf
+        for item in range(n_items):
+            score = scores[item] if spoken else usual[item]
+            if is_out[item] or not score > values[n_top - 1]:
+                continue
+            place = n_top - 1
+            while place > 0 and score > values[place - 1]:
+                values[place] = values[place - 1]
+                best[place] = best[place - 1]
+                place -= 1
+            values[place], best[place] = score, item
+
+
+@kernel
+def score_pairs(rows, items, told, model, out):
+    """Fill `out` (n,) with the score of an item for a row of `told`, for n pairs; rows of `model` are sorted."""
+    for number in range(rows.size):
+        total = 0.0
+        for at in range(told.offsets[rows[number]], told.offsets[rows[number] + 1]):
+            first = model.offsets[told.ids[at]]
+            last = model.offsets[told.ids[at] + _ONE]
+            where = first + np.searchsorted(model.ids[first:last], np.uint32(items[number]))
+            if where < last and model.ids[where] == items[number]:
+                value = np.float64(told.values[at]) if told.values.size else 1.0
+                total += value * np.float64(model.values[where])
+        out[number] = total

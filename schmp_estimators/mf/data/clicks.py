@@ -1,0 +1,147 @@
+"""Clicks as an item model uses them: a matrix by users and by items, and inner products of frequent items."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from schmp_estimators.core.stages import Each
+from schmp_estimators.core.typing import Array, Floats, Floats32, Integers
+from schmp_estimators.core.values import freeze
+from schmp_estimators.mf.data.inputs import clicks_of
+from schmp_estimators.mf.data.rows import RatingRows
+from schmp_estimators.mf.data.seen import DuplicateRatingError
+from schmp_estimators.mf.kernels.columns import Clicks, Lists, count_candidates, multiply
+from schmp_estimators.mf.kernels.layout import repeated, sort_ratings
+from schmp_estimators.mf.kernels.sgd import RatingBlock
+
+#: The table of inner products takes at most this many bytes.
+_MOST_BYTES = 1 << 30
+#: About the work on a column, measured: readings of each click of a candidate, changes of a coefficient, and the time
+#: of an entry of the table in units of such a reading.
+_READINGS, _CHANGES, _ENTRY = 8.0, 2.0, 0.35
+#: Number of columns whose candidates are counted to choose how many items are frequent.
+_SAMPLE = 256
+#: Frequent items per job.
+_PER_JOB = 64
+
+
+def read_clicks(ratings: RatingRows, earlier: Any) -> Any:
+    """Return a CSR array of all clicks, those of earlier fits included; equal pairs are added up.
+
+    Raises
+    ------
+    DuplicateRatingError
+        If a pair occurs twice in this input.
+    ValueError
+        If a value is below 0, or none is above 0.
+    """
+    low, high = ratings.range
+    if low < 0:
+        raise ValueError(
+            f"clicks are numbers of at least 0, but one is {low:g}; DistributedSLIM predicts what happened, "
+            "and ModelParallelMF ratings of any sign"
+        )
+    if high <= 0:
+        raise ValueError("no value is above 0: there are no clicks to fit")
+    users, items = ratings.known
+    shape = len(users), len(items)
+    blocks = ratings.pieces.here(ratings.pieces.partitions)
+    ratings.pieces.partitions = []
+    together = RatingBlock(*map(np.concatenate, zip(*blocks, strict=True)))
+    indptr, told = sort_ratings(together, *shape)
+    if (twice := repeated(told.users, told.items)).size:
+        raise DuplicateRatingError(users[told.users[twice[0]]], items[told.items[twice[0]]])
+    found = sparse.csr_array((told.values.astype(np.float32), told.items, indptr), shape)
+    if earlier is not None:
+        grown = sparse.csr_array(earlier, copy=True)
+        grown.resize(shape)
+        found = grown + found
+    found.eliminate_zeros()
+    return found
+
+
+def amounts_of(clicks: Any, confidence: Callable[[Array], Any] | None) -> Any:
+    """Return the matrix that is predicted: clicks, or what `confidence` makes of them."""
+    if confidence is None:
+        return clicks
+    _, amounts = clicks_of(clicks.data, confidence)
+    return sparse.csr_array(
+        (amounts.astype(np.float32), clicks.indices, clicks.indptr), clicks.shape
+    )
+
+
+def weigh_users(amounts: Any, power: float) -> Any:
+    """Return a matrix whose rows are multiplied by their numbers of entries to the power of minus `power`."""
+    lengths = np.diff(amounts.indptr)
+    factors = np.repeat(np.maximum(lengths, 1.0) ** -power, lengths)
+    values = (amounts.data * factors).astype(np.float32)
+    return sparse.csr_array((values, amounts.indices, amounts.indptr), amounts.shape)
+
+
+def lists_of(rows: Any) -> Lists:
+    """Return the entries of a CSR array, or those of a CSC array column by column."""
+    plain = bool((rows.data == 1).all())
+    values = np.empty(0, np.float32) if plain else rows.data.astype(np.float32, copy=False)
+    return Lists(
+        rows.indptr.astype(np.int64), rows.indices.astype(np.int32, copy=False).view(np.uint32), values
+    )  # fmt: skip
+
+
+def arrange(amounts: Any, l1: float, each: Each) -> Clicks:
+    """Return a matrix as the solver reads it, with a table of the inner products of frequent items."""
+    columns = amounts.tocsc()
+    squares = columns.power(2).sum(axis=0, dtype=np.float64)
+    n_items = amounts.shape[1]
+    none = np.full(n_items, -1, np.int32)
+    clicks = Clicks(
+        lists_of(amounts), lists_of(columns), squares, none, np.empty((n_items, 0), np.float32)
+    )  # fmt: skip
+    frequent = _choose_frequent(clicks, l1)
+    if not frequent.size:
+        return clicks
+    none[frequent] = np.arange(frequent.size)
+    products = np.empty((n_items, frequent.size), np.float32)
+    shared = freeze((clicks, frequent))
+    jobs = range(0, frequent.size, _PER_JOB)
+    each(partial(_fill, *shared, products), jobs)
+    return clicks._replace(products=products)
+
+
+def _fill(clicks: Clicks, frequent: Integers, products: Floats32, first: int) -> None:
+    some = frequent[first : first + _PER_JOB]
+    found = np.zeros((some.size, len(products)))
+    multiply(*freeze((clicks, some)), found)
+    products[:, first : first + some.size] = found.T
+
+
+def _choose_frequent(clicks: Clicks, l1: float) -> Integers:
+    """Return the items that should have a column in the table, in ascending order: those for which work is least.
+
+    A rare item costs its clicks in each reading; a frequent one makes every reading of a rare item and every change of a
+    coefficient longer by an entry of the table.
+    """
+    lengths = np.diff(clicks.by_item.offsets)
+    n_items = lengths.size
+    sample = np.arange(0, n_items, max(1, n_items // _SAMPLE))
+    counted = np.zeros(n_items)
+    count_candidates(*freeze((sample, clicks)), l1, counted)
+    order = np.argsort(-lengths, kind="stable")
+    taken = counted[order]
+    read = _following(taken * lengths[order])
+    n_rare = _following(taken)
+    most = min(n_items, _MOST_BYTES // (4 * n_items))
+    sizes = np.arange(most + 1)
+    # the table is made once, but only a part of the columns was counted
+    making = np.append(0.0, np.cumsum(lengths[order][:most])) * sample.size / n_items
+    mean_length = lengths.sum() / max(1, np.diff(clicks.by_user.offsets).size)
+    cost = _READINGS * read[sizes] + making * mean_length
+    cost += _ENTRY * sizes * (_CHANGES * n_rare[0] + _READINGS * n_rare[sizes])
+    return np.sort(order[: int(np.argmin(cost))])
+
+
+def _following(values: Floats) -> Floats:
+    """Return the sums of all values from each one on, and 0 behind the last one."""
+    return np.append(np.cumsum(values[::-1])[::-1], 0.0)
