@@ -323,10 +323,7 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
                 took=lambda: run.took,
             ):
                 if checkpoint and (done % self.checkpoint_every == 0 or done == self._portions):
-                    history = list(self.history_)
-                    run.keep(
-                        checkpoint, done, lambda saved, of=history: {"history": of, "saved": saved}
-                    )
+                    run.keep(checkpoint, done, partial(_values, list(self.history_)))
             found = attributes(run.harvest())
         self._warn_of(found["dual_gap_"], arranged.squares)
         return found
@@ -337,7 +334,7 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
         """Return the checkpoint, the first portion to solve, what is solved, and the history so far."""
         if self.checkpoint is None:
             return None, (0, None, [])
-        digests = [hashlib.sha256(array).hexdigest() for array in _arrays(clicks)]
+        digests = [hashlib.sha256(array.tobytes()).hexdigest() for array in _arrays(clicks)]
         names = {"program": "estimator", "l1": "l1_reg", "l2": "l2_reg", "most": "max_neighbors",
                  "max_passes": "max_iter"}  # fmt: skip
         found = identity_of(
@@ -386,6 +383,10 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
 def _make_shard(items: Any, shared: Any) -> ColumnShard:
     arranged, earlier = shared
     return ColumnShard(arranged, earlier, items)
+
+
+def _values(history: list[Named], saved: Saved) -> Named:
+    return {"history": history, "saved": saved}
 
 
 def _arrays(clicks: Any) -> list[Array]:

@@ -19,9 +19,9 @@ from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 #: The table of inner products takes at most this many bytes.
 _MOST_BYTES = 1 << 30
-#: About the work on a column, measured: readings of each click of a candidate, changes of a coefficient, and the time
-#: of an entry of the table in units of such a reading.
-_READINGS, _CHANGES, _ENTRY = 8.0, 2.0, 0.35
+#: About the work on a column, measured in readings of one click: how often each click of a candidate is read, how often
+#: a coefficient changes, the work of an entry of the table in a change, and in the gradient of a rare item.
+_READINGS, _CHANGES, _CHANGED, _READ = 8.0, 1.5, 0.2, 0.1
 #: Number of columns whose candidates are counted to choose how many items are frequent.
 _SAMPLE = 256
 #: Frequent items per job.
@@ -120,8 +120,8 @@ def _fill(clicks: Clicks, frequent: Integers, products: Floats32, first: int) ->
 def _choose_frequent(clicks: Clicks, l1: float) -> Integers:
     """Return the items that should have a column in the table, in ascending order: those for which work is least.
 
-    A rare item costs its clicks in each reading; a frequent one makes every reading of a rare item and every change of a
-    coefficient longer by an entry of the table.
+    A rare item costs its clicks in each reading.  A frequent one makes every reading of a rare item and every change of
+    a coefficient longer by an entry of the table.
     """
     lengths = np.diff(clicks.by_item.offsets)
     n_items = lengths.size
@@ -138,7 +138,7 @@ def _choose_frequent(clicks: Clicks, l1: float) -> Integers:
     making = np.append(0.0, np.cumsum(lengths[order][:most])) * sample.size / n_items
     mean_length = lengths.sum() / max(1, np.diff(clicks.by_user.offsets).size)
     cost = _READINGS * read[sizes] + making * mean_length
-    cost += _ENTRY * sizes * (_CHANGES * n_rare[0] + _READINGS * n_rare[sizes])
+    cost += sizes * (_CHANGED * _CHANGES * n_rare[0] + _READ * _READINGS * n_rare[sizes])
     return np.sort(order[: int(np.argmin(cost))])
 
 

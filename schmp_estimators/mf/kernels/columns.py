@@ -59,7 +59,8 @@ class _Work(NamedTuple):
     residual: Floats  #: (n_users,) zeros between columns
     common: Floats  #: (n_items,) zeros between columns
     rest: Floats  #: (n_frequent,) gradients of the frequent items
-    frequent: Floats  #: (n_frequent,) their coefficients; zeros between columns
+    frequent: Floats  #: (n_frequent,) their coefficients
+    used: Any  #: uint32: number of frequent items with coefficients above 0, and their columns
     candidates: Any  #: (n_items + 1,) uint32
     live: Any  #: (n_items,) uint32: places of candidates that may have a coefficient above 0
     starts: Integers  #: (n_items + 1,) where the clicks of a candidate begin
@@ -137,21 +138,47 @@ def _gradient(clicks, near, place, work):
         return work.rest[column]
     total = _sum(near, work.starts[place], work.starts[place + 1], work.residual)
     products = clicks.products[item]
-    for number in range(products.size):
-        total -= np.float64(products[number]) * work.frequent[number]
+    for number in range(work.used[0]):
+        at = work.used[1 + number]
+        total -= np.float64(products[at]) * work.frequent[at]
     return total
+
+
+@inlined
+def _use(column, work):
+    """List a frequent item among those whose coefficients are above 0."""
+    n_used = work.used[0]
+    work.used[0] = n_used + 1
+    work.used[1 + n_used] = column
+
+
+@inlined
+def _drop(column, work):
+    """Remove a frequent item from this list, which keeps its order."""
+    at, n_used = 1, work.used[0]
+    while work.used[at] != column:
+        at += 1
+    for later in range(at, n_used):
+        work.used[later] = work.used[later + 1]
+    work.used[0] = n_used - 1
 
 
 @inlined
 def _move(clicks, near, place, step, work):
     """Change the coefficient of a candidate."""
     item = work.candidates[place]
-    work.weights[place] += step
+    before = work.weights[place]
+    after = before + step
+    work.weights[place] = after
     column, products = clicks.column[item], clicks.products[item]
     for number in range(products.size):
         work.rest[number] -= step * np.float64(products[number])
     if column >= 0:
-        work.frequent[column] += step
+        work.frequent[column] = after
+        if before == 0.0:
+            _use(column, work)
+        elif after == 0.0:
+            _drop(column, work)
     else:
         _add(-step, near, work.starts[place], work.starts[place + 1], work.residual)
 
@@ -229,19 +256,36 @@ def _screen(item, n_found, l1, work):
 
 
 @inlined
-def _gain(clicks, size, l1, work):
-    """Set the entries of `work.slopes` to minus what each candidate alone would lower the objective by, about."""
+def _keep_best(clicks, size, l1, most, work):
+    """Keep the candidates that alone would lower the objective most; of equal ones the first."""
+    highest = 0.0
     for place in range(size):
         slope = work.at_zero[place] - l1
-        work.slopes[place] = -slope * slope / clicks.squares[work.candidates[place]]
-
-
-@inlined
-def _keep(places, work):
-    """Keep the candidates at some places, in ascending order."""
-    for number in range(places.size):
-        work.candidates[number] = work.candidates[places[number]]
-        work.at_zero[number] = work.at_zero[places[number]]
+        work.slopes[place] = slope * slope / clicks.squares[work.candidates[place]]
+        highest = max(highest, work.slopes[place])
+    low, high = 0.0, highest  # at least `most` gain `low` or more, and fewer gain more than `high`
+    n_above = 0
+    middle = 0.5 * highest
+    while low < middle < high:
+        n_least = 0
+        for place in range(size):
+            n_least += work.slopes[place] >= middle
+        if n_least >= most:
+            low = middle
+        else:
+            high = middle
+        middle = 0.5 * (low + high)
+    for place in range(size):
+        n_above += work.slopes[place] > low
+    n_kept, n_equal = 0, most - n_above
+    for place in range(size):
+        is_equal = work.slopes[place] == low
+        if work.slopes[place] > low or (is_equal and n_equal > 0):
+            n_equal -= is_equal
+            work.candidates[n_kept] = work.candidates[place]
+            work.at_zero[n_kept] = work.at_zero[place]
+            n_kept += 1
+    return n_kept
 
 
 @inlined
@@ -321,7 +365,8 @@ def solve_columns(items, clicks, start, l1, l2, most, tol, max_passes):
     n_users, n_items = clicks.by_user.offsets.size - 1, clicks.by_item.offsets.size - 1
     n_frequent = clicks.products.shape[1]
     work = _Work(
-        np.zeros(n_users), np.zeros(n_items), np.empty(n_frequent), np.zeros(n_frequent),
+        np.zeros(n_users), np.zeros(n_items), np.empty(n_frequent), np.empty(n_frequent),
+        np.zeros(n_frequent + 1, np.uint32),
         np.empty(n_items + 1, np.uint32), np.empty(n_items, np.uint32), np.zeros(n_items + 1, np.int64),
         np.empty(n_items), np.empty(n_items), np.empty(n_items),
     )  # fmt: skip
@@ -335,9 +380,7 @@ def solve_columns(items, clicks, start, l1, l2, most, tol, max_passes):
         n_found = _count(clicks, item, work)
         size = _screen(item, n_found, l1, work)
         if size > most:
-            _gain(clicks, size, l1, work)
-            _keep(np.sort(np.argsort(work.slopes[:size], kind="mergesort")[:most]), work)
-            size = most
+            size = _keep_best(clicks, size, l1, most, work)
         n_near = _begin(clicks, size, work)
         if n_near > near.ids.size:
             near = _room(2 * n_near, clicks.by_item)
@@ -360,8 +403,11 @@ def solve_columns(items, clicks, start, l1, l2, most, tol, max_passes):
                 break
         written = offsets[number]
         if written + size > found.size:
-            found = np.append(found[:written], np.empty(2 * (written + size), np.int32))
-            values = np.append(values[:written], np.empty(2 * (written + size), np.float32))
+            more_items = np.empty(2 * (written + size), np.int32)
+            more_values = np.empty(2 * (written + size), np.float32)
+            for at in range(written):
+                more_items[at], more_values[at] = found[at], values[at]
+            found, values = more_items, more_values
         for place in range(size):
             if work.weights[place] > 0.0:
                 found[written], values[written] = work.candidates[place], work.weights[place]
@@ -369,7 +415,7 @@ def solve_columns(items, clicks, start, l1, l2, most, tol, max_passes):
         offsets[number + 1] = written
         _clear(clicks.by_item, own[0], own[1], work.residual)
         _clear(near, 0, work.starts[size], work.residual)
-        work.frequent[:] = 0.0
+        work.used[0] = 0
     return Columns(offsets, found[: offsets[-1]], values[: offsets[-1]], gaps, n_passes)
 
 
@@ -379,7 +425,8 @@ def count_candidates(items, clicks, l1, out):
     n_items = clicks.by_item.offsets.size - 1
     none = np.empty(0)
     room = np.empty(n_items + 1, np.uint32)
-    work = _Work(none, np.zeros(n_items), none, none, room, room, room, none, none, none)
+    starts = np.empty(0, np.int64)
+    work = _Work(none, np.zeros(n_items), none, none, room, room, room, starts, none, none, none)
     for item in items:
         n_found = _count(clicks, item, work)
         for number in range(n_found):
