@@ -1,4 +1,4 @@
-"""Recommendations of a fitted factorisation: products of vectors, similar items and similar users."""
+"""Recommendations of a fitted factorisation: products of vectors, and similar vectors."""
 
 from collections.abc import Callable
 from typing import Any
@@ -55,26 +55,24 @@ class FactorRanking(Recommender):
         Returns
         -------
         similar : ndarray of shape (m, n)
-            Ids of items, the most similar first.  The item itself, items without ratings, and items whose vector is
-            zero but for rounding are left out.  So are, after a fit with ``alpha=0`` and without `unobserved_weight`,
-            items with fewer ratings than `n_components`: their vectors may point anywhere.  Missing ids, and those for
-            an unknown or left-out item, are as in `recommend`.
+            Ids of items, the most similar first.  The item itself, items without ratings, and items
+            whose vector is zero but for rounding are left out.  So are, after a fit with
+            ``alpha=0`` and without `unobserved_weight`, items with fewer ratings than
+            `n_components`: their vectors may point anywhere.  Missing ids, and those for an unknown
+            or left-out item, are as in `recommend`.
         scores : ndarray of shape (m, n), float64
             Cosines of the angles between the vectors; -inf for missing ids.
 
         Raises
         ------
         ValueError
-            If ids have another type than those of the fit, or are negative or missing; if `n` is not positive.
+            If ids have another type than those of the fit, or are negative or missing; if `n` is
+            not positive.
 
-        Examples
-        --------
-        >>> from schmp_estimators import ModelParallelMF
-        >>> pairs = [["ada", "Emma"], ["ada", "Persuasion"], ["bob", "Dune"], ["bob", "Solaris"], ["cy", "Emma"]]
-        >>> mf = ModelParallelMF(2, unobserved_weight=0.1, random_state=0).fit(pairs, [1] * 5)
-        >>> books, cosines = mf.similar_items(["Dune"], n=1)
-        >>> books.tolist()
-        [['Solaris']]
+        Examples -------- >>> from schmp_estimators import ModelParallelMF >>> pairs = [["ada",
+        "Emma"], ["ada", "Persuasion"], ["bob", "Dune"], ["bob", "Solaris"], ["cy", "Emma"]] >>> mf
+        = ModelParallelMF(2, unobserved_weight=0.1, random_state=0).fit(pairs, [1] * 5) >>> books,
+        cosines = mf.similar_items(["Dune"], n=1) >>> books.tolist() [['Solaris']]
         """
         check_is_fitted(self)
         return self._most_similar("item", items, n, self.components_, lambda items: items.T)
@@ -166,7 +164,7 @@ class FactorRanking(Recommender):
         return bool(self._unobserved or self._loss in RANKING)
 
     def _or_mean(self, vectors: Floats32) -> Floats32:
-        """Return vectors of users; if the model ranks, zero vectors become the mean over all users.  Mutates them."""
+        """Return vectors of users; if the model ranks, zero ones become the mean.  Mutates them."""
         if self._ranks:  # users have no biases
             mean = self._once(
                 "mean", lambda users: users.mean(axis=0, dtype=np.float64), self.user_factors_
@@ -196,7 +194,7 @@ def _best(
     lists: Lists,
     n: int,
 ) -> tuple[Integers, Floats]:
-    """Return the rows of `others`, except those in the lists, with the largest products with each row; and these."""
+    """Return the rows of `others`, without those in lists, with the largest products, and these."""
     shape = len(rows), min(int(n), len(others))
     found = np.full((len(rows), n), -1)
     scores = np.full((len(rows), n), -np.inf)
@@ -210,7 +208,7 @@ def _best(
 
 
 def _directions(factors: Floats32, occur: Masks) -> tuple[Floats32, Floats32]:
-    """Return padded directions of vectors, and 0, or −inf for vectors that do not occur or are as good as zero."""
+    """Return padded directions, and 0, or −inf for vectors that do not occur or are about zero."""
     lengths = np.sqrt(np.einsum("nk,nk->n", factors, factors, dtype=np.float64)) * occur
     lengths[lengths <= np.finfo(np.float32).eps * lengths.max(initial=0.0)] = 0.0
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -1,4 +1,4 @@
-"""Uses of a fitted item model: recommendations, similar items, scores, and the clicks that made them."""
+"""Uses of a fitted item model: recommendations, similar items, scores and what made them."""
 
 from copy import copy
 from typing import Any
@@ -44,22 +44,21 @@ class ItemRanking(Recommender):
         Returns
         -------
         similar : ndarray of shape (m, n)
-            Ids of items, that with the largest coefficient first.  Missing ids are as in `recommend`.
+            Ids of items, that with the largest coefficient first.  Missing ids are as in
+            `recommend`.
         scores : ndarray of shape (m, n), float64
             Entries of `coef_` in the row of the item; -inf for missing ids.
 
         Raises
         ------
         ValueError
-            If ids have another type than those of the fit, or are negative or missing; if `n` is not positive.
+            If ids have another type than those of the fit, or are negative or missing; if `n` is
+            not positive.
 
-        Examples
-        --------
-        >>> from schmp_estimators import DistributedSLIM
-        >>> pairs = [["ada", "Emma"], ["ada", "Persuasion"], ["bob", "Dune"], ["bob", "Solaris"], ["cy", "Emma"]]
-        >>> slim = DistributedSLIM(l1_reg=0, l2_reg=1).fit(pairs, [1] * 5)
-        >>> slim.similar_items(["Dune"], n=1)[0].tolist()
-        [['Solaris']]
+        Examples -------- >>> from schmp_estimators import DistributedSLIM >>> pairs = [["ada",
+        "Emma"], ["ada", "Persuasion"], ["bob", "Dune"], ["bob", "Solaris"], ["cy", "Emma"]] >>>
+        slim = DistributedSLIM(l1_reg=0, l2_reg=1).fit(pairs, [1] * 5) >>>
+        slim.similar_items(["Dune"], n=1)[0].tolist() [['Solaris']]
         """
         check_is_fitted(self)
         at_least_one(n, "n", "a number of items, ")
@@ -93,23 +92,21 @@ class ItemRanking(Recommender):
         Returns
         -------
         items : ndarray of shape (m,)
-            Ids of the items that the user has taken and that speak for `item`, the one that says most first; m is at
-            most `n`.
+            Ids of the items that the user has taken and that speak for `item`, the one that says
+            most first; m is at most `n`.
         parts : ndarray of shape (m,), float64
-            What each adds to the score of `item`, above 0.  Over all clicks of the user they add up to the score.
+            What each adds to the score of `item`, above 0.  Over all clicks of the user they add up
+            to the score.
 
         Raises
         ------
         ValueError
             If `user` or `item` is unknown; if `n` is not positive.
 
-        Examples
-        --------
-        >>> from schmp_estimators import DistributedSLIM
-        >>> pairs = [["ada", "Emma"], ["ada", "Persuasion"], ["bob", "Dune"], ["bob", "Solaris"], ["cy", "Emma"]]
-        >>> slim = DistributedSLIM(l1_reg=0, l2_reg=1).fit(pairs, [1] * 5)
-        >>> slim.explain("cy", "Persuasion")[0].tolist()
-        ['Emma']
+        Examples -------- >>> from schmp_estimators import DistributedSLIM >>> pairs = [["ada",
+        "Emma"], ["ada", "Persuasion"], ["bob", "Dune"], ["bob", "Solaris"], ["cy", "Emma"]] >>>
+        slim = DistributedSLIM(l1_reg=0, l2_reg=1).fit(pairs, [1] * 5) >>> slim.explain("cy",
+        "Persuasion")[0].tolist() ['Emma']
         """
         check_is_fitted(self)
         at_least_one(n, "n", "a number of clicks, ")
@@ -138,13 +135,14 @@ class ItemRanking(Recommender):
         Parameters
         ----------
         X : array-like of shape (n_pairs, 2), or of shape (n_new_users, n_items)
-            Pairs: ids of a user and an item.  Or a matrix as in `fit`, with the clicks of new users.
+            Pairs: ids of a user and an item.  Or a dense matrix as in `fit`, with the clicks of new
+            users; for a sparse one, ``X @ coef_`` are the scores.
 
         Returns
         -------
         ndarray or dask.array.Array of shape (n_pairs,) or (n_new_users, n_items), float64
-            Scores; zero for an unknown user or item.  For a matrix, those of all its entries.  For a Dask collection
-            the result is lazy.
+            Scores; zero for an unknown user or item.  For a matrix, those of all its entries.  For
+            a Dask collection the result is lazy.
         """
         check_is_fitted(self)
         if self._are_pairs(X):
@@ -163,7 +161,8 @@ class ItemRanking(Recommender):
         Parameters
         ----------
         X : array-like of shape (n_pairs, 2), or matrix of shape (n_new_users, n_items)
-            Pairs of ids; or a matrix as in `fit`: a tenth of its clicks is judged, and the users' others are given.
+            Pairs of ids; or a matrix as in `fit`: a tenth of its clicks is judged, and the users'
+            others are given.
         y : array-like of shape (n_pairs,), default=None
             Values of the pairs, of which those above 0 are relevant; not used if X is a matrix.
 
@@ -180,7 +179,7 @@ class ItemRanking(Recommender):
         return RankingScorer()(self, X, y)
 
     def without_clicks(self) -> Any:
-        """Return a copy of this model without the clicks of its users, which serves users whose clicks are given.
+        """Return a copy without the clicks of the users, for users whose clicks will be given.
 
         Returns
         -------
@@ -195,17 +194,18 @@ class ItemRanking(Recommender):
     def _of_users(self, rows: Integers) -> UserRatings:
         if self.clicks_ is None:
             raise ValueError(
-                "this model was stored without the clicks of its users; pass a matrix of their clicks, for example "
-                "from to_matrix(pairs, values)"
+                "this model was stored without the clicks of its users; pass a matrix of their "
+                "clicks, for example from to_matrix(pairs, values)"
             )
         known = rows < self.clicks_.shape[0]
-        told = amounts_of(self.clicks_[rows[known]], self.confidence)
+        told = self.clicks_[rows[known]]
         counts = np.zeros(rows.size, np.int64)
         counts[known] = np.diff(told.indptr)
-        return UserRatings(offsets_of(counts), told.indices, told.data.astype(np.float64))
+        amounts = amounts_of(told.data, self.confidence)
+        return UserRatings(offsets_of(counts), told.indices, amounts.astype(np.float64))
 
     def _of_ratings(self, told: UserRatings) -> UserRatings:
-        return told._replace(values=_amounts(told, self.confidence))
+        return told._replace(values=amounts_of(told.values, self.confidence))
 
     def _rated(self, rows: Integers) -> ListsOfItems | None:
         if self.clicks_ is None:
@@ -226,14 +226,6 @@ class ItemRanking(Recommender):
         return found, scores
 
 
-def _amounts(told: UserRatings, confidence: Any) -> Floats:
-    if told.values.size and (lowest := float(told.values.min())) < 0:
-        raise ValueError(f"clicks are numbers of at least 0, but one is {lowest:g}")
-    rows = sparse.csr_array((told.values, told.items, told.indptr))
-    found: Floats = amounts_of(rows, confidence).data.astype(np.float64)
-    return found
-
-
 def _as_lists(told: UserRatings) -> Lists:
     items = told.items.astype(np.int32, copy=False).view(np.uint32)
     return Lists(told.indptr.astype(np.int64), items, told.values.astype(np.float32))
@@ -252,8 +244,14 @@ def _score_pairs(pairs: Any, model: Arguments) -> Floats:
 
 
 def _score_rows(rows: Any, model: Arguments) -> Floats:
+    if sparse.issparse(rows):
+        raise ValueError(
+            "predict takes pairs of ids or a dense matrix, not a sparse one, whose scores are "
+            "X @ coef_"
+        )
     coefficients, confidence = model
     told = user_ratings(rows)
-    given = sparse.csr_array((_amounts(told, confidence), told.items, told.indptr), rows.shape)
+    amounts = amounts_of(told.values, confidence)
+    given = sparse.csr_array((amounts, told.items, told.indptr), rows.shape)
     found: Floats = (given @ coefficients).toarray()
     return found

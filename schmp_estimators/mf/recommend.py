@@ -1,6 +1,7 @@
 """Recommendations of a fitted model: the best items for users, and what a ranking is judged by."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from copy import copy
 from typing import Any
 
@@ -23,6 +24,7 @@ from schmp_estimators.core.typing import (
 )
 from schmp_estimators.core.values import part_of_each
 from schmp_estimators.mf.data.ids import (
+    KINDS,
     as_objects,
     at_least_one,
     is_text,
@@ -35,6 +37,7 @@ from schmp_estimators.mf.data.inputs import (
     check_no_text,
     hold_floats,
     pair_columns,
+    read_pairs,
     read_ratings,
     user_ratings,
     warn_unused,
@@ -106,15 +109,17 @@ class Recommender(ABC):
         Parameters
         ----------
         users : array-like of shape (m,), or matrix of shape (m, n_items)
-            Ids of users; or a matrix with the ratings of new users, who are folded in as by `transform`.  An unknown
-            user gets the items with the highest biases.  With `unobserved_weight` or a `loss` that ranks, unknown users
-            and users without clicks get the items with the highest mean predictions over all users.
+            Ids of users; or a matrix with the ratings of new users.  A model of ratings gives an unknown user the
+            items with the highest biases.  A model that ranks gives unknown users, and users of whose ratings none
+            says anything, the items with the highest mean predictions over all users.
         n : int, default=10
             Number of items for each user.
-        exclude : "fitted", None or sparse matrix of shape (m, n_items), default="fitted"
+        exclude : "fitted", None, ids, pairs or sparse matrix of shape (m, n_items), default="fitted"
             Items not to recommend.  "fitted": those that the user rated in `fit`, in a later `partial_fit`, or in the
-            row of a new user.  None: no items.  A sparse matrix: its stored entries.  It has a row for each of the m
-            `users`, in their order, and the columns of `components_`.  `to_matrix` makes one from pairs of ids.
+            row of a new user.  None: no items.  A list of ids of items: these, for all users.  Pairs of ids, if `users`
+            are ids: the items that stand beside a user.  Unknown ids are ignored.  A sparse matrix: its stored entries.
+            It has a row for each of the m `users`, in their order, and a column for each item.  `to_matrix` makes one
+            from pairs of ids.
         items : array-like of shape (n_candidates,), default=None
             Ids of the items that may be recommended, for example those in stock; unknown ids are ignored.  None: all
             items with ratings.
@@ -131,8 +136,8 @@ class Recommender(ABC):
         ------
         ValueError
             If ids have another type than those of the fit, or are negative or missing; if `n` is not positive; if a
-            matrix does not have the columns of `components_`; if `exclude` is dense, or does not have a row for each
-            of `users`; if the ratings of the fit were not kept.
+            matrix does not have a column for each item; if `exclude` is something else, or does not have a row for
+            each of `users`; if the ratings of the fit were not kept.
 
         Examples
         --------
@@ -158,7 +163,11 @@ class Recommender(ABC):
             asked = self._rows_of(users, "user")
             of_fit = None
             of_users = self._of_users(asked)
-        lists = of_fit if of_fit and _is_fitted(exclude) else self._lists(asked, exclude)
+        lists = (
+            of_fit
+            if of_fit and _is_fitted(exclude)
+            else self._lists(asked, exclude, are_known=of_fit is None)
+        )
         may_be = self._occur[1]
         if items is not None:
             wanted = self._rows_of(items, "item")
@@ -167,7 +176,7 @@ class Recommender(ABC):
         return named(found, self.item_ids_), scores
 
     def to_matrix(self, X: Any, y: Any) -> tuple[Any, Array]:
-        """Convert the ratings of pairs to a matrix with the columns of `components_`, for `recommend`.
+        """Convert the ratings of pairs to a matrix with a column for each item, for `recommend`.
 
         Parameters
         ----------
@@ -222,8 +231,8 @@ class Recommender(ABC):
         if self._fitted_on_pairs:
             check_pair_columns(X, self, reset=False)
 
-    def _lists(self, ids: Array, exclude: Any) -> Lists:
-        """Return lists of the items that are not to be recommended to each of `ids`."""
+    def _lists(self, ids: Array, exclude: Any, *, are_known: bool) -> Lists:
+        """Return lists of the items that are not to be recommended to each of `ids`, which may be new users."""
         if exclude is None:
             return _nothing(ids)
         if _is_fitted(exclude):
@@ -233,9 +242,7 @@ class Recommender(ABC):
                 )
             return rated
         if not sparse.issparse(exclude):
-            raise ValueError(
-                f"exclude is of type {type(exclude).__name__}, {exclude!r:.80}; it must be 'fitted', None, or {_ROWS}"
-            )
+            return self._lists_of_ids(ids, exclude, are_known)
         matrix = self._matrix(exclude, "exclude", "it has a row for each user asked for")
         if matrix.shape[0] != ids.size:
             raise ValueError(
@@ -247,18 +254,42 @@ class Recommender(ABC):
         stored.sum_duplicates()  # this also sorts them
         return stored.indptr.astype(np.int64), stored.indices.astype(np.int32)
 
+    def _lists_of_ids(self, rows: Array, exclude: Any, are_known: bool) -> Lists:
+        """Return the same, given ids of items that nobody is to get, or pairs of ids."""
+        n_users, n_items = len(self.user_ids_), len(self.item_ids_)
+        is_plain = not isinstance(exclude, str | Mapping)
+        if is_plain and dimensions(exclude) == 1:
+            items = np.unique(self._rows_of(exclude, "item"))
+            items = items[items < n_items].astype(np.int32)
+            return np.arange(rows.size + 1) * items.size, np.tile(items, rows.size)
+        if not (is_plain and are_known and pair_columns(exclude)):
+            raise ValueError(
+                f"exclude is of type {type(exclude).__name__}, {exclude!r:.80}; it must be 'fitted', None, ids of "
+                f"items that no user gets, pairs of ids of known users and items, or {_ROWS}"
+            )
+        users, items = (
+            number(ids, self._ids_of(kind), kind, "exclude", self._looked_up(kind))
+            for ids, kind in zip(read_pairs(exclude, "exclude"), KINDS, strict=True)
+        )
+        known = (users < n_users) & (items < n_items)
+        # the last row is that of unknown users
+        listed = sparse.csr_array(
+            (np.ones(int(known.sum())), (users[known], items[known])), (n_users + 1, n_items)
+        )[rows]
+        return listed.indptr.astype(np.int64), listed.indices.astype(np.int32)
+
     def _matrix(self, given: Any, name: str, remedy: str) -> Any:
         """Validate a matrix of ratings, and return it.
 
         Raises
         ------
         ValueError
-            If it does not have the columns of `components_`.
+            If it does not have a column for each item.
         """
         if np.shape(given)[1:] != (n_items := len(self.item_ids_),):
             raise ValueError(
-                f"{name} has shape {np.shape(given)}, but must have a column for each of the {n_items} items, as "
-                f"components_ has; {remedy}"
+                f"{name} has shape {np.shape(given)}, but must have a column for each of the {n_items} items, "
+                f"in the order of item_ids_; {remedy}"
             )
         owner = self._for_matrices(given)
         return validate_in_memory(

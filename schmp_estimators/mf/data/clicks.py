@@ -1,4 +1,4 @@
-"""Clicks as an item model uses them: a matrix by users and by items, and inner products of frequent items."""
+"""Clicks as an item model uses them: by users, by items, and products of frequent items."""
 
 from collections.abc import Callable
 from functools import partial
@@ -19,8 +19,9 @@ from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 #: The table of inner products takes at most this many bytes.
 _MOST_BYTES = 1 << 30
-#: About the work on a column, measured in readings of one click: how often each click of a candidate is read, how often
-#: a coefficient changes, the work of an entry of the table in a change, and in the gradient of a rare item.
+#: About the work on a column, measured in readings of one click: how often each click of a
+#: candidate is read, how often a coefficient changes, the work of an entry of the table in a
+#: change, and in the gradient of a rare item.
 _READINGS, _CHANGES, _CHANGED, _READ = 8.0, 1.5, 0.2, 0.1
 #: Number of columns whose candidates are counted to choose how many items are frequent.
 _SAMPLE = 256
@@ -38,13 +39,8 @@ def read_clicks(ratings: RatingRows, earlier: Any) -> Any:
     ValueError
         If a value is below 0, or none is above 0.
     """
-    low, high = ratings.range
-    if low < 0:
-        raise ValueError(
-            f"clicks are numbers of at least 0, but one is {low:g}; DistributedSLIM predicts what happened, "
-            "and ModelParallelMF ratings of any sign"
-        )
-    if high <= 0:
+    amounts_of(np.array(ratings.range), None)
+    if ratings.range[1] <= 0:
         raise ValueError("no value is above 0: there are no clicks to fit")
     users, items = ratings.known
     shape = len(users), len(items)
@@ -63,22 +59,26 @@ def read_clicks(ratings: RatingRows, earlier: Any) -> Any:
     return found
 
 
-def amounts_of(clicks: Any, confidence: Callable[[Array], Any] | None) -> Any:
-    """Return the matrix that is predicted: clicks, or what `confidence` makes of them."""
-    if confidence is None:
-        return clicks
-    _, amounts = clicks_of(clicks.data, confidence)
-    return sparse.csr_array(
-        (amounts.astype(np.float32), clicks.indices, clicks.indptr), clicks.shape
-    )
+def amounts_of(values: Array, confidence: Callable[[Array], Any] | None) -> Array:
+    """Return what is predicted: the values of clicks, or what `confidence` makes of them."""
+    if values.size and (lowest := values.min()) < 0:
+        raise ValueError(
+            f"Negative values in data passed to DistributedSLIM: {lowest:g} is no click. It "
+            "predicts what happened; for ratings of any sign take ModelParallelMF"
+        )
+    return values if confidence is None else clicks_of(values, confidence)[1]
+
+
+def with_values(rows: Any, values: Array) -> Any:
+    """Return a CSR array with other values."""
+    return sparse.csr_array((values, rows.indices, rows.indptr), rows.shape)
 
 
 def weigh_users(amounts: Any, power: float) -> Any:
-    """Return a matrix whose rows are multiplied by their numbers of entries to the power of minus `power`."""
+    """Return a matrix whose rows are divided by their numbers of entries to the power `power`."""
     lengths = np.diff(amounts.indptr)
     factors = np.repeat(np.maximum(lengths, 1.0) ** -power, lengths)
-    values = (amounts.data * factors).astype(np.float32)
-    return sparse.csr_array((values, amounts.indices, amounts.indptr), amounts.shape)
+    return with_values(amounts, (amounts.data * factors).astype(np.float32))
 
 
 def lists_of(rows: Any) -> Lists:
@@ -86,12 +86,14 @@ def lists_of(rows: Any) -> Lists:
     plain = bool((rows.data == 1).all())
     values = np.empty(0, np.float32) if plain else rows.data.astype(np.float32, copy=False)
     return Lists(
-        rows.indptr.astype(np.int64), rows.indices.astype(np.int32, copy=False).view(np.uint32), values
-    )  # fmt: skip
+        rows.indptr.astype(np.int64),
+        rows.indices.astype(np.int32, copy=False).view(np.uint32),
+        values,
+    )
 
 
 def arrange(amounts: Any, l1: float, each: Each) -> Clicks:
-    """Return a matrix as the solver reads it, with a table of the inner products of frequent items."""
+    """Return a matrix as the solver reads it, with a table of products of frequent items."""
     columns = amounts.tocsc()
     squares = columns.power(2).sum(axis=0, dtype=np.float64)
     n_items = amounts.shape[1]
@@ -118,10 +120,10 @@ def _fill(clicks: Clicks, frequent: Integers, products: Floats32, first: int) ->
 
 
 def _choose_frequent(clicks: Clicks, l1: float) -> Integers:
-    """Return the items that should have a column in the table, in ascending order: those for which work is least.
+    """Return the items that get a column in the table, so that work is least, in ascending order.
 
-    A rare item costs its clicks in each reading.  A frequent one makes every reading of a rare item and every change of
-    a coefficient longer by an entry of the table.
+    A rare item costs its clicks in each reading.  A frequent one makes every reading of a rare item
+    and every change of a coefficient longer by an entry of the table.
     """
     lengths = np.diff(clicks.by_item.offsets)
     n_items = lengths.size

@@ -1,16 +1,17 @@
 """Sparse linear models of items: a non-negative elastic net on the other items for each item.
 
-A column w of the model minimises ``½‖x_j − X w‖² + l1 Σ w + l2/2 ‖w‖²`` over w ≥ 0 with ``w_j = 0``; X ≥ 0 holds the
-clicks, x_j is its column j.  The gradient ``g_i = x_i·(x_j − X w)`` then never exceeds ``x_i·x_j``, its value at zero.
-So items with ``x_i·x_j ≤ l1`` have the coefficient 0: only the others, the candidates of j, are looked at.
+A column w of the model minimises ``½‖x_j − X w‖² + l1 Σ w + l2/2 ‖w‖²`` over w ≥ 0 with ``w_j =
+0``; X ≥ 0 holds the clicks, x_j is its column j.  The gradient ``g_i = x_i·(x_j − X w)`` then never
+exceeds ``x_i·x_j``, its value at zero. So items with ``x_i·x_j ≤ l1`` have the coefficient 0: only
+the others, the candidates of j, are looked at.
 
 With l2 > 0 the residual is a point of the dual problem, and the duality gap is a sum over the
 candidates: ``(g − l1 − l2 w)²/(2 l2)`` where ``g > l1``, else ``(l1 + l2 w/2 − g) w``.  With l1 > 0
 the residual can be scaled until no gradient exceeds l1.  The smaller gap of both points counts.
 
-There are two ways to a gradient, and a fit uses both.  *Rare* items take it from the residual over the users.
-*Frequent* items have a column in a table of inner products; their gradients are kept, and change with every step.  The
-residual does not contain what frequent items predict.
+There are two ways to a gradient, and a fit uses both.  *Rare* items take it from the residual over
+the users. *Frequent* items have a column in a table of inner products; their gradients are kept,
+and change with every step.  The residual does not contain what frequent items predict.
 """
 
 from typing import Any, NamedTuple
@@ -34,7 +35,7 @@ class Lists(NamedTuple):
 
 
 class Clicks(NamedTuple):
-    """A matrix of users and items, with the inner products of its columns as far as they are kept."""
+    """A matrix of users and items, with inner products of its columns."""
 
     by_user: Lists
     by_item: Lists
@@ -109,7 +110,7 @@ def _clear(lists, start, stop, vector):
 
 @inlined
 def _count(clicks, item, work):
-    """Add the inner products of an item with all items to `work.common`; return the number of items that have any."""
+    """Add products of an item with all items to `work.common`; return how many items have any."""
     rows, users = clicks.by_user, clicks.by_item
     n_found = index(0)
     at, last = index(users.offsets[item]), index(users.offsets[item + 1])
@@ -193,7 +194,7 @@ def _excess(slope, weight, l1, l2):
 
 @inlined
 def _pass(clicks, near, n_live, l1, l2, work):
-    """Improve all live coefficients once; return how many are left, and an estimate of the gap before the pass."""
+    """Improve all live coefficients once; return how many are left, and about the gap before."""
     n_left, gap = 0, 0.0
     ridge = l2 if l2 > 0.0 else 1.0
     for number in range(n_live):
@@ -214,7 +215,7 @@ def _pass(clicks, near, n_live, l1, l2, work):
 
 @inlined
 def _check(clicks, near, size, square, l1, l2, work):
-    """Compute all gradients; return the duality gap and the number of live candidates, which are listed.
+    """Compute all gradients, and list live candidates; return the duality gap and their number.
 
     `square` is twice the objective at zero.
     """
@@ -234,7 +235,8 @@ def _check(clicks, near, size, square, l1, l2, work):
             weights += (l1 + 0.5 * l2 * weight) * weight
     if l1 == 0.0:
         return gap, n_live
-    # The point that no gradient exceeds: the residual r times a share s.  ‖r‖² = ‖x‖² − w·(g at zero) − w·g.
+    # The point that no gradient exceeds: the residual r times a share s.  ‖r‖² = ‖x‖² − w·(g at
+    # zero) − w·g.
     loss = square - fitted - products
     share = min(l1 / steepest, (square - fitted) / loss if loss > 0.0 else 1.0)
     scaled = 0.5 * loss + weights - share * (square - fitted) + 0.5 * share * share * loss
@@ -243,7 +245,7 @@ def _check(clicks, near, size, square, l1, l2, work):
 
 @inlined
 def _screen(item, n_found, l1, work):
-    """Keep the items among those found that may have a coefficient above 0, and return how many there are."""
+    """Keep those items that may have a coefficient above 0, and return their number."""
     size = 0
     for number in range(n_found):
         other = work.candidates[number]
@@ -290,7 +292,7 @@ def _keep_best(clicks, size, l1, most, work):
 
 @inlined
 def _begin(clicks, size, work):
-    """Set all coefficients to zero, and find out where the clicks of each candidate begin; return their number."""
+    """Set coefficients to zero, and find where the clicks of each candidate begin, and the end."""
     users = clicks.by_item
     for place in range(size):
         other = work.candidates[place]
@@ -318,7 +320,7 @@ def _gather(clicks, size, near, work):
 
 @inlined
 def _go_on(clicks, near, start, number, size, work):
-    """Begin with given coefficients, of which those of no candidate are left out; return whether there are any."""
+    """Begin with given coefficients, but those of no candidate; return whether there are any."""
     for at in range(start.offsets[number], start.offsets[number + 1]):
         work.common[start.items[at]] = start.values[at]
     for place in range(size):
@@ -332,7 +334,7 @@ def _go_on(clicks, near, start, number, size, work):
 
 @kernel
 def _room(size, like):
-    """Return lists without offsets that have room for some entries, with values if other lists have them."""
+    """Return lists without offsets, with room for entries, and for values if others have them."""
     return Lists(
         np.empty(0, np.int64), np.empty(size, np.uint32),
         np.empty(size if like.values.size else 0, np.float32),
@@ -367,7 +369,8 @@ def solve_columns(items, clicks, start, l1, l2, most, tol, max_passes):
     work = _Work(
         np.zeros(n_users), np.zeros(n_items), np.empty(n_frequent), np.empty(n_frequent),
         np.zeros(n_frequent + 1, np.uint32),
-        np.empty(n_items + 1, np.uint32), np.empty(n_items, np.uint32), np.zeros(n_items + 1, np.int64),
+        np.empty(n_items + 1, np.uint32), np.empty(n_items, np.uint32),
+        np.zeros(n_items + 1, np.int64),
         np.empty(n_items), np.empty(n_items), np.empty(n_items),
     )  # fmt: skip
     near = _room(1 << 12, clicks.by_item)
@@ -498,7 +501,7 @@ def rank_rows(told, model, usual, may_be, seen_ptr, seen_items, out_items, out_s
 
 @kernel
 def score_pairs(rows, items, told, model, out):
-    """Fill `out` (n,) with the score of an item for a row of `told`, for n pairs; rows of `model` are sorted."""
+    """Fill `out` (n,) with the scores of n pairs of a row and an item; `model` has sorted rows."""
     for number in range(rows.size):
         total = 0.0
         for at in range(told.offsets[rows[number]], told.offsets[rows[number] + 1]):

@@ -99,7 +99,7 @@ class ItemColumns(Program[_State, None, Solved, Solved]):
         return Solved(sum(columns), sum(coefficients), max(gaps))
 
     def record(self, sweep: int, model: Solved) -> Named:
-        """Return numbers of columns and coefficients, and the largest gap as a part of the objective at zero."""
+        """Return numbers of columns and coefficients, and the largest relative gap."""
         return {
             "columns": model.n_columns,
             "coefficients": model.n_coefficients,
@@ -135,7 +135,7 @@ def joined(parts: Sequence[Columns]) -> Columns:
 
 
 def chosen(columns: Columns, items: Integers) -> Columns:
-    """Return the coefficients of some columns, which have none beyond the last one that is there."""
+    """Return the coefficients of some columns; those beyond the last one have none."""
     known = items < columns.offsets.size - 1
     lengths = np.zeros(items.size, np.int64)
     begins = columns.offsets[items[known]]
