@@ -57,7 +57,7 @@ class ItemRanking(Recommender):
 
         Examples -------- >>> from schmp_estimators import DistributedSLIM >>> pairs = [["ada",
         "Emma"], ["ada", "Persuasion"], ["bob", "Dune"], ["bob", "Solaris"], ["cy", "Emma"]] >>>
-        slim = DistributedSLIM(l1_reg=0, l2_reg=1).fit(pairs, [1] * 5) >>>
+        slim = DistributedSLIM(l2_reg=1).fit(pairs, [1] * 5) >>>
         slim.similar_items(["Dune"], n=1)[0].tolist() [['Solaris']]
         """
         check_is_fitted(self)
@@ -105,7 +105,7 @@ class ItemRanking(Recommender):
 
         Examples -------- >>> from schmp_estimators import DistributedSLIM >>> pairs = [["ada",
         "Emma"], ["ada", "Persuasion"], ["bob", "Dune"], ["bob", "Solaris"], ["cy", "Emma"]] >>>
-        slim = DistributedSLIM(l1_reg=0, l2_reg=1).fit(pairs, [1] * 5) >>> slim.explain("cy",
+        slim = DistributedSLIM(l2_reg=1).fit(pairs, [1] * 5) >>> slim.explain("cy",
         "Persuasion")[0].tolist() ['Emma']
         """
         check_is_fitted(self)

@@ -62,14 +62,14 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
 
     Parameters
     ----------
-    l1_reg : float, default=1.0
+    l1_reg : float, default=0.0
         Weight of the sum of the coefficients, in units of clicks: an item with at most this many
         users in common with item j has the coefficient 0 in column j, and costs no work.
     l2_reg : float, default=50.0
         Weight of half the sum of the squares of the coefficients, in units of clicks.
-    max_neighbors : int, default=None
-        Largest number of candidates for a column: items that alone would lower its objective most.
-        `dual_gap_` then is the gap of the problem with these items only.  None: all items.
+    max_neighbors : int or None, default=300
+        Largest number of candidates for a column: the items that alone would lower its objective
+        most.  `dual_gap_` then is the gap of the problem with these items only.  None: all items.
     user_weight : float, default=0.0
         The row of a user with n clicks is multiplied by ``n ** -user_weight`` in the fit, so that
         users with many clicks count less.
@@ -79,7 +79,7 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
     n_users, n_items : int, default=None
         Size of the matrix, if ids of pairs are the indices of rows and columns, from 0 on.  None:
         the ids that occur are numbered, see `user_ids_`.
-    max_iter : int, default=100
+    max_iter : int, default=1000
         Largest number of passes over the coefficients of a column.
     tol : float, default=1e-3
         A column is solved when its duality gap is at most `tol` times its objective at zero; at
@@ -130,7 +130,7 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
 
     Examples -------- >>> from schmp_estimators import DistributedSLIM >>> pairs = [["ada", "Emma"],
     ["ada", "Persuasion"], ["bob", "Dune"], ["bob", "Solaris"], ["cy", "Emma"]] >>> slim =
-    DistributedSLIM(l1_reg=0, l2_reg=1).fit(pairs, [1] * 5) >>> books, scores =
+    DistributedSLIM(l2_reg=1).fit(pairs, [1] * 5) >>> books, scores =
     slim.recommend(["cy"], n=1) >>> books.tolist() [['Persuasion']]
     """
 
@@ -155,15 +155,15 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
 
     def __init__(
         self,
-        l1_reg: float = 1.0,
+        l1_reg: float = 0.0,
         l2_reg: float = 50.0,
         *,
-        max_neighbors: int | None = None,
+        max_neighbors: int | None = 300,
         user_weight: float = 0.0,
         confidence: Callable[[Array], Array] | None = None,
         n_users: int | None = None,
         n_items: int | None = None,
-        max_iter: int = 100,
+        max_iter: int = 1000,
         tol: float = 1e-3,
         n_jobs: int | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
@@ -279,7 +279,7 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
         """Return the clicks of earlier fits."""
         if self.clicks_ is None:
             raise ValueError(
-                "partial_fit needs the clicks of the earlier fit, but this model has none; use the whole model, or fit anew"
+                "partial_fit needs the clicks of the earlier fit, but this model has none; fit anew"
             )
         return self.clicks_
 
@@ -288,8 +288,9 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
         values = amounts_of(clicks.data, self.confidence).astype(np.float32)
         amounts = with_values(clicks, values)
         fitted = weigh_users(amounts, self.user_weight) if self.user_weight else amounts
-        arranged = arrange(fitted, float(self.l1_reg), place.each)
         n_items = clicks.shape[1]
+        most = min(self.max_neighbors or n_items, n_items)
+        arranged = arrange(fitted, float(self.l1_reg), most, place.each)
         lengths = np.diff(amounts.indptr).astype(np.float64)
         costs = with_values(clicks, np.ones(clicks.nnz)).T @ lengths
         shards = deal(costs, min(_SHARDS, n_items)).members
@@ -297,7 +298,7 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
         program = ItemColumns(
             float(self.l1_reg),
             float(self.l2_reg),
-            min(self.max_neighbors or n_items, n_items),
+            most,
             float(self.tol),
             int(self.max_iter),
             self._portions,

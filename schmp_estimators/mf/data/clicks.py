@@ -92,7 +92,7 @@ def lists_of(rows: Any) -> Lists:
     )
 
 
-def arrange(amounts: Any, l1: float, each: Each) -> Clicks:
+def arrange(amounts: Any, l1: float, most: int, each: Each) -> Clicks:
     """Return a matrix as the solver reads it, with a table of products of frequent items."""
     columns = amounts.tocsc()
     squares = columns.power(2).sum(axis=0, dtype=np.float64)
@@ -101,7 +101,7 @@ def arrange(amounts: Any, l1: float, each: Each) -> Clicks:
     clicks = Clicks(
         lists_of(amounts), lists_of(columns), squares, none, np.empty((n_items, 0), np.float32)
     )  # fmt: skip
-    frequent = _choose_frequent(clicks, l1)
+    frequent = _choose_frequent(clicks, l1, most)
     if not frequent.size:
         return clicks
     none[frequent] = np.arange(frequent.size)
@@ -119,7 +119,7 @@ def _fill(clicks: Clicks, frequent: Integers, products: Floats32, first: int) ->
     products[:, first : first + some.size] = found.T
 
 
-def _choose_frequent(clicks: Clicks, l1: float) -> Integers:
+def _choose_frequent(clicks: Clicks, l1: float, most: int) -> Integers:
     """Return the items that get a column in the table, so that work is least, in ascending order.
 
     A rare item costs its clicks in each reading.  A frequent one makes every reading of a rare item
@@ -129,15 +129,15 @@ def _choose_frequent(clicks: Clicks, l1: float) -> Integers:
     n_items = lengths.size
     sample = np.arange(0, n_items, max(1, n_items // _SAMPLE))
     counted = np.zeros(n_items)
-    count_candidates(*freeze((sample, clicks)), l1, counted)
+    count_candidates(*freeze((sample, clicks)), l1, most, counted)
     order = np.argsort(-lengths, kind="stable")
     taken = counted[order]
     read = _following(taken * lengths[order])
     n_rare = _following(taken)
-    most = min(n_items, _MOST_BYTES // (4 * n_items))
-    sizes = np.arange(most + 1)
+    largest = min(n_items, _MOST_BYTES // (4 * n_items))
+    sizes = np.arange(largest + 1)
     # the table is made once, but only a part of the columns was counted
-    making = np.append(0.0, np.cumsum(lengths[order][:most])) * sample.size / n_items
+    making = np.append(0.0, np.cumsum(lengths[order][:largest])) * sample.size / n_items
     mean_length = lengths.sum() / max(1, np.diff(clicks.by_user.offsets).size)
     cost = _READINGS * read[sizes] + making * mean_length
     cost += sizes * (_CHANGED * _CHANGES * n_rare[0] + _READ * _READINGS * n_rare[sizes])

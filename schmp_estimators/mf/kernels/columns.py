@@ -423,19 +423,20 @@ def solve_columns(items, clicks, start, l1, l2, most, tol, max_passes):
 
 
 @kernel
-def count_candidates(items, clicks, l1, out):
+def count_candidates(items, clicks, l1, most, out):
     """Add to `out` (n_items,) for each item of how many others among `items` it is a candidate."""
     n_items = clicks.by_item.offsets.size - 1
-    none = np.empty(0)
-    room = np.empty(n_items + 1, np.uint32)
-    starts = np.empty(0, np.int64)
-    work = _Work(none, np.zeros(n_items), none, none, room, room, room, starts, none, none, none)
+    none, room, starts = np.empty(0), np.empty(n_items + 1, np.uint32), np.empty(0, np.int64)
+    work = _Work(
+        none, np.zeros(n_items), none, none, room, room, room, starts, np.empty(n_items), none,
+        np.empty(n_items),
+    )  # fmt: skip
     for item in items:
-        n_found = _count(clicks, item, work)
-        for number in range(n_found):
-            other = work.candidates[number]
-            out[other] += work.common[other] > l1 and other != item
-            work.common[other] = 0.0
+        size = _screen(item, _count(clicks, item, work), l1, work)
+        if size > most:
+            size = _keep_best(clicks, size, l1, most, work)
+        for place in range(size):
+            out[work.candidates[place]] += 1.0
 
 
 @kernel

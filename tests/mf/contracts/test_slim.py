@@ -229,7 +229,7 @@ def test_without_clicks_it_serves_users_whose_clicks_are_given(fitted):
         lambda: smaller.explain(1, 2),
         lambda: smaller.partial_fit(CLICKS),
     ):
-        with pytest.raises(ValueError, match="without|has none"):
+        with pytest.raises(ValueError, match=r"without|has none"):
             asks()
     assert fitted.clicks_ is not None
 
