@@ -1,4 +1,4 @@
-"""What columns of an item model must be: the minima of their objectives, found by others, and certified."""
+"""What columns of an item model must be: the minima that others find, and certified."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ N_USERS, N_ITEMS = 120, 40
 
 
 def draw_clicks(seed=0, n_users=N_USERS, n_items=N_ITEMS, high=1):
-    """Clicks of users with a few interests, on items of very different popularity; counts up to `high`."""
+    """Counts up to `high` of users with a few interests, on items of different popularity."""
     rng = np.random.default_rng(seed)
     interests = rng.integers(0, 4, n_users)[:, None] == rng.integers(0, 4, n_items)
     chances = np.minimum(0.9, (0.08 + 0.5 * interests) * rng.pareto(2.0, n_items))
@@ -78,7 +78,7 @@ def test_the_gap_is_one_also_far_from_the_minimum(tol, l1, l2, n_frequent):
 
 
 def test_items_with_few_common_users_have_no_coefficient():
-    """And no other item is without one for this reason: an item just above the limit may have one."""
+    """And no other item is without one for this reason."""
     common = CLICKS.T @ CLICKS
     for l1 in (1.0, 2.5, 4.0):
         coefficients = DistributedSLIM(l1, 0.1, tol=1e-6).fit(CLICKS).coef_.toarray()
