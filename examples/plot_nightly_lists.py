@@ -20,7 +20,7 @@ from schmp_estimators import DistributedSLIM, ModelParallelMF, ranking
 rng = np.random.default_rng(0)
 n_users, n_items, n_days = 1200, 400, 37
 kind = rng.integers(0, 8, n_items)
-born = np.where(rng.random(n_items) < 0.7, 0, rng.integers(0, n_days, n_items))
+born = np.where(rng.random(n_items) < 0.4, 0, rng.integers(0, n_days, n_items))
 popularity = rng.permutation(1 / (np.arange(n_items) + 8.0))
 likes = rng.random((n_users, 8)).argsort(axis=1) < 2
 
@@ -28,7 +28,7 @@ likes = rng.random((n_users, 8)).argsort(axis=1) < 2
 def day_of_clicks(day):
     users = rng.integers(0, n_users, 1500)
     chances = (0.05 + likes[users][:, kind]) * popularity * (born <= day)
-    chances *= np.where(day - born < 7, 3.0, 1.0)  # news are clicked more
+    chances *= np.where(day - born < 7, 6.0, 1.0)  # news are clicked more
     sums = chances.cumsum(axis=1)
     items = (sums > rng.random((users.size, 1)) * sums[:, -1:]).argmax(axis=1)
     frame = pd.DataFrame({"user": users, "item": [f"i{item:03}" for item in items]})
@@ -77,7 +77,7 @@ for name, search in searches.items():
     print(f"{name}: NDCG {search.best_score_:.3f} with {search.best_params_}")
 
 # %%
-# Seven nights.  Each morning's lists are judged by the clicks of the day.  At night the clicks of
+# Seven nights.  Each morning's lists are judged by the new pairs of the day.  At night the clicks of
 # the day are added: ``DistributedSLIM`` adds them to what it has, ``ModelParallelMF`` takes pairs
 # that it does not know.  A third model stays as it was.
 item_model = searches["items"].best_estimator_
@@ -88,12 +88,12 @@ scorer = ranking.RankingScorer()
 found = {"items": [], "factors": [], "items, never updated": []}
 for today in range(30, 37):
     events = counted(nights[today], today)
-    asked = events["user"].isin(item_model.user_ids_) & events["item"].isin(item_model.item_ids_)
-    judged = events[asked]
+    asked = zip(events["user"], events["item"], strict=True)
+    fresh = np.array([pair not in known for pair in asked])
+    judged = events[fresh & events["item"].isin(item_model.item_ids_)]  # what can be recommended
     for name, model in zip(found, (item_model, factor_model, stays), strict=True):
         found[name].append(scorer(model, judged[["user", "item"]], judged["value"]))
     item_model.partial_fit(events[["user", "item"]], events["value"])
-    fresh = [pair not in known for pair in zip(events["user"], events["item"], strict=True)]
     factor_model.partial_fit(events.loc[fresh, ["user", "item"]], events.loc[fresh, "value"])
     known |= set(zip(events["user"], events["item"], strict=True))
 
