@@ -20,6 +20,7 @@ import numpy as np
 
 from schmp_estimators.core.jit import index, inlined, kernel
 from schmp_estimators.core.typing import Floats, Floats32, Integers, Integers32
+from schmp_estimators.mf.kernels.foldin import insert
 
 _ONE = index(1)
 #: A column is checked as soon as a pass began at an estimated gap below this multiple of the goal.
@@ -71,17 +72,18 @@ class _Work(NamedTuple):
 
 
 @inlined
+def _value(lists, at):
+    """Return the value of an entry."""
+    return np.float64(lists.values[at]) if lists.values.size else 1.0
+
+
+@inlined
 def _sum(lists, start, stop, vector):
     """Return the inner product of some entries and a vector."""
     at, end, total = index(start), index(stop), 0.0
-    if lists.values.size:
-        while at < end:
-            total += np.float64(lists.values[at]) * vector[lists.ids[at]]
-            at += _ONE
-    else:
-        while at < end:
-            total += vector[lists.ids[at]]
-            at += _ONE
+    while at < end:
+        total += _value(lists, at) * vector[lists.ids[at]]
+        at += _ONE
     return total
 
 
@@ -89,14 +91,9 @@ def _sum(lists, start, stop, vector):
 def _add(factor, lists, start, stop, vector):
     """Add a multiple of some entries to a vector."""
     at, end = index(start), index(stop)
-    if lists.values.size:
-        while at < end:
-            vector[lists.ids[at]] += factor * np.float64(lists.values[at])
-            at += _ONE
-    else:
-        while at < end:
-            vector[lists.ids[at]] += factor
-            at += _ONE
+    while at < end:
+        vector[lists.ids[at]] += factor * _value(lists, at)
+        at += _ONE
 
 
 @inlined
@@ -116,12 +113,12 @@ def _count(clicks, item, work):
     at, last = index(users.offsets[item]), index(users.offsets[item + 1])
     while at < last:
         user = users.ids[at]
-        own = np.float64(users.values[at]) if users.values.size else 1.0
+        own = _value(users, at)
         at += _ONE
         entry, end = index(rows.offsets[user]), index(rows.offsets[user + 1])
         while entry < end:
             other = rows.ids[entry]
-            value = own * np.float64(rows.values[entry]) if rows.values.size else own
+            value = own * _value(rows, entry)
             work.candidates[n_found] = other
             if work.common[other] == 0.0:
                 n_found += _ONE
@@ -446,7 +443,7 @@ def multiply(clicks, items, out):
         users = clicks.by_item
         for at in range(users.offsets[items[number]], users.offsets[items[number] + 1]):
             user = users.ids[at]
-            own = np.float64(users.values[at]) if users.values.size else 1.0
+            own = _value(users, at)
             first, last = clicks.by_user.offsets[user], clicks.by_user.offsets[user + _ONE]
             _add(own, clicks.by_user, first, last, out[number])
 
@@ -477,10 +474,9 @@ def rank_rows(told, model, usual, may_be, seen_ptr, seen_items, out_items, out_s
         spoken = False
         for at in range(told.offsets[row], told.offsets[row + 1]):
             item = told.ids[at]
-            value = np.float64(told.values[at]) if told.values.size else 1.0
             first, last = model.offsets[item], model.offsets[item + _ONE]
             spoken |= last > first
-            _add(value, model, first, last, scores)
+            _add(_value(told, at), model, first, last, scores)
         for item in range(n_items):
             is_out[item] = not may_be[item]
         for at in range(seen_ptr[row], seen_ptr[row + 1]):
@@ -492,12 +488,7 @@ def rank_rows(told, model, usual, may_be, seen_ptr, seen_items, out_items, out_s
             score = scores[item] if spoken else usual[item]
             if is_out[item] or not score > values[n_top - 1]:
                 continue
-            place = n_top - 1
-            while place > 0 and score > values[place - 1]:
-                values[place] = values[place - 1]
-                best[place] = best[place - 1]
-                place -= 1
-            values[place], best[place] = score, item
+            insert(score, item, values, best)
 
 
 @kernel
@@ -510,6 +501,5 @@ def score_pairs(rows, items, told, model, out):
             last = model.offsets[told.ids[at] + _ONE]
             where = first + np.searchsorted(model.ids[first:last], np.uint32(items[number]))
             if where < last and model.ids[where] == items[number]:
-                value = np.float64(told.values[at]) if told.values.size else 1.0
-                total += value * np.float64(model.values[where])
+                total += _value(told, at) * _value(model, where)
         out[number] = total
