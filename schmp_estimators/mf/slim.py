@@ -110,9 +110,9 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
         Ids of the users and items, in the order of the rows and columns of `clicks_`; see
         `ModelParallelMF`.
     history_ : list of dict
-        A record for each portion of the items: ``iterations``, ``seconds`` and ``samples``
-        (columns) so far, ``columns`` and ``coefficients`` that are known, and ``dual_gap``, the
-        largest gap so far as a part of the objective at zero.
+        A record for each portion of the items: ``iterations``, ``seconds``, ``samples`` (columns)
+        and ``coefficients`` so far, and ``dual_gap``, the largest gap so far as a part of the
+        objective at zero.
     n_features_in_ : int
         Number of columns of X in `fit`: the number of items, or 2 if X was pairs.
     feature_names_in_ : ndarray of str
@@ -334,7 +334,7 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
                 y,
                 place=place,
                 first=first,
-                n_samples=ceil(n_items / self._portions),
+                n_samples=0,
                 snapshot=lambda: attributes(run.harvest()),
                 took=lambda: run.took,
             ):

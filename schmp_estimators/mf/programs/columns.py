@@ -101,7 +101,7 @@ class ItemColumns(Program[_State, None, Solved, Solved]):
     def record(self, sweep: int, model: Solved) -> Named:
         """Return numbers of columns and coefficients, and the largest relative gap."""
         return {
-            "columns": model.n_columns,
+            "samples": model.n_columns,
             "coefficients": model.n_coefficients,
             "dual_gap": model.gap,
         }

@@ -76,10 +76,10 @@ def test_all_inputs_give_the_same_bits(fitted, name, in_place):
 def test_threads_and_portions_change_nothing(fitted, many_portions, n_jobs):
     found = make(n_jobs=n_jobs).fit(CLICKS)
     assert same(found, fitted)
-    assert [one["columns"] for one in found.history_] == sorted(
-        one["columns"] for one in found.history_
+    assert [one["samples"] for one in found.history_] == sorted(
+        one["samples"] for one in found.history_
     )
-    assert found.history_[-1]["columns"] == 30
+    assert found.history_[-1]["samples"] == 30
     assert found.history_[-1]["coefficients"] == found.coef_.nnz
     assert len(found.history_) > 3
     assert found.history_[-1]["dual_gap"] <= 1e-3
