@@ -51,7 +51,7 @@ def n_frequent(request, monkeypatch):
 
 
 @pytest.mark.parametrize("X", [CLICKS, COUNTS], ids=["clicks", "counts"])
-@pytest.mark.parametrize(("l1", "l2"), [(0.0, 3.0), (2.0, 5.0), (1.5, 0.0), (20.0, 0.5)])
+@pytest.mark.parametrize(("l1", "l2"), [(0.0, 3.0), (2.0, 5.0), (1.5, 0.0), (9.0, 0.02)])
 def test_each_column_is_the_minimum_that_others_find(X, l1, l2, n_frequent):
     slim = DistributedSLIM(l1, l2, tol=1e-6, max_iter=100_000).fit(sp.csr_array(X))
     coefficients = slim.coef_.toarray().astype(float)
@@ -66,7 +66,7 @@ def test_each_column_is_the_minimum_that_others_find(X, l1, l2, n_frequent):
 
 
 @pytest.mark.parametrize("tol", [0.3, 1e-2])
-@pytest.mark.parametrize(("l1", "l2"), [(0.0, 3.0), (2.0, 5.0), (1.5, 0.0)])
+@pytest.mark.parametrize(("l1", "l2"), [(0.0, 3.0), (2.0, 5.0), (1.5, 0.0), (1.5, 0.02)])
 def test_the_gap_is_one_also_far_from_the_minimum(tol, l1, l2, n_frequent):
     slim = DistributedSLIM(l1, l2, tol=tol).fit(COUNTS)
     coefficients = slim.coef_.toarray().astype(float)
