@@ -283,7 +283,7 @@ class SparseModel(Penalised):
         """Give rounds that report to callbacks and to the dashboard; X, y and `snapshot` are for callbacks."""
         with self._progress_bar():
             self.history_, self._snapshot = [], without_itself(snapshot)
-            context = self._init_callback_context(max_subtasks=None)
+            context = self._task(None)
             followed = Followed(self, context, {"estimator": self, "X": X, "y": y}, place, rounds)
             context.call_on_fit_task_begin(**followed.data)
             yield followed

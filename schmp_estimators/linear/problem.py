@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from copy import copy
-from functools import partial
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,6 +26,7 @@ from schmp_estimators.linear.programs.centred import (
     Summarise,
     Summary,
     centred_products,
+    dense,
     fetch,
     joined,
 )
@@ -55,8 +56,11 @@ class Problem:
     Parameters
     ----------
     place : Place
-    pieces : list
-        The partitions, or descriptions of how they are made; the list is emptied.
+    pieces : callable
+        Returns the partitions, or descriptions of how they are made, when they are needed; the list is emptied.
+    n_partitions : int
+    rows : callable or None
+        Returns all rows in dense form, if X is in memory.
     size : Extent
         That of X.
     n_targets : int
@@ -69,24 +73,27 @@ class Problem:
     def __init__(
         self,
         place: Place,
-        pieces: list[Any],
+        pieces: Callable[[], list[Any]],
+        n_partitions: int,
+        rows: Callable[[], Any] | None,
         size: Extent,
         n_targets: int,
         name: str,
         plan: Plan | None = None,
     ) -> None:
         self._place, self._name, self._plan = place, name, plan
-        self.extent, self.n_targets, self.n_partitions = size, n_targets, len(pieces)
-        #: the partitions as they are made, if they are in this process
-        self._first: list[Any] = []
-        if place.is_local:
-            self._first = pieces = [_made(pieces.pop(0)) for _ in range(len(pieces))]
+        self.extent, self.n_targets, self.n_partitions = size, n_targets, n_partitions
+        #: returns the partitions as they are made, if they are in this process
+        self._first = cache(lambda: [_made(one) for one in _emptied(pieces())])
         keeper = (
             (parts.save_partition, parts.restore_partition)
             if plan is None
             else (save_fold, restore_fold)
         )
-        self.rounds = Rounds(place, pieces, name, Keeper(*keeper))
+        self._own = [Piece(self._part, (number,)) for number in range(n_partitions)]
+        given = self._own if place.is_local else [*_emptied(pieces())]
+        self.rounds = Rounds(place, given, name, Keeper(*keeper))
+        self._dense = rows or (lambda: joined(self._fetched()))
         #: all rows, or summaries of their groups, and whether the user has been warned of columns that are left out
         self._all = SimpleNamespace(
             extent=size, n_targets=n_targets, rows=None, groups=None, told=False
@@ -132,7 +139,7 @@ class Problem:
         assert self._plan is not None
         one, size = copy(self), self.extent
         if self._place.is_local:
-            one.rounds = Rounds(Place(), self._first, self._name)
+            one.rounds = Rounds(Place(), self._own, self._name)
         one._number, one._take = number, self._plan.take(number)
         n_rows = len(one.fitted)
         one.extent = size._replace(n_rows=n_rows, stored=round(size.stored * n_rows / size.n_rows))
@@ -216,19 +223,20 @@ class Problem:
     def _rows_here(self) -> Any:
         """Return the rows of this fold, which may be overwritten."""
         if self._plan is None:
-            return self._fetched()
+            return self._dense()
         return self._of_target(self._all_rows().part(self.fitted))
 
     def _all_rows(self) -> Any:
         """Return the rows of all folds."""
         if self._all.rows is None:
-            self._all.rows = self._fetched()
+            self._all.rows = self._dense()
         return self._all.rows
 
-    def _fetched(self) -> Any:
-        return joined(
-            [fetch(one) for one in self._first] if self._place.is_local else self._answers(Fetch())
-        )
+    def _fetched(self) -> list[Any]:
+        return list(map(fetch, self._first())) if self._place.is_local else self._answers(Fetch())
+
+    def _part(self, number: int) -> Any:
+        return self._first()[number]
 
     def _of_target(self, rows: Any) -> Any:
         several = self.target is not None
@@ -247,6 +255,11 @@ class Problem:
             group for group, count in zip(self._all.groups, self._take.train, strict=True) if count
         ]
         return tree_merge(chosen, Summary.united)
+
+
+def _emptied(pieces: list[Any]) -> Iterator[Any]:
+    """Take pieces out of a list, so that each can be freed once it has been used."""
+    return (pieces.pop(0) for _ in range(len(pieces)))
 
 
 def _made(piece: Any) -> Any:
@@ -295,17 +308,18 @@ def open_problem(
         if is_dask(samples.X):
             read = partial(_read_part, getattr(estimator, "feature_names_in_", None))
             chunks = stack.enter_context(open_parts(read, samples.X, estimator, place=place))
-            pieces, size = _pieces(estimator, chunks, samples, given, n_shards, name)
+            found, size = _pieces(estimator, chunks, samples, given, n_shards, name)
             chunks.partitions = []  # so that each chunk is freed once its partition has been made
+            made: Any = (lambda: found), len(found), None
         else:
             size = parts.extent(samples.X)
             count = (
                 parts.default_partitions(size) if n_shards is None else min(n_shards, size.n_rows)
             )
-            pieces = split_rows(samples.X, *given[:2], count, given[2])
+            split = partial(split_rows, samples.X, *given[:2], count, given[2])
+            made = split, count, partial(dense, samples.X, *given[:2])
         try:
-            problem = Problem(place, pieces, size, len(responses), name, plan)
-            pieces.clear()
+            problem = Problem(place, *made, size, len(responses), name, plan)
             stack.enter_context(problem.rounds)
             yield problem
         except SumsError as error:
@@ -318,15 +332,12 @@ def open_problem(
 
 def _check_squares(responses: NDArray[Any], weights: NDArray[Any]) -> None:
     """Raise ValueError if squares of responses overflow, or underflow although a response varies."""
+    given = weights if len(weights) else 1.0
     with np.errstate(over="ignore", invalid="ignore"):
-        squares = responses * responses
-        total = (squares * weights if len(weights) else squares).sum()
-        apart = (responses - responses.mean(axis=1, keepdims=True)) ** 2
-        spread = apart @ weights if len(weights) else apart.sum(axis=1)
-    if (
-        np.isfinite(total)
-        and not ((np.ptp(responses, axis=1) > 0.0) & (spread < SMALLEST_NORM)).any()
-    ):
+        total = np.vecdot(responses, responses * given).sum()
+        apart = responses - responses.sum(axis=1, keepdims=True) / responses.shape[1]
+        tiny = np.vecdot(apart, apart * given) < SMALLEST_NORM
+    if np.isfinite(total) and not (tiny.any() and np.ptp(responses[tiny], axis=1).any()):
         return
     largest = np.abs(responses).max()
     heaviest = f" and sample weights up to {weights.max():.3g}" if len(weights) else ""

@@ -120,7 +120,7 @@ def read_samples(
         X, y = check_input(
             estimator, X, y, ensure_all_finite=whole or sample_weight is not None, **options
         )
-    found = Samples(X, y, check_weights(sample_weight, _nothing_but_rows(y)))
+    found = Samples(X, y, check_weights(sample_weight, y))
     return found.rows(found.weights > 0.0) if len(found.weights) and not whole else found
 
 
@@ -209,13 +209,13 @@ def _refuse_texts(y: NDArray[Any], options: dict[str, Any]) -> NDArray[Any]:
     return y
 
 
-def check_weights(sample_weight: Any, X: Any) -> NDArray[np.float64]:
+def check_weights(sample_weight: Any, y: Any) -> NDArray[np.float64]:
     """Return weights that are ≥ 0 and not all zero, or an empty array if there are none."""
     if sample_weight is None:
         return np.empty(0)
     refuse_texts(refuse_dates(np.asarray(sample_weight), "sample_weight"), "sample_weight")
     found: NDArray[np.float64] = _check_sample_weight(
-        sample_weight, X, dtype=np.float64, ensure_non_negative=True
+        sample_weight, _nothing_but_rows(y), dtype=np.float64, ensure_non_negative=True
     )
     return found
 

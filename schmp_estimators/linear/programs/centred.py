@@ -6,7 +6,7 @@ Chan, G. H. Golub and R. J. LeVeque, "Algorithms for computing the sample varian
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from schmp_estimators.linear.kernels.dense import centre_columns
 from schmp_estimators.linear.programs.jobs import SMALLEST_NORM, RowPartition, check_squares
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.offsets import REAL, SPREAD
+from schmp_estimators.linear.programs.stored import as_matrix
 
 
 class Rows(NamedTuple):
@@ -42,10 +43,16 @@ class Rows(NamedTuple):
         )
 
 
+def dense(X: Any, responses: Floats, weights: Floats) -> Rows:
+    """Return rows of X, an array or a storage, in dense form."""
+    values = X if isinstance(X, np.ndarray) else as_matrix(X).to_array()
+    return Rows(np.array(values.T, np.float64, order="C"), responses, weights)
+
+
 def fetch(rows: RowPartition) -> Rows:
     """Return all rows of a partition in dense form, including those that a fold holds out."""
     of = rows if rows.whole is None else rows.whole
-    return Rows(np.array(of.matrix.to_array().T, np.float64, order="C"), of.responses, of.weights)
+    return dense(of.matrix, of.responses, of.weights)
 
 
 class Fetch(NamedTuple):
@@ -195,9 +202,13 @@ def subtract_means(
     should be `scaled` are multiplied by the roots of the weights.
     """
     n_columns, n_rows = rows.columns.shape
-    weights = rows.weights if len(rows.weights) else np.ones(n_rows)
-    total, (means, squares) = float(weights.sum()), np.empty((2, n_columns))
-    given = freeze(weights), np.sqrt(weights), total if fit_intercept else 0.0, scaled
+    weights, roots, total = rows.weights, np.sqrt(rows.weights), float(n_rows)
+    if len(weights):
+        total = float(weights.sum())
+    else:
+        weights = np.ones(n_rows)
+    means, squares = np.empty((2, n_columns))
+    given = freeze(weights), roots, total if fit_intercept else 0.0, scaled
     centre_columns(rows.columns, *given, means, squares)
     with np.errstate(over="ignore", invalid="ignore"):
         return total, means, squares, squares + total * means**2
