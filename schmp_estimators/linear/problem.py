@@ -332,16 +332,17 @@ def open_problem(
 
 def _check_squares(responses: NDArray[Any], weights: NDArray[Any]) -> None:
     """Raise ValueError if squares of responses overflow, or underflow although a response varies."""
-    given = weights if len(weights) else 1.0
     with np.errstate(over="ignore", invalid="ignore"):
-        total = np.vecdot(responses, responses * given).sum()
         apart = responses - responses.sum(axis=1, keepdims=True) / responses.shape[1]
-        tiny = np.vecdot(apart, apart * given) < SMALLEST_NORM
-    if np.isfinite(total) and not (tiny.any() and np.ptp(responses[tiny], axis=1).any()):
+        total, spread = (
+            np.vecdot(one, one * weights if len(weights) else one) for one in (responses, apart)
+        )
+    tiny, is_finite = spread < SMALLEST_NORM, np.isfinite(total).all()
+    if is_finite and not (tiny.any() and np.ptp(responses[tiny], axis=1).any()):
         return
     largest = np.abs(responses).max()
     heaviest = f" and sample weights up to {weights.max():.3g}" if len(weights) else ""
-    flow, way = ("underflow", "multiply") if np.isfinite(total) else ("overflow", "divide")
+    flow, way = ("underflow", "multiply") if is_finite else ("overflow", "divide")
     raise ValueError(
         f"y holds values up to {largest:.3g} in size{heaviest}, whose squares {flow} float64; {way} y "
         f"{'or sample_weight ' if heaviest else ''}by a power of ten, and alpha with y"

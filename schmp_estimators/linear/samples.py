@@ -325,9 +325,11 @@ def find_targets(estimator: Any, samples: Samples) -> Targets:
         shifted = (
             estimator.fit_intercept and declared(loss, "of_difference") and not is_quadratic(loss)
         )
-        shifts = responses.mean(axis=-1) if shifted else 0.0  # rounding grows with the intercept
         jobs: list[Any] = [Target(k) if k else None for k in range(len(responses))]
-        return Targets(responses - np.reshape(shifts, (-1, 1)), weights, jobs, unit, shifts=shifts)
+        if not shifted:
+            return Targets(responses, weights, jobs, unit)
+        shifts = responses.mean(axis=-1)  # rounding grows with the intercept
+        return Targets(responses - shifts[:, None], weights, jobs, unit, shifts=shifts)
     classes, codes = find_classes(samples.y)
     if len(classes) < 2:
         raise ValueError(

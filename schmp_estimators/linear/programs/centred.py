@@ -90,7 +90,7 @@ class Summary(NamedTuple):
         """Return the summary of both."""
         total, apart = self.total + other.total, other.means - self.means
         products = self.products + other.products
-        products += np.outer(apart, apart * (self.total * (other.total / total)))
+        products += apart[:, None] * (apart * (self.total * (other.total / total)))
         varied: np.ndarray = self.varied | other.varied | (apart != 0.0)
         means = self.means + apart * (other.total / total)
         return Summary(self.n_rows + other.n_rows, total, means, products, varied)
@@ -113,11 +113,13 @@ def _summary(block: Floats, weights: Floats) -> Summary:
     block -= first  # a constant column is exactly zero now
     total = float(weights.sum()) if len(weights) else float(len(block))
     means = weights @ block / total if len(weights) else block.sum(axis=0) / total
-    varied: np.ndarray = np.any(block, axis=0)
     block -= means
-    if len(weights):
-        block *= np.sqrt(weights)[:, None]
-    return Summary(len(block), total, first + means, block.T @ block, varied)
+    scaled = block * np.sqrt(weights)[:, None] if len(weights) else block
+    products = scaled.T @ scaled
+    varied = products.diagonal() != 0.0
+    if not varied.all():  # squares may underflow
+        varied = block.any(axis=0)
+    return Summary(len(block), total, first + means, products, varied)
 
 
 def blocks(rows: RowPartition) -> Iterator[tuple[Floats, Floats]]:
