@@ -35,7 +35,7 @@ from schmp_estimators.core.places.place import Place, choose_place, retry
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.progress import FitBar, Progress
 from schmp_estimators.linear.contracts import declared, is_joint
-from schmp_estimators.linear.losses.base import Loss
+from schmp_estimators.linear.losses.base import Loss, total_of
 from schmp_estimators.linear.penalties.base import Penalty, fields_of, of_strength
 from schmp_estimators.linear.penalties.choose import Grid, choose_penalty, factors_of
 from schmp_estimators.linear.predicting import LinearModel
@@ -234,9 +234,7 @@ class SparseModel(Penalised):
             problem.extent.n_columns,
             list[Any](),
         )
-        total = (
-            float(targets.weights.sum()) if len(targets.weights) else float(problem.extent.n_rows)
-        )
+        total = total_of(targets.weights, problem.extent.n_rows)
         value = float(getattr(self, self._strength))
         grid = Grid(self._strength, np.array([value]))
         if self.penalty_factors is not None:

@@ -20,6 +20,7 @@ from schmp_estimators.core.inputs.rows import open_rows as open_parts
 from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.places.place import Place, choose_place
 from schmp_estimators.core.reduction import tree_merge
+from schmp_estimators.linear.losses.base import weigh
 from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.centred import (
     Fetch,
@@ -83,21 +84,28 @@ class Problem:
     ) -> None:
         self._place, self._name, self._plan = place, name, plan
         self.extent, self.n_targets, self.n_partitions = size, n_targets, n_partitions
-        #: returns the partitions as they are made, if they are in this process
-        self._first = cache(lambda: [_made(one) for one in _emptied(pieces())])
+        # functions without a reference to this object, so that rows are freed with it at once
+        made = cache(lambda: [_made(one) for one in _emptied(pieces())])
         keeper = (
             (parts.save_partition, parts.restore_partition)
             if plan is None
             else (save_fold, restore_fold)
         )
-        self._own = [Piece(self._part, (number,)) for number in range(n_partitions)]
-        given = self._own if place.is_local else [*_emptied(pieces())]
-        self.rounds = Rounds(place, given, name, Keeper(*keeper))
-        self._dense = rows or (lambda: joined(self._fetched()))
-        #: all rows, or summaries of their groups, and whether the user has been warned of columns that are left out
-        self._all = SimpleNamespace(
-            extent=size, n_targets=n_targets, rows=None, groups=None, told=False
-        )
+        #: the partitions as they are made, if they are in this process
+        self._first = [Piece(lambda k: made()[k], (k,)) for k in range(n_partitions)]
+        given = self._first if place.is_local else [*_emptied(pieces())]
+        self.rounds = rounds = Rounds(place, given, name, Keeper(*keeper))
+
+        def fetched() -> Any:
+            if place.is_local:
+                return joined(list(map(fetch, made())))
+            return joined(rounds.collect(rounds.submit(apply_job, Fetch())))
+
+        #: return all rows of X: made anew, or once for all folds
+        self._dense = rows or fetched
+        self._all_rows = cache(self._dense)
+        #: summaries of their groups, and whether the user has been warned of columns that are left out
+        self._all = SimpleNamespace(extent=size, n_targets=n_targets, groups=None, told=False)
         #: number of the fold, the job that takes its rows, and whether that job has been done
         self._number = -1
         self._take: Take | None = None
@@ -139,7 +147,7 @@ class Problem:
         assert self._plan is not None
         one, size = copy(self), self.extent
         if self._place.is_local:
-            one.rounds = Rounds(Place(), self._own, self._name)
+            one.rounds = Rounds(Place(), self._first, self._name)
         one._number, one._take = number, self._plan.take(number)
         n_rows = len(one.fitted)
         one.extent = size._replace(n_rows=n_rows, stored=round(size.stored * n_rows / size.n_rows))
@@ -226,18 +234,6 @@ class Problem:
             return self._dense()
         return self._of_target(self._all_rows().part(self.fitted))
 
-    def _all_rows(self) -> Any:
-        """Return the rows of all folds."""
-        if self._all.rows is None:
-            self._all.rows = self._dense()
-        return self._all.rows
-
-    def _fetched(self) -> list[Any]:
-        return list(map(fetch, self._first())) if self._place.is_local else self._answers(Fetch())
-
-    def _part(self, number: int) -> Any:
-        return self._first()[number]
-
     def _of_target(self, rows: Any) -> Any:
         several = self.target is not None
         return rows._replace(responses=rows.responses[[self.target]]) if several else rows
@@ -310,7 +306,7 @@ def open_problem(
             chunks = stack.enter_context(open_parts(read, samples.X, estimator, place=place))
             found, size = _pieces(estimator, chunks, samples, given, n_shards, name)
             chunks.partitions = []  # so that each chunk is freed once its partition has been made
-            made: Any = (lambda: found), len(found), None
+            made: tuple[Any, Any, Any] = (lambda: found), len(found), None
         else:
             size = parts.extent(samples.X)
             count = (
@@ -334,9 +330,7 @@ def _check_squares(responses: NDArray[Any], weights: NDArray[Any]) -> None:
     """Raise ValueError if squares of responses overflow, or underflow although a response varies."""
     with np.errstate(over="ignore", invalid="ignore"):
         apart = responses - responses.sum(axis=1, keepdims=True) / responses.shape[1]
-        total, spread = (
-            np.vecdot(one, one * weights if len(weights) else one) for one in (responses, apart)
-        )
+        total, spread = (np.vecdot(one, weigh(weights, one)) for one in (responses, apart))
     tiny, is_finite = spread < SMALLEST_NORM, np.isfinite(total).all()
     if is_finite and not (tiny.any() and np.ptp(responses[tiny], axis=1).any()):
         return

@@ -32,8 +32,8 @@ def centre_columns(columns, weights, roots, total, scaled, means, squares):
     """Subtract their weighted means from `columns` (p, n), if the weight `total` is not zero.
 
     Means are computed from differences to the first row, which are exact if the mean is large relative to the spread.
-    `roots` are those of `weights` (n,), or (0,) if all are one.  `means` and `squares` (p,) are overwritten; the latter are the weighted
-    sums of squares that remain.  Columns that should be `scaled` are multiplied by the roots.
+    `roots` are those of `weights` (n,), or (0,) if all are one.  `means` and `squares` (p,) are overwritten; the latter
+    are the weighted sums of squares that remain.  Columns that should be `scaled` are multiplied by the roots.
     """
     scaling = roots.shape[0] > 0
     own = np.empty(roots.shape[0])

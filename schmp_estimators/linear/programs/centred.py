@@ -13,6 +13,7 @@ import numpy as np
 from schmp_estimators.core.reduction import tree_merge
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.dense import centre_columns
+from schmp_estimators.linear.losses.base import total_of, weigh
 from schmp_estimators.linear.programs.jobs import SMALLEST_NORM, RowPartition, check_squares
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.offsets import REAL, SPREAD
@@ -111,10 +112,10 @@ def summarise(rows: RowPartition) -> Summary:
 def _summary(block: Floats, weights: Floats) -> Summary:
     first = block[0].copy()
     block -= first  # a constant column is exactly zero now
-    total = float(weights.sum()) if len(weights) else float(len(block))
+    total = total_of(weights, len(block))
     means = weights @ block / total if len(weights) else block.sum(axis=0) / total
     block -= means
-    scaled = block * np.sqrt(weights)[:, None] if len(weights) else block
+    scaled = weigh(np.sqrt(weights)[:, None], block)
     products = scaled.T @ scaled
     varied = products.diagonal() != 0.0
     if not varied.all():  # squares may underflow
@@ -182,8 +183,7 @@ def centre(rows: Rows, fit_intercept: bool, by_products: bool, eps: float) -> Ce
         if fit_intercept:
             levels = (responses @ weights if len(weights) else responses.sum(axis=1)) / total
             targets = responses - levels[:, None]
-        if len(weights):
-            targets = targets * np.sqrt(weights)
+        targets = weigh(np.sqrt(weights), targets)
     products, lengths = (
         columns @ columns.T if by_products else np.empty((0, 0)),
         (np.sqrt(squares), np.sqrt(raw)),
@@ -204,14 +204,11 @@ def subtract_means(
     should be `scaled` are multiplied by the roots of the weights.
     """
     n_columns, n_rows = rows.columns.shape
-    weights, roots, total = rows.weights, np.sqrt(rows.weights), float(n_rows)
-    if len(weights):
-        total = float(weights.sum())
-    else:
-        weights = np.ones(n_rows)
+    weights, total = rows.weights, total_of(rows.weights, n_rows)
     means, squares = np.empty((2, n_columns))
-    given = freeze(weights), roots, total if fit_intercept else 0.0, scaled
-    centre_columns(rows.columns, *given, means, squares)
+    given = np.sqrt(weights), total if fit_intercept else 0.0, scaled
+    weights = freeze(weights if len(weights) else np.ones(n_rows))
+    centre_columns(rows.columns, weights, *given, means, squares)
     with np.errstate(over="ignore", invalid="ignore"):
         return total, means, squares, squares + total * means**2
 
