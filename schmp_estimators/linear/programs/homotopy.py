@@ -206,7 +206,7 @@ class ProblemAtHand:
         [exact], [level], [intercept] = points.coefs, points.levels, self.intercepts(points)
         gap, objective = float(points.gaps[0]), float(points.objectives[0])
         coef, certified = exact.astype(dtype).astype(np.float64), gap
-        if not np.array_equal(coef, exact):
+        if (coef != exact).any():
             lowest, intercept = objective - gap, level - coef @ self.means
             objective = self.objective(target, float(points.penalties[0]), coef, level)
             certified = max(0.0, objective - lowest)
