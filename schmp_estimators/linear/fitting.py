@@ -236,7 +236,7 @@ class SparseModel(Penalised):
         )
         total = total_of(targets.weights, problem.extent.n_rows)
         value = float(getattr(self, self._strength))
-        grid = Grid(self._strength, np.array([value]))
+        grid = Grid(self._strength, None)
         if self.penalty_factors is not None:
             self._penalty(
                 grid.strength(value, 1.0, targets.unit), self.l1_ratio

@@ -82,10 +82,12 @@ class Problem:
         name: str,
         plan: Plan | None = None,
     ) -> None:
-        self._place, self._name, self._plan = place, name, plan
+        self._name, self._plan = name, plan
         self.extent, self.n_targets, self.n_partitions = size, n_targets, n_partitions
+        #: the size of X, also of a fold, and whether partitions are in this process
+        self.whole_extent, self.is_local = size, place.is_local
         # functions without a reference to this object, so that rows are freed with it at once
-        made = cache(lambda: [_made(one) for one in _emptied(pieces())])
+        made = cache(lambda: list(map(_made, _emptied(pieces()))))
         keeper = (
             (parts.save_partition, parts.restore_partition)
             if plan is None
@@ -105,7 +107,7 @@ class Problem:
         self._dense = rows or fetched
         self._all_rows = cache(self._dense)
         #: summaries of their groups, and whether the user has been warned of columns that are left out
-        self._all = SimpleNamespace(extent=size, n_targets=n_targets, groups=None, told=False)
+        self._all = SimpleNamespace(n_targets=n_targets, groups=None, told=False)
         #: number of the fold, the job that takes its rows, and whether that job has been done
         self._number = -1
         self._take: Take | None = None
@@ -146,7 +148,7 @@ class Problem:
         """
         assert self._plan is not None
         one, size = copy(self), self.extent
-        if self._place.is_local:
+        if self.is_local:
             one.rounds = Rounds(Place(), self._first, self._name)
         one._number, one._take = number, self._plan.take(number)
         n_rows = len(one.fitted)
@@ -158,11 +160,6 @@ class Problem:
         one = copy(self)
         one.target, one.n_targets = number, 1
         return one
-
-    @property
-    def is_local(self) -> bool:
-        """Whether partitions are in this process."""
-        return bool(self._place.is_local)
 
     @property
     def fitted(self) -> NDArray[np.int64]:
@@ -180,12 +177,6 @@ class Problem:
         """Rows that this fold holds out."""
         assert self._plan is not None
         return self._plan.folds[self._number][1]
-
-    @property
-    def whole_extent(self) -> Extent:
-        """That of X, also of a fold."""
-        found: Extent = self._all.extent
-        return found
 
     def held_out(self) -> tuple[Any, NDArray[np.float64]] | None:
         """Return the held-out rows and their weights in scores, if all rows are in this process."""
@@ -210,11 +201,9 @@ class Problem:
         ):
             rows = self._rows_here().labelled(labels)
             return make_problem(solver, rows, loss, penalty, fit_intercept, eps)
-        summary = (
-            self._summary()
-            if self.target is None
-            else self._summary().of_target(self.target, self._all.n_targets)
-        )
+        summary = self._summary()
+        if self.target is not None:
+            summary = summary.of_target(self.target, self._all.n_targets)
         data = centred_products(summary, self.n_targets, fit_intercept, eps)
         return None if data is None else HomotopyProblem(data, penalty, eps)
 
@@ -295,7 +284,7 @@ def open_problem(
         The folds of a cross-validation.
     """
     responses, weights = (
-        np.ascontiguousarray(np.atleast_2d(targets.responses), np.float64),
+        np.require(np.atleast_2d(targets.responses), np.float64, ["C", "A"]),
         targets.weights,
     )
     _check_squares(responses, weights)
@@ -312,8 +301,8 @@ def open_problem(
             count = (
                 parts.default_partitions(size) if n_shards is None else min(n_shards, size.n_rows)
             )
-            split = partial(split_rows, samples.X, *given[:2], count, given[2])
-            made = split, count, partial(dense, samples.X, *given[:2])
+            split = partial(split_rows, samples.X, responses, weights, count, given[2])
+            made = split, count, partial(dense, samples.X, responses, weights)
         try:
             problem = Problem(place, *made, size, len(responses), name, plan)
             stack.enter_context(problem.rounds)

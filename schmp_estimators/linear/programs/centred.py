@@ -178,12 +178,11 @@ def centre(rows: Rows, fit_intercept: bool, by_products: bool, eps: float) -> Ce
     total, means, squares, raw = subtract_means(rows, fit_intercept, scaled=True)
     if are_flat(columns, squares, raw, eps):
         return None
-    levels, targets = np.zeros(len(responses)), responses
+    levels = np.zeros(len(responses))
     with np.errstate(over="ignore", invalid="ignore"):
         if fit_intercept:
             levels = (responses @ weights if len(weights) else responses.sum(axis=1)) / total
-            targets = responses - levels[:, None]
-        targets = weigh(np.sqrt(weights), targets)
+        targets = weigh(np.sqrt(weights), responses - levels[:, None])
     products, lengths = (
         columns @ columns.T if by_products else np.empty((0, 0)),
         (np.sqrt(squares), np.sqrt(raw)),

@@ -22,7 +22,7 @@ from schmp_estimators.linear.programs.centred import Centred, without_free
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 
 _NONE: Floats = np.empty((0, 0))
-_EPS = float(np.finfo(float).eps)
+_EPS = np.finfo(float).eps
 #: Part of the gap at larger penalties, which a fit solves for first, that is left.
 _ON_THE_WAY = 0.1
 #: Part of the largest penalty below which gradients are rounding errors, so that no penalties are inserted.
@@ -172,20 +172,17 @@ class ProblemAtHand:
     ) -> Points:
         """Return the solution for one λ; if the start is zero, solve for larger penalties first."""
         largest, null, ratio, count = self.largest(target), self.null_objective(target), 1.0, 0
-        is_new = not start.any()
-        if not is_new:
-            with np.errstate(over="ignore", invalid="ignore"):
-                is_new = not self.objective(target, penalty, start, level) <= null
-            if is_new:  # it would only leave its rounding behind
-                start, level = np.zeros(start.shape), 0.0
-        if is_new and largest > penalty:
+        with np.errstate(over="ignore", invalid="ignore"):
+            if start.any() and not self.objective(target, penalty, start, level) <= null:
+                start, level = np.zeros(start.shape), 0.0  # it would only leave its rounding behind
+        if not start.any() and largest > penalty:
             ratio = max(penalty / largest, _FARTHEST)
             count = min(max_iter - 1, int(np.log(ratio) / np.log(self.stride)))
         asked, most = np.full((2, count + 1), _ON_THE_WAY * null), np.ones(count + 1, np.int64)
         asked[0, :-1] = largest * ratio ** (np.arange(1, count + 1) / (count + 1))
         asked[:, -1], most[-1] = (penalty, goal), max_iter - count
-        part = _ON_THE_WAY if count else np.inf
-        found = self.follow(target, Wanted(asked, part, most, start, level))
+        wanted = Wanted(asked, _ON_THE_WAY if count else np.inf, most, start, level)
+        found = self.follow(target, wanted)
         found.steps[-1], found.work[-1] = found.steps.sum(), found.work.sum()
         return Points(*(field[-1:] for field in found))
 

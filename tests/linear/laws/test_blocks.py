@@ -230,6 +230,23 @@ def test_slopes_and_curvatures_of_groups_are_those_of_their_norm():
     np.testing.assert_allclose(curvature, numeric, atol=1e-8)
 
 
+def test_the_violation_of_groups_is_that_of_a_step_on_each():
+    """In plain NumPy: how far steps go in units of the objective, and the penalty times its excess."""
+    rng, bounds, strengths = np.random.default_rng(0), np.array([2.0, 3.0]), [1.0, 0.5]
+    slopes, coef, starts = rng.normal(size=5), rng.normal(size=5), np.array([0, 2, 5])
+    expected, excess, cost = 0.0, 0.0, 0.0
+    for b, (bound, strength) in enumerate(zip(bounds, strengths, strict=True)):
+        here = slice(*starts[b : b + 2])
+        aims = slopes[here] + bound * coef[here]
+        new = max(0.0, 1.0 - strength / np.linalg.norm(aims)) * aims / bound
+        moved, size = np.linalg.norm(new - coef[here]), np.linalg.norm(coef[here])
+        expected += bound * (moved * size + 0.5 * moved**2)
+        excess, cost = max(excess, bound * moved / strength), cost + strength * size
+    penalty = group_penalty([[0, 1], [2, 3, 4]], 5, strengths)
+    found = blocks_violation(*freeze((penalty, slopes, coef, starts, np.arange(2), bounds)))
+    assert found == pytest.approx(expected + excess * cost)
+
+
 def test_groups_are_checked_and_valued():
     penalty = group_penalty([[0, 2], [1]], 3)
     assert penalty.value(np.array([3.0, -2.0, 4.0])) == pytest.approx(5.0 * np.sqrt(2.0) + 2.0)
