@@ -229,11 +229,7 @@ class SparseModel(Penalised):
         self, problem: Problem, targets: Targets, place: Place, X: Any, y: Any
     ) -> list[Any]:
         """Fit all targets or classes; returns what has been found.  X and y are for callbacks."""
-        loss, n_columns, models = (
-            of_classes(self._loss(), targets.classes),
-            problem.extent.n_columns,
-            list[Any](),
-        )
+        loss, models = of_classes(self._loss(), targets.classes), list[Any]()
         total = total_of(targets.weights, problem.extent.n_rows)
         value = float(getattr(self, self._strength))
         grid = Grid(self._strength, None)
@@ -249,7 +245,7 @@ class SparseModel(Penalised):
         in_units = partial(grid.in_units, values=value, unit=targets.unit)
         attributes = partial(_attributes, models, targets, in_units, kept)
         with self._followed(X, y, place, problem.rounds, attributes) as followed:
-            starts = self._starts(targets, n_columns, loss)
+            starts = self._starts(targets, problem.extent.n_columns, loss)
             self.solver_ = choose_solver(self, problem.extent, len(starts), unit, loss)
             solved = self._solve_at_hand(problem, loss, unit, targets, starts, strength, kept)
             if solved is None:

@@ -99,9 +99,11 @@ class Problem:
         self.rounds = rounds = Rounds(place, given, name, Keeper(*keeper))
 
         def fetched() -> Any:
-            if place.is_local:
-                return joined(list(map(fetch, made())))
-            return joined(rounds.collect(rounds.submit(apply_job, Fetch())))
+            return joined(
+                list(map(fetch, made()))
+                if place.is_local
+                else rounds.collect(rounds.submit(apply_job, Fetch()))
+            )
 
         #: return all rows of X: made anew, or once for all folds
         self._dense = rows or fetched
@@ -284,7 +286,7 @@ def open_problem(
         The folds of a cross-validation.
     """
     responses, weights = (
-        np.require(np.atleast_2d(targets.responses), np.float64, ["C", "A"]),
+        np.array(targets.responses, np.float64, order="C", ndmin=2),
         targets.weights,
     )
     _check_squares(responses, weights)
@@ -302,7 +304,7 @@ def open_problem(
                 parts.default_partitions(size) if n_shards is None else min(n_shards, size.n_rows)
             )
             split = partial(split_rows, samples.X, responses, weights, count, given[2])
-            made = split, count, partial(dense, samples.X, responses, weights)
+            made = split, count, (lambda: dense(samples.X, responses, weights))
         try:
             problem = Problem(place, *made, size, len(responses), name, plan)
             stack.enter_context(problem.rounds)

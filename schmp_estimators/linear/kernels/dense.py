@@ -36,7 +36,7 @@ def centre_columns(columns, weights, roots, total, scaled, means, squares):
     are the weighted sums of squares that remain.  Columns that should be `scaled` are multiplied by the roots.
     """
     scaling = roots.shape[0] > 0
-    own = np.empty(roots.shape[0])
+    own = np.empty_like(roots)
     for j in range(columns.shape[0]):
         column, means[j] = columns[j], 0.0
         heavy = own if scaling else column

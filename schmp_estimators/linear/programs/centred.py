@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from schmp_estimators.core.lanes import at_line
 from schmp_estimators.core.reduction import tree_merge
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.dense import centre_columns
@@ -47,7 +48,9 @@ class Rows(NamedTuple):
 def dense(X: Any, responses: Floats, weights: Floats) -> Rows:
     """Return rows of X, an array or a storage, in dense form."""
     values = X if isinstance(X, np.ndarray) else as_matrix(X).to_array()
-    return Rows(np.array(values.T, np.float64, order="C"), responses, weights)
+    columns = at_line(values.shape[::-1])
+    columns[:] = values.T
+    return Rows(columns, responses, weights)
 
 
 def fetch(rows: RowPartition) -> Rows:

@@ -181,8 +181,9 @@ class ProblemAtHand:
         asked, most = np.full((2, count + 1), _ON_THE_WAY * null), np.ones(count + 1, np.int64)
         asked[0, :-1] = largest * ratio ** (np.arange(1, count + 1) / (count + 1))
         asked[:, -1], most[-1] = (penalty, goal), max_iter - count
-        wanted = Wanted(asked, _ON_THE_WAY if count else np.inf, most, start, level)
-        found = self.follow(target, wanted)
+        found = self.follow(
+            target, Wanted(asked, _ON_THE_WAY if count else np.inf, most, start, level)
+        )
         found.steps[-1], found.work[-1] = found.steps.sum(), found.work.sum()
         return Points(*(field[-1:] for field in found))
 
@@ -293,8 +294,8 @@ class HomotopyProblem(ProblemAtHand):
             if follow_path(columns, make_room(room, n_columns), *asked) == count:
                 break
             room = min(n_columns, 2 * room)
-        levels = np.full(count, data.levels[target])
-        return Points(wanted.asked[0], coefs, levels, *np.ascontiguousarray(records.T))
+        fields = np.full(count, data.levels[target]), *np.ascontiguousarray(records.T)
+        return Points(wanted.asked[0], coefs, *fields)
 
     def _hidden(self, target: int, points: Points) -> Floats:
         """Return a bound on the error of the gaps from rounding of the Gram matrix.

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from schmp_estimators.core.lanes import LANES, UNROLLED
+from schmp_estimators.core.lanes import LANES, UNROLLED, at_line
 from schmp_estimators.linear.contracts import declared
 from schmp_estimators.linear.kernels.smooth import N_LEVELS, N_ROWS, SmoothColumns, SmoothRows
 from schmp_estimators.linear.kernels.smooth_path import N_RECORDS, follow_smooth_path
@@ -149,7 +149,7 @@ def _padded(rows: Rows) -> Rows:
     """Return the rows with their weights, padded by rows of weight zero to a multiple of the vector length."""
     n_columns, n_rows = rows.columns.shape
     missing = -n_rows % _STRIDE
-    columns = np.empty((n_columns, n_rows + missing))
+    columns = at_line((n_columns, n_rows + missing))
     columns[:, :n_rows], columns[:, n_rows:] = rows.columns, 0.0
     weights = rows.weights if len(rows.weights) else np.ones(n_rows)
     responses = np.pad(rows.responses, ((0, 0), (0, missing)), mode="edge")
