@@ -178,6 +178,14 @@ def test_a_start_that_is_worse_than_zero_is_forgotten(name):
     np.testing.assert_allclose(far.intercept_, anew.intercept_, atol=1e-5)
 
 
+def test_the_intercept_of_groups_is_the_mean_of_what_they_leave():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 12)) + 3.0
+    y = X[:, 0] + 100.0 + rng.normal(size=60)
+    model = se.SparseGLM(penalty="group", groups=np.arange(12) // 3, alpha=0.1).fit(X, y)
+    assert model.intercept_ == pytest.approx(np.mean(y - X @ model.coef_), rel=1e-9)
+
+
 @pytest.mark.parametrize("correlation", [0.5, 0.999])
 def test_models_on_a_matrix_are_solved_to_their_goal(correlation):
     """The optimality conditions of groups, in plain NumPy, also where descent alone would take long."""
