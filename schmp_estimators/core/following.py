@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
 from time import perf_counter
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numba.core import event
@@ -120,6 +120,20 @@ def told_of_compiling(name: str, show: Callable[[str], None] | None = None) -> I
         yield
 
 
+class _Unheard:
+    """A task of a fit to which no callback listens, and all its parts."""
+
+    def subcontext(self, **_: Any) -> Self:
+        """Return the task of a part."""
+        return self
+
+    call_on_fit_task_begin = subcontext
+
+    def call_on_fit_task_end(self, **_: Any) -> bool:
+        """Return that the fit goes on."""
+        return False
+
+
 class FollowedEstimator(CallbackSupportMixin):  # type: ignore[misc]  # scikit-learn has no types
     """Base of estimators whose fits can be followed: by callbacks, a progress bar, and the records in `history_`.
 
@@ -136,6 +150,15 @@ class FollowedEstimator(CallbackSupportMixin):  # type: ignore[misc]  # scikit-l
 
     history_: list[Named]
     _snapshot: Any
+
+    @property
+    def _is_heard(self) -> bool:
+        """Whether a callback listens to parts of a fit."""
+        return bool(getattr(self, "_skl_callbacks", ())) or hasattr(self, "_parent_callback_ctx")
+
+    def _task(self, most: int | None) -> Any:
+        """Return the task of the whole fit, which has at most so many parts."""
+        return self._init_callback_context(max_subtasks=most) if self._is_heard else _Unheard()
 
     def _as_if_fitted(self) -> Any:
         """Return a copy of this estimator as if the fit ended now.
@@ -254,7 +277,7 @@ class SweepingEstimator(FollowedEstimator):
         int
             Number of sweeps done, after each of them.
         """
-        context = self._init_callback_context(max_subtasks=max(0, self._n_sweeps - first))
+        context = self._task(max(0, self._n_sweeps - first))
         data: Named = {"estimator": self, "X": X, "y": y}
         context.call_on_fit_task_begin(**data)
         records = iter(run)
