@@ -155,6 +155,15 @@ def test_who_is_not_known_gets_what_suits_all(fitted):
         assert (scores > 0).all()
 
 
+def test_a_click_that_speaks_for_nothing_is_as_good_as_none():
+    alone = np.zeros((91, 31))
+    alone[:90, :30] = CLICKS.toarray()
+    alone[90, 30] = 1  # nobody else took this item, and its user took no other
+    model = make().fit(alone)
+    np.testing.assert_array_equal(model.recommend([90], 4)[0], model.recommend([10**6], 4)[0])
+    assert (model.similar_items([30], 3)[0] == -1).all()
+
+
 def test_items_are_excluded_by_ids_or_pairs(fitted):
     before, _ = fitted.recommend([3, 4], 30, exclude=None)
     items, _ = fitted.recommend([3, 4], 28, exclude=[before[0, 0], 12, 999])

@@ -105,6 +105,15 @@ def test_neighbours_are_those_that_help_most_and_the_gap_is_that_of_their_proble
         assert objective(COUNTS, j, found, l1, l2) - least <= slim.dual_gap_[j] + rounding
 
 
+def test_of_equal_neighbours_the_first_are_kept():
+    same = np.repeat(CLICKS[:, :1], 6, axis=1)
+    found = DistributedSLIM(0.0, 1.0, max_neighbors=2).fit(same).coef_.toarray() > 0
+    expected = np.zeros((6, 6), bool)
+    expected[:2] = True
+    expected[[0, 1, 2, 2], [0, 1, 0, 1]] = False, False, True, True
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_users_may_count_less_and_values_be_made_of_counts():
     lengths = np.maximum(np.count_nonzero(COUNTS, axis=1), 1)
     amounts = np.log1p(COUNTS)
