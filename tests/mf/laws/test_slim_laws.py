@@ -109,8 +109,8 @@ def test_of_equal_neighbours_the_first_are_kept():
     same = np.repeat(CLICKS[:, :1], 6, axis=1)
     found = DistributedSLIM(0.0, 1.0, max_neighbors=2).fit(same).coef_.toarray() > 0
     expected = np.zeros((6, 6), bool)
-    expected[:2] = True
-    expected[[0, 1, 2, 2], [0, 1, 0, 1]] = False, False, True, True
+    for j in range(6):
+        expected[[i for i in range(6) if i != j][:2], j] = True
     np.testing.assert_array_equal(found, expected)
 
 
