@@ -262,9 +262,8 @@ def _keep_best(clicks, size, l1, most, work):
         slope = work.at_zero[place] - l1
         work.slopes[place] = slope * slope / clicks.squares[work.candidates[place]]
         highest = max(highest, work.slopes[place])
-    low, high = 0.0, highest  # at least `most` gain `low` or more, and fewer gain more than `high`
+    low, middle, high = 0.0, highest, 2.0 * highest  # at least `most` gain `low`, fewer `high`
     n_above = 0
-    middle = 0.5 * highest
     while low < middle < high:
         n_least = 0
         for place in range(size):
