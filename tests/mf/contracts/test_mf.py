@@ -129,6 +129,7 @@ def test_ids_without_ratings_and_unknown_ones_get_the_mean_and_the_other_bias(so
         {},
         {"fit_bias": False},
         {"penalty": "per_row", "alpha": 2.0},
+        {"penalty": 0.5, "alpha": 0.5},
         {"fit_bias": False, "positive": True},
     ],
 )
@@ -144,7 +145,8 @@ def test_transform_is_the_ridge_solution(ratings, parameters):
     np.testing.assert_array_equal(solved, fitted.transform(matrix))
     for row, found in zip(dense, solved, strict=True):
         known = ~np.isnan(row)
-        weight = fitted.alpha_ * (known.sum() if fitted.penalty == "per_rating" else 1)
+        power = {"per_rating": 1, "per_row": 0}.get(fitted.penalty, fitted.penalty)
+        weight = fitted.alpha_ * float(known.sum()) ** power
         left = (
             row[known].astype(float) - fitted.global_mean_ - fitted.item_bias_[known].astype(float)
         ) / unit
@@ -180,11 +182,12 @@ def expected_alpha(dense, penalty):
     ]  # of users, items and noise
     noise = np.linalg.solve(expected, [*squares, np.sum(table**2)])[2] / np.mean(table[known] ** 2)
     roots = np.sqrt([n / n_users, n / n_items])
-    return 0.55 * np.sqrt(noise) * (roots.sum() if penalty == "per_row" else (1 / roots).sum())
+    power = {"per_rating": 1, "per_row": 0}.get(penalty, penalty)
+    return 0.55 * np.sqrt(noise) * roots.sum() / roots.prod() ** power
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("penalty", ["per_rating", "per_row"])
+@pytest.mark.parametrize("penalty", ["per_rating", "per_row", 0.5])
 def test_alpha_follows_from_the_ratings(ratings, solver, penalty, place):
     pairs, values, _, dense = ratings
     fitted = model(solver=solver, penalty=penalty).fit(pairs, values)
