@@ -219,8 +219,8 @@ def test_what_is_kept_between_calls_is_that_of_the_present_fit(solver):
         pairs = np.argwhere(np.ones((len(users), len(items)), bool))
         ranked = (
             model.recommend(users, 4),
-            model.similar_items(items, 3),
-            model.similar_users(users, 3),
+            model.similar_items(model.item_ids_, 3),
+            model.similar_users(model.user_ids_, 3),
         )
         return [array.tobytes() for array in (model.predict(pairs), *map(np.concatenate, ranked))]
 
