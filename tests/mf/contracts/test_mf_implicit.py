@@ -140,13 +140,19 @@ def test_a_number_is_a_penalty_of_fits_and_of_new_users(penalty):
     assert bits(same[1]) != bits(model(penalty=1.0, alpha=0.02).fit(MATRIX))
 
 
-def test_the_objective_of_the_revisited_ials_is_one_of_weights_and_targets():
-    """Its missing pairs are all pairs, so that a click has the weight 1 + u and the target 1 / (1 + u)."""
-    u, nu, alpha = 0.2, 1.0, 0.02
-    clicks = ONES / (1 + u), {"sample_weight": ONES * (1 + u)}
+@pytest.mark.parametrize(("nu", "weighted"), [(1.0, True), (0.0, False)])
+def test_the_objective_of_the_revisited_ials_is_one_of_ours(nu, weighted):
+    """Its missing pairs are all pairs: clicks have other weights and targets, or vectors another length."""
+    u, alpha = 0.2, 0.02
     fitted = model(penalty=nu, alpha=alpha, max_iter=400, n_components=3)
-    fitted.fit(PAIRS, clicks[0], **clicks[1])
-    users, items = fitted.user_factors_.astype(float), fitted.components_.T.astype(float)
+    if weighted:
+        fitted.fit(PAIRS, ONES / (1 + u), sample_weight=ONES * (1 + u))
+    else:
+        fitted.set_params(unobserved_weight=u / (1 + u)).fit(PAIRS, ONES)
+    length = 1 if weighted else (1 + u) ** -0.5
+    users, items = (
+        length * side.astype(float) for side in (fitted.user_factors_, fitted.components_.T)
+    )
     scores = users @ items.T
     pull = SEEN * (scores - 1) + u * scores
     for gradient, own, penalty in zip(
