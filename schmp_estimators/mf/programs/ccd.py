@@ -276,7 +276,11 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         more = before
         if self.power != 1:
             more = (now + missing) ** self.power - (now - before + missing) ** self.power
-        return anchor(earlier, others, own, self.penalty * more, unobserved=self.unobserved)
+        more = self.penalty * more
+        found = anchor(earlier, others, own, more, unobserved=self.unobserved)
+        # beside a bias there is a coordinate that is always 1 and has no penalty
+        fixed = self.fit_bias * float(np.sum(own - more))
+        return found._replace(offset=found.offset + fixed)
 
     def _first_items(
         self,

@@ -79,7 +79,7 @@ def test_rows_settle_at_ridge_regressions_around_their_earlier_vectors(case):
         [np.bincount(OLD[:, side], minlength=shape[side]) for side in (0, 1)],
     )
     standard = (VALUES - model.global_mean_) / model.rating_scale_
-    biased = model.fit_bias
+    biased, penalties = model.fit_bias, 0.0
     power = {"per_rating": 1, "per_row": 0}.get(model.penalty, model.penalty)
 
     def strength(n):
@@ -102,11 +102,15 @@ def test_rows_settle_at_ridge_regressions_around_their_earlier_vectors(case):
             gradient = oracle.anchored_gradient(
                 features, targets, penalty, now[side][row], before[side][row], pull
             )
+            moved = now[side][row] - before[side][row]
+            penalties += np.sum(penalty * now[side][row] ** 2 + pull * moved**2)
             free = (now[side][row] > 0) | ~np.full(gradient.size, model.positive)
             free[-1] = biased
             assert np.abs(gradient[free]).max() < 2e-3
             if model.positive:
                 assert (gradient[:-1][~free[:-1]] > -2e-3).all()
+    recorded = model.history_[-1]["penalty"] / model.rating_scale_**2
+    assert recorded == pytest.approx(penalties, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +133,9 @@ def test_clicks_settle_where_all_pairs_and_earlier_clicks_leave_no_gradient(
         return model.alpha_ * (counts if named else (counts + u * others) ** penalty)[:, None]
 
     before = [side[:, :-1] for side in two_sides(model, OBSERVED.shape)]
+    alpha = model.alpha_
     call(model.set_params(max_iter=200, tol=0.0), NEW, **weights[1])
+    assert model.alpha_ == alpha
     now = [side[:, :-1] for side in two_sides(model, OBSERVED.shape)]
     seen = np.zeros(OBSERVED.shape)
     seen[tuple(NEW.T)] = CONFIDENCES[tuple(NEW.T)] if weighted else 1
