@@ -75,10 +75,13 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         * s * (1 / sqrt(n) + 1 / sqrt(m))``, or ``0.55 * s * (sqrt(n) + sqrt(m))`` with ``penalty="per_row"``.  Here n
         and m are the mean numbers of ratings per user and per item. s estimates the standard deviation of these ratings
         after the biases have been subtracted; it ignores `sample_weight`.  "auto" is 0.07 with `unobserved_weight`, and
-        0.05 with a `loss` that ranks.
-    penalty : {"per_rating", "per_row"}, default="per_rating"
-        "per_rating": `alpha` is multiplied by the number of ratings of the user or item, or by the sum of their
-        `sample_weight`, as in most libraries.  "per_row": `alpha` is the same for all, as in the papers.
+        0.05 with a `loss` that ranks.  A number as `penalty` scales it, as the user guide says.
+    penalty : {"per_rating", "per_row"} or float, default="per_rating"
+        "per_rating": `alpha` is multiplied by the number n of ratings of the user or item, or by the sum of their
+        `sample_weight`, as in most libraries; for clicks n is always their number.  "per_row": `alpha` is the same for
+        all, as in the papers.  A number ν from 0 to 2: `alpha` is multiplied by ``n ** ν``.  With `unobserved_weight` u
+        it also counts missing pairs: ``(n + u * n_items) ** ν`` for a user, ``(n + u * n_users) ** ν`` for an item
+        [6]_.
     clip : bool, default=False
         Whether `predict` and `score` limit predictions to the range of the ratings seen so far.
     n_users, n_items : int, default=None
@@ -196,6 +199,8 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
        of components as in S. Rendle, W. Krichene, L. Zhang, Y. Koren, "iALS++", arXiv:2110.14044, 2021.
     .. [5] S. Rendle, C. Freudenthaler, Z. Gantner, L. Schmidt-Thieme, "BPR: Bayesian personalized ranking from implicit
        feedback", UAI 2009.
+    .. [6] S. Rendle, W. Krichene, L. Zhang, Y. Koren, "Revisiting the performance of iALS on item recommendation
+       benchmarks", RecSys 2022, section 2.2, equation 5.
 
     Examples
     --------
@@ -228,7 +233,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         fit_bias: bool = True,
         positive: bool = False,
         alpha: float | str = "auto",
-        penalty: str = "per_rating",
+        penalty: str | float = "per_rating",
         clip: bool = False,
         n_users: int | None = None,
         n_items: int | None = None,

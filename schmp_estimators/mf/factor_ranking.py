@@ -1,7 +1,6 @@
 """Recommendations of a fitted factorisation: products of vectors, and similar vectors."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -59,7 +58,7 @@ class FactorRanking(Recommender):
             whose vector is zero but for rounding are left out.  So are, after a fit with
             ``alpha=0`` and without `unobserved_weight`, items with fewer ratings than
             `n_components`: their vectors may point anywhere.  Missing ids, and those for an unknown
-            or left-out item, are as in `recommend`.
+            or left-out item, are as in `recommend`; a warning names some unknown ids.
         scores : ndarray of shape (m, n), float64
             Cosines of the angles between the vectors; -inf for missing ids.
 
@@ -69,13 +68,18 @@ class FactorRanking(Recommender):
             If ids have another type than those of the fit, or are negative or missing; if `n` is
             not positive.
 
-        Examples -------- >>> from schmp_estimators import ModelParallelMF >>> pairs = [["ada",
-        "Emma"], ["ada", "Persuasion"], ["bob", "Dune"], ["bob", "Solaris"], ["cy", "Emma"]] >>> mf
-        = ModelParallelMF(2, unobserved_weight=0.1, random_state=0).fit(pairs, [1] * 5) >>> books,
-        cosines = mf.similar_items(["Dune"], n=1) >>> books.tolist() [['Solaris']]
+        Examples
+        --------
+        >>> from schmp_estimators import ModelParallelMF
+        >>> pairs = [["ada", "Emma"], ["ada", "Persuasion"], ["bob", "Dune"], ["bob", "Solaris"]]
+        >>> mf = ModelParallelMF(2, unobserved_weight=0.1, random_state=0).fit(pairs, [1] * 4)
+        >>> books, cosines = mf.similar_items(["Dune"], n=1)
+        >>> books.tolist()
+        [['Solaris']]
         """
         check_is_fitted(self)
-        return self._most_similar("item", items, n, self.components_, lambda items: items.T)
+        rows = self._rows_with_warning(items, "item")
+        return self._most_similar("item", rows, n, self.components_, lambda items: items.T)
 
     def similar_users(self, users: ArrayLike, n: int = 10) -> tuple[Array, Array]:
         """Return the users with the largest cosine similarity to each user.
@@ -95,12 +99,13 @@ class FactorRanking(Recommender):
             Cosines of the angles between the vectors; -inf for missing ids.
         """
         check_is_fitted(self)
-        return self._most_similar("user", users, n, self.user_factors_, np.asarray)
+        rows = self._rows_with_warning(users, "user")
+        return self._most_similar("user", rows, n, self.user_factors_, np.asarray)
 
     def _most_similar(
-        self, kind: str, asked: Any, n: int, factors: Floats32, rows: Function
+        self, kind: str, ids: Integers, n: int, factors: Floats32, rows: Function
     ) -> tuple[Array, Floats]:
-        """Return the ids with the largest cosines, and these; none for unknown ids.
+        """Return the ids with the largest cosines to each row of `ids`; none for unknown rows.
 
         `rows` returns the vectors of `factors`.
         """
@@ -118,7 +123,6 @@ class FactorRanking(Recommender):
             self._occur[side],
             self._counts[side],
         )
-        ids = self._rows_of(asked, kind)
         known = np.flatnonzero(ids < len(bias))
         known = known[bias[ids[known]] == 0.0]
         lists = np.arange(known.size + 1), ids[known].astype(np.int32)

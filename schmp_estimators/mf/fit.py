@@ -92,6 +92,9 @@ class MFFit:
         self._rotating = self._gradients and estimator.schedule == "rotation"
         self._unobserved = float(estimator.unobserved_weight)
         self._ranks = estimator.loss in RANKING
+        self._power, weight = parameters.power_of(estimator.penalty, self._unobserved)
+        #: What missing pairs add to the counts of a user and of an item in the penalty.
+        self._missing = weight * self._shape[1], weight * self._shape[0]
         #: None until it is computed from the ratings.
         self._alpha: float | None = parameters.given_alpha(estimator, anew)
         ranges = [ratings.range] if anew else [ratings.range, estimator.rating_range_]
@@ -257,7 +260,9 @@ class MFFit:
         )
         if self._alpha is None:
             left = left_by_biases(counted.moments, counts, self._sides(counted.sums))
-            self._alpha = parameters.choose_alpha(estimator.penalty, counts, left)
+            self._alpha = parameters.choose_alpha(self._power, counts, left)
+        elif estimator.alpha == "auto" and any(self._missing) and not self._earlier:
+            self._alpha = parameters.scaled_alpha(self._alpha, self._power, self._missing, counts)
         self._n_ratings = int(counts[0].sum())
         mean, spread = mean_and_spread(counted.weighted, grid)
         keep_seen = pieces.place.is_local
@@ -379,7 +384,7 @@ class MFFit:
             if estimator.fit_bias or self._ranks or self._unobserved
             else (mean - centre) / unit,
             "penalty": self._alpha,
-            "per_rating": estimator.penalty == "per_rating",
+            "power": self._power,
             "fit_bias": fit_bias,
             "positive": positive,
             "seed": self._seed,
@@ -387,7 +392,8 @@ class MFFit:
         }
         if self._unobserved:
             anew = not self._earlier and not positive  # centred items are not positive
-            return ImplicitFactorization(**common, unobserved=self._unobserved, anew=anew)
+            of_clicks: Named = {"unobserved": self._unobserved, "missing": self._missing}
+            return ImplicitFactorization(**common, **of_clicks, anew=anew)
         if not self._gradients:
             return CcdFactorization(**common)
         program = SgdFactorization if self._rotating else BspFactorization
@@ -405,6 +411,7 @@ class MFFit:
         sides = [rescaled(side, 1 / self._scale.unit) for side in self._earlier]
         counts = (
             self._earlier_counts,
+            self._counts,
             plan.users.members,
             plan.item_ids,
             plan.item_counts[plan.item_ids],

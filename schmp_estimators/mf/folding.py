@@ -25,7 +25,9 @@ class Items(NamedTuple):
     mean: float
     unit: float
     alpha: float
-    per_rating: bool
+    #: The exponent of the penalty, and what missing pairs add to the number of ratings in it.
+    power: float
+    missing: float
     positive: bool
     fit_bias: bool
     #: Weight of missing pairs.
@@ -88,7 +90,7 @@ def solve(ratings: UserRatings, items: Items) -> Floats:
     left = ((values - items.mean) / items.unit - items.bias[ratings.items]) * weights
     features = items.features
     out = np.zeros((counts.size, features.shape[1]))
-    penalties = items.alpha * (sizes if items.per_rating else np.ones(counts.size))
+    penalties = items.alpha * (sizes + items.missing) ** items.power
     own = UserRatings(ratings.indptr, ratings.items, left)
     shared = freeze((own, weights - items.unobserved, features, penalties, items.gram))
     fold_in(*shared, features.shape[1] - items.fit_bias, items.positive, out)

@@ -11,11 +11,13 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from schmp_estimators.core.inputs.validation import COUNT, NOT_NEGATIVE, SHARE
-from schmp_estimators.core.typing import Integers, Named
+from schmp_estimators.core.typing import FloatPair, Integers, Named
 from schmp_estimators.mf.losses import RANKING
 
 #: Largest number that float32 can hold after a multiplication by the ratings of a row.
 _MOST = 1e30
+#: The exponents of the penalties that have names.
+_POWERS = {"per_row": 0.0, "per_rating": 1.0}
 
 CONSTRAINTS: Named = {
     "n_components": [Interval(Integral, 1, 2**31 - 1, closed="both")],
@@ -25,7 +27,7 @@ CONSTRAINTS: Named = {
     "fit_bias": ["boolean"],
     "positive": ["boolean"],
     "alpha": [StrOptions({"auto"}), Interval(Real, 0, _MOST, closed="both")],
-    "penalty": [StrOptions({"per_rating", "per_row"})],
+    "penalty": [StrOptions(set(_POWERS)), Interval(Real, 0, 2, closed="both")],
     "clip": ["boolean"],
     "n_users": [None, COUNT],
     "n_items": [None, COUNT],
@@ -48,8 +50,8 @@ CONSTRAINTS: Named = {
 
 #: The user's names of those parameters of programs that are called otherwise.
 NAMES = {
-    "program": "solver, schedule", "seed": "random_state", "penalty": "alpha", "per_rating": "penalty='per_rating'",
-    "unobserved": "unobserved_weight", "validates": "early_stopping",
+    "program": "solver, schedule", "seed": "random_state", "penalty": "alpha", "power": "penalty",
+    "missing": "penalty, unobserved_weight", "unobserved": "unobserved_weight", "validates": "early_stopping",
 }  # fmt: skip
 #: "auto" is this part of the weight that would leave nothing of ratings without structure; see docs/measurements/mf.
 _SHARE_OF_EDGE = 0.55
@@ -189,12 +191,30 @@ def given_alpha(estimator: Any, anew: bool) -> float | None:
     )
 
 
-def choose_alpha(penalty: str, counts: Sequence[Integers], noise: float) -> float:
+def power_of(penalty: Any, unobserved: float) -> FloatPair:
+    """Return the exponent ν of a penalty, and the weight with which it counts missing pairs."""
+    named = _POWERS.get(penalty)
+    return (float(penalty), unobserved) if named is None else (named, 0.0)
+
+
+def scaled_alpha(
+    alpha: float, power: float, missing: FloatPair, counts: Sequence[Integers]
+) -> float:
+    """Return `alpha` so that the penalties of all rows have the sum that "per_rating" gives them.
+
+    `missing` is what missing pairs add to the counts of a user and of an item.
+    """
+    sums = [np.sum((side + more) ** power) for side, more in zip(counts, missing, strict=True)]
+    return alpha * float(sum(side.sum() for side in counts) / sum(sums))
+
+
+def choose_alpha(power: float, counts: Sequence[Integers], noise: float) -> float:
     """Compute the weight of the penalty from ratings; see "How much to regularise" in the user guide.
 
     Parameters
     ----------
-    penalty : {"per_rating", "per_row"}
+    power : float
+        The exponent ν of the penalty.
     counts : ndarray of int64
         Numbers of ratings of each user, and of each item.
     noise : float
@@ -204,7 +224,7 @@ def choose_alpha(penalty: str, counts: Sequence[Integers], noise: float) -> floa
     edge = noise * (
         users + items
     )  # about the largest singular value of noise in the places of the ratings
-    return _SHARE_OF_EDGE * (edge / (users * items) if penalty == "per_rating" else edge)
+    return _SHARE_OF_EDGE * (edge / (users * items) ** power)
 
 
 def read_fit_params(fit_params: Named) -> Any:

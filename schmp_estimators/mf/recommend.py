@@ -31,6 +31,7 @@ from schmp_estimators.mf.data.ids import (
     look_up,
     number,
     read_ids,
+    warn_of_unknown,
 )
 from schmp_estimators.mf.data.inputs import (
     are_pairs,
@@ -121,8 +122,8 @@ class Recommender(ABC):
             It has a row for each of the m `users`, in their order, and a column for each item.  `to_matrix` makes one
             from pairs of ids.
         items : array-like of shape (n_candidates,), default=None
-            Ids of the items that may be recommended, for example those in stock; unknown ids are ignored.  None: all
-            items with ratings.
+            Ids of the items that may be recommended, for example those in stock; unknown ids are ignored, and
+            a warning names some.  None: all items with ratings.
 
         Returns
         -------
@@ -170,7 +171,7 @@ class Recommender(ABC):
         )
         may_be = self._occur[1]
         if items is not None:
-            wanted = self._rows_of(items, "item")
+            wanted = self._rows_with_warning(items, "item")
             may_be = may_be & np.isin(np.arange(may_be.size), wanted)
         found, scores = self._best_items(of_users, lists, n, may_be)
         return named(found, self.item_ids_), scores
@@ -181,7 +182,7 @@ class Recommender(ABC):
         Parameters
         ----------
         X : pairs of shape (n_ratings, 2)
-            Ids of users, known or new, and of items.  Pairs with unknown items are ignored.
+            Ids of users, known or new, and of items.  Pairs with unknown items are ignored, and a warning names some.
         y : array-like of shape (n_ratings,)
             Their ratings.
 
@@ -218,6 +219,7 @@ class Recommender(ABC):
         who, rows = np.unique(users, return_inverse=True)
         columns = number(items, self.item_ids_, "item", rows=self._looked_up("item"))
         n_items = len(self.item_ids_)
+        warn_of_unknown(items[columns >= n_items], "item", "X")
         known = RatingBlock(*(array[columns < n_items] for array in (rows, columns, values)))
         indptr, told = sort_ratings(known, who.size, n_items)
         if (again := repeated(told.users, told.items)).size:
@@ -407,6 +409,14 @@ class Recommender(ABC):
             f"{kind}s",
             self._looked_up(kind),
         )
+
+    def _rows_with_warning(self, ids: Any, kind: str) -> Integers:
+        """Return the rows of users or items, and warn of unknown ids."""
+        rows = self._rows_of(ids, kind)
+        unknown = rows >= len(self._ids_of(kind))
+        if unknown.any():
+            warn_of_unknown(np.asarray(ids, object)[unknown], kind, f"{kind}s")
+        return rows
 
     def _ids_of(self, kind: str) -> Array:
         return self.user_ids_ if kind == "user" else self.item_ids_

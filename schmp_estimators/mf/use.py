@@ -34,7 +34,7 @@ from schmp_estimators.mf.kernels.foldin import predict_pairs
 from schmp_estimators.mf.kernels.sgd import candidates_of
 from schmp_estimators.mf.losses import RANKING
 from schmp_estimators.mf.metrics import RankingScorer
-from schmp_estimators.mf.parameters import refuse_weights
+from schmp_estimators.mf.parameters import power_of, refuse_weights
 
 dask: Any = Later("dask")
 
@@ -59,7 +59,8 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
             Ratings, as in `fit`, with the columns of `components_`; or pairs of ids.
         y : array-like of shape (n_pairs,), default=None
             The ratings of pairs.  Their users are then folded in from these ratings, even if the fit knew them; pairs
-            with unknown items are ignored.  None: for pairs, return the fitted vectors of the users.
+            with unknown items are ignored, and a warning names some.  None: for pairs, return the fitted vectors of the
+            users.
         sample_weight : array-like of shape (n_ratings,), default=None
             Weights of the ratings, as in `fit`.
 
@@ -231,13 +232,13 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
         features, gram = self._once(
             f"features, {fit_bias}", partial(features_of, unit, fit_bias), self.components_
         )
-        per_rating = parameters.penalty == "per_rating"
-        flags = per_rating, bool(parameters.positive), fit_bias
+        flags = bool(parameters.positive), fit_bias
         bias = self.item_bias_.astype(np.float64) / unit
         weight = self._unobserved
+        power, missing = power_of(parameters.penalty, weight * len(bias))
         limits = self._limits()
         alpha = self.alpha_ if parameters.alpha == "auto" else float(parameters.alpha)
-        numbers = self.global_mean_, unit, alpha
+        numbers = self.global_mean_, unit, alpha, power, missing
         drawing: Any = None
         if (loss := RANKING.get(self._loss)) is not None:
             candidates = self._once(

@@ -138,7 +138,7 @@ class Factors(Family):
         "alpha": (0.0, 1e-30, 1e30, 1e300, 0.1),
         "learning_rate": (1e-30, 1e30, 1e300, 1.0, 0.1),
         "positive": (True, False),
-        "penalty": ("per_row", "per_rating"),
+        "penalty": ("per_row", "per_rating", 0.5),
         "fit_bias": (True, False),
         "schedule": ("rotation", "bsp"),
         "n_shards": (None, 1, 3, 40),

@@ -4,6 +4,7 @@ The ids that occur are *numbered*: row n of the factors belongs to the n-th entr
 is in ascending order; later fits append new ids.  The ids of a matrix are its row and column numbers.
 """
 
+import warnings
 from collections.abc import Callable
 from itertools import repeat
 from math import isnan
@@ -19,6 +20,8 @@ from schmp_estimators.core.typing import Array, Integers
 UNKNOWN = np.iinfo(np.int64).max
 #: Numbers below this many times their count are counted and looked up in an array: sorting and searching take longer.
 _SPAN = 4
+#: How many unknown ids a warning names.
+_NAMED = 3
 
 Table = Array
 #: Returns the row of each id, or `UNKNOWN` for ids that have none.
@@ -91,6 +94,19 @@ def read_ids(column: Any, kind: str, source: str = "pairs") -> Array:
         remedy = "Pass names that happen to be numbers, such as signed hashes, as strings"
         _refuse(array < 0, array, kind, source, "is negative; ids count from 0", remedy)
     return array
+
+
+def warn_of_unknown(ids: Array, kind: str, source: str) -> None:
+    """Warn of ids that are unknown, and name some of them."""
+    names = list(dict.fromkeys(ids.tolist()))
+    if names:
+        more = ", …" if len(names) > _NAMED else ""
+        warnings.warn(
+            f"{source} holds {len(names)} ids of {kind}s that were in no fit, so that nothing is known of them: "
+            f"{', '.join(map(str, names[:_NAMED]))}{more}",
+            UserWarning,
+            stacklevel=4,
+        )
 
 
 def _read_objects(array: Array, kind: str, source: str) -> Array:

@@ -1,8 +1,8 @@
 """Stochastic gradient descent over one block of ratings, with an adaptive step for every user and item.
 
 The objective is ``Σ (a − b_u − b_i − w_u·h_i)² + Σ_u λ_u (‖w_u‖² + b_u²) + Σ_i λ_i (‖h_i‖² + b_i²)``.  A rating
-carries its share of the penalty: λ if the penalty is weighted by the number of ratings, otherwise λ divided by that
-number (Kim et al., EuroSys 2016, §4.3).
+of a row with n ratings carries λ n^(ν−1), its share of the penalty λ n^ν of the row (Kim et al., EuroSys 2016, §4.3,
+with ν = 0).
 
 The step is that of Chin et al., "A Learning-rate Schedule for Stochastic Gradient Methods to Matrix Factorization"
 (PAKDD 2015), §3: rate / √(sum of mean squared gradients of the row).  The squared gradient of a row follows from ‖w‖²,

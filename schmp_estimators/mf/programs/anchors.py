@@ -91,7 +91,7 @@ class Earlier(NamedTuple):
 
 
 def anchor(
-    earlier: Earlier, others: Earlier, penalty: float, *, per_rating: bool, unobserved: float
+    earlier: Earlier, others: Earlier, own: Floats32, more: Floats32, *, unobserved: float
 ) -> Anchors:
     """Return the influence of earlier ratings on the rows `earlier`.
 
@@ -101,9 +101,10 @@ def anchor(
         The rows.
     others : Earlier
         All rows of the other side.
-    penalty : float
-    per_rating : bool
-        Whether the penalty counts once for every rating; else it counts once for a row, and the program adds it.
+    own : (n,) float32
+        Weight of the penalty of each row in the earlier fit.
+    more : (n,) float32
+        What its penalty in this fit has beyond that of the program.
     unobserved : float
         Weight of missing pairs.
     """
@@ -111,7 +112,6 @@ def anchor(
     seen = np.maximum(confidences - np.float32(unobserved) * counts, 0) * np.float32(
         ALIKE if unobserved else 1
     )
-    own = np.float32(penalty) * (counts if per_rating else (counts > 0).astype(np.float32))
     pull = seen[:, None] * others.mean_squares()[:, None]
     full = pull + own[:, None]
     target = full * earlier.rows
@@ -120,7 +120,7 @@ def anchor(
         missing = _times(earlier.rows, (unobserved * others.gram()).astype(np.float32))
         target += missing
         offset += 2 * np.sum(missing * earlier.rows, dtype=np.float64)
-    return Anchors(full if per_rating else pull, target, float(offset))
+    return Anchors(pull + more[:, None], target, float(offset))
 
 
 def distance(anchors: Anchors, rows: Any) -> float:

@@ -100,13 +100,15 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
 
     Parameters
     ----------
-    n_components, mean, penalty, per_rating, fit_bias, positive, seed, unit
+    n_components, mean, penalty, power, fit_bias, positive, seed, unit
         As in `Factorization`.
     """
 
     name: ClassVar[str] = "mf-ccd"
     #: Weight of pairs without a rating; 0 if they do not count.
     unobserved = 0.0
+    #: What such pairs add to the counts of a user and of an item in the penalty.
+    missing = (0.0, 0.0)
 
     @property
     def n_chunks(self) -> int:
@@ -160,8 +162,8 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
             )
         kernels.improve_users(
             shard.train, shard.confidences, state.residuals, freeze(before), state.users[number], items,
-            self._penalties(shard.user_counts), *self._of_users(state, number), *self._free(number, is_item=False),
-            self.positive and not self._is_bias(number), sums,
+            self._penalties(shard.user_counts, is_item=False), *self._of_users(state, number),
+            *self._free(number, is_item=False), self.positive and not self._is_bias(number), sums,
         )  # fmt: skip
         self._anchor_items(shard, state, number, sums)
         return state, CcdReport(number, sums, self._chunk(shard, state, number + 1))
@@ -188,7 +190,7 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         """Return the current chunk of the items, improved with the sums of all shards."""
         number = reports[0].chunk
         improved = np.array(model.items[:, LANES:], order="C")
-        penalties = self._penalties(model.item_counts)
+        penalties = self._penalties(model.item_counts, is_item=True)
         free = self._free(number, is_item=True)
         positive = self.positive and not self._is_bias(number)
         shared = self._of_all_pairs(model, number)
@@ -219,6 +221,7 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         self,
         sides: tuple[Side, Side],
         counts: Sequence[Floats32],
+        totals: Sequence[Floats32],
         members: Sequence[Integers],
         item_ids: Integers,
         item_counts: Integers,
@@ -231,6 +234,8 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
             Users and items of the earlier fit.
         counts : sequence of (n, 2) float32
             Of each of them, as in `MFFit.counts`.
+        totals : sequence of (n, 2) float32
+            The same with the ratings of this run.
         members : sequence of int64
             The users of each shard.
         item_ids, item_counts : (n_items,) int64
@@ -240,14 +245,9 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
             Earlier(self._in_chunks(side, is_item=is_item), rated)
             for side, rated, is_item in zip(sides, counts, (False, True), strict=True)
         )
-        how: Any = {
-            "penalty": self.penalty,
-            "per_rating": self.per_rating,
-            "unobserved": self.unobserved,
-        }
         known = items.pick(item_ids)
         n_shards = len(members)
-        of_items = anchor(known, users, **how)
+        of_items = self._anchor(known, users, totals[1][item_ids], is_item=True)
         shards = []
         gram = None
         if self.unobserved:
@@ -259,10 +259,28 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
             resting = Anchors(
                 of_items.pull[mine], of_items.target[mine], 0.0 if number else of_items.offset
             )
-            of_users = anchor(users.pick(ids), items, **how)
+            of_users = self._anchor(users.pick(ids), items, totals[0][ids], is_item=False)
             first = self._first_items(known, item_ids, item_counts, number, n_shards)
             shards.append(CcdState(first, Anchored(of_users, resting, None if number else gram)))
         return Saved(None, shards, [])
+
+    def _anchor(
+        self, earlier: Earlier, others: Earlier, totals: Floats32, *, is_item: bool
+    ) -> Anchors:
+        """Return the influence of earlier ratings on rows that now have `totals`."""
+        before, now = earlier.counts[:, 0], totals[:, 0]
+        missing = self.missing[is_item]
+        missed = self.unobserved * len(others.counts) if missing else 0.0
+        own = self.penalty * (before + missed) ** self.power * (before > 0)
+        # what the program adds for the ratings of this run alone is not enough
+        more = before
+        if self.power != 1:
+            more = (now + missing) ** self.power - (now - before + missing) ** self.power
+        more = self.penalty * more
+        found = anchor(earlier, others, own, more, unobserved=self.unobserved)
+        # beside a bias there is a coordinate that is always 1 and has no penalty
+        fixed = self.fit_bias * float(np.sum(own - more))
+        return found._replace(offset=found.offset + fixed)
 
     def _first_items(
         self,
@@ -314,8 +332,8 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
             return (1, 2) if is_item else (0, 1)
         return 0, min(LANES, self.n_components - LANES * (chunk - self.fit_bias))
 
-    def _penalties(self, counts: Any) -> Floats32:
-        weights = counts if self.per_rating else np.ones(counts.size)
+    def _penalties(self, counts: Any, *, is_item: bool) -> Floats32:
+        weights = (counts + self.missing[is_item]) ** self.power
         return freeze((self.penalty * weights).astype(np.float32))
 
     def _of_users(self, state: CcdState, chunk: int) -> tuple[Floats32, ...]:
@@ -391,7 +409,8 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         """Return the penalty of all that a shard stores, including the influence of earlier ratings."""
         penalty = 0.0
         mine = range(shard.number, self.n_chunks, shard.n_shards)
-        user_weights, item_weights = map(self._penalties, (shard.user_counts, shard.item_counts))
+        user_weights = self._penalties(shard.user_counts, is_item=False)
+        item_weights = self._penalties(shard.item_counts, is_item=True)
         for chunk, rows in enumerate(freeze(state.users)):
             penalty += kernels.weighted_squares(
                 rows, *self._free(chunk, is_item=False), user_weights

@@ -36,8 +36,8 @@ class Factorization(Program[State, Block, Model, Report]):
         Mean of the standardised ratings, if there are no biases to absorb it.
     penalty : float
         λ.
-    per_rating : bool
-        Whether λ counts once for every rating of a row, or once for the row.
+    power : float
+        Exponent ν of the penalty: λ counts n^ν times for a row with n ratings.
     fit_bias : bool
         Whether a global mean and biases are fitted.
     positive : bool
@@ -50,7 +50,7 @@ class Factorization(Program[State, Block, Model, Report]):
     n_components: int
     mean: float
     penalty: float
-    per_rating: bool = True
+    power: float = 1.0
     fit_bias: bool = True
     positive: bool = False
     seed: int = 0

@@ -20,7 +20,7 @@ import numpy as np
 from schmp_estimators.core.lanes import LANES, PRODUCTS, zero_rows
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.stages import At, Stage, each
-from schmp_estimators.core.typing import Floats, Floats32, Named, Numbered
+from schmp_estimators.core.typing import FloatPair, Floats, Floats32, Named, Numbered
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data.ratings import RatingShard
 from schmp_estimators.mf.kernels import implicit as kernels
@@ -51,15 +51,18 @@ class ImplicitFactorization(CcdFactorization):
 
     Parameters
     ----------
-    n_components, mean, penalty, per_rating, fit_bias, positive, seed, unit
-        As in `Factorization`.  There are no biases, and penalties per rating count the pairs that were seen.
+    n_components, mean, penalty, power, fit_bias, positive, seed, unit
+        As in `Factorization`.  There are no biases, and penalties count the pairs that were seen.
     unobserved : float
         Weight u of a missing pair, above 0.
+    missing : (float, float)
+        What missing pairs add to the counts of a user and of an item in the penalty.
     anew : bool
         Whether random items are turned towards the clicks before the first sweep; see `turn`.
     """
 
     unobserved: float = 1.0
+    missing: FloatPair = (0.0, 0.0)
     anew: bool = True
 
     name: ClassVar[str] = "mf-implicit"
@@ -120,7 +123,7 @@ class ImplicitFactorization(CcdFactorization):
         gram, diagonal = self._cross(model.item_gram, number)
         kernels.improve_clicks(
             shard.train, shard.confidences, np.float32(self.unobserved), state.residuals, freeze(before), state.users,
-            number, model.items, gram, diagonal, self._penalties(shard.user_counts),
+            number, model.items, gram, diagonal, self._penalties(shard.user_counts, is_item=False),
             *self._of_users(state, number), self._free(number, is_item=False)[1], self.positive,
         )  # fmt: skip
         # later chunks add their own products

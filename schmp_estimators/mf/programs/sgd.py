@@ -63,7 +63,7 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
 
     Parameters
     ----------
-    n_components, mean, penalty, per_rating, fit_bias, positive, seed, unit
+    n_components, mean, penalty, power, fit_bias, positive, seed, unit
         As in `Factorization`.
     learning_rate : float
         Step of the first rating, for ratings with standard deviation 1.
@@ -201,11 +201,7 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
             freeze(ids), 0, self.n_components, key, np.float32(centre), np.float32(spread), factors
         )
         factors[counts == 0] = 0
-        penalty = (
-            np.full(ids.size, self.penalty)
-            if self.per_rating
-            else self.penalty / np.maximum(counts, 1)
-        )
+        penalty = self.penalty / np.maximum(counts, 1.0) ** (1 - self.power)
         return FactorBlock(factors, numbers_of(factors, penalty), counts.astype(np.int32))
 
 

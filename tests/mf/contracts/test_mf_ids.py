@@ -91,6 +91,38 @@ def test_names_are_numbered_and_come_back(convert):
     np.testing.assert_array_equal(scores, expected_scores)
 
 
+@pytest.mark.parametrize("convert", [list, np.array, pd.Series, pl.Series])
+def test_unknown_ids_are_named_and_answers_keep_their_shape(convert):
+    """Some are named, each once; who is new to `recommend` gets what suits all, without a word."""
+    fitted = make().fit(NAMED, VALUES)
+    known = [ITEMS[1], ITEMS[3]]
+    asked = convert([known[0], "pear", "fig", "pear", known[1], "nut", "kiwi"])
+    many = "holds 4 ids of items that were in no fit, so that nothing is known of them: pear, fig, nut, …$"
+    with pytest.warns(UserWarning, match=f"^items {many}") as caught:
+        similar, scores = fitted.similar_items(asked, 3)
+    assert [one.filename for one in caught] == [__file__]
+    assert similar.shape == scores.shape == (7, 3)
+    expected, cosines = fitted.similar_items(known, 3)
+    np.testing.assert_array_equal(similar[[0, 4]], expected)
+    np.testing.assert_array_equal(scores[[0, 4]], cosines)
+    assert (np.delete(similar, [0, 4], axis=0) == None).all()  # noqa: E711
+    with pytest.warns(UserWarning, match=f"^items {many}") as caught:
+        found = fitted.recommend(["u03"], 4, items=asked, exclude=None)
+    assert [one.filename for one in caught] == [__file__]
+    of_known = fitted.recommend(["u03"], 4, items=known, exclude=None)
+    for array, other in zip(found, of_known, strict=True):
+        np.testing.assert_array_equal(array, other)
+    pairs = [["me", item] for item in (known[0], "pear", "fig")]
+    with pytest.warns(UserWarning, match=r"^X holds 2 ids of items .*: pear, fig$") as caught:
+        matrix, users = fitted.to_matrix(pairs, [5.0, 1.0, 1.0])
+    assert [one.filename for one in caught] == [__file__]
+    assert users.tolist() == ["me"]
+    assert matrix.nnz == 1
+    with pytest.warns(UserWarning, match=r"^users holds 1 ids of users .*: nobody$"):
+        fitted.similar_users(["nobody"])
+    fitted.recommend(["nobody"])
+
+
 @pytest.mark.parametrize("largest", [2**20, 10**9, 2**40, 2**63 - 1, 2**64 - 1])
 def test_one_large_id_costs_one_row(largest):
     pairs = np.array([[largest, 3], [2, 5], [largest, 7], [9, largest]], np.uint64)

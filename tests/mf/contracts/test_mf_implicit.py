@@ -9,6 +9,8 @@ import scipy.sparse as sp
 from clusters import at
 from mf_cases import bits
 from oracles import mf as oracle
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, KFold
 
 from schmp_estimators import ModelParallelMF
 from schmp_estimators.core.errors import CheckpointMismatchError
@@ -43,17 +45,25 @@ def dense(values, missing):
     return out
 
 
-def penalties_of(alpha, per_rating):
-    return [
-        alpha * (n if per_rating else np.ones(n.size)) for n in (SEEN.sum(axis=1), SEEN.sum(axis=0))
-    ]
+def penalties_of(alpha, penalty="per_rating", u=0.2):
+    """Weights of the penalty of users and of items; a number also counts the missing pairs."""
+    sides = (SEEN.sum(axis=1), N_ITEMS), (SEEN.sum(axis=0), N_USERS)
+    if isinstance(penalty, str):
+        return [alpha * (n if penalty == "per_rating" else np.ones(n.size)) for n, _ in sides]
+    return [alpha * (n + u * others) ** penalty for n, others in sides]
 
 
 @pytest.mark.covering
 @pytest.mark.parametrize("u", [0.05, 1.0, 3.0])
 @pytest.mark.parametrize(
     ("weighted", "positive", "penalty"),
-    [(False, False, "per_rating"), (True, True, "per_row"), (True, False, "per_rating")],
+    [
+        (False, False, "per_rating"),
+        (True, True, "per_row"),
+        (True, False, "per_rating"),
+        (True, False, 0.5),
+        (False, True, 1.1),
+    ],
 )
 def test_epochs_equal_brute_force_on_all_pairs(u, weighted, positive, penalty):
     """The oracle visits every pair, missing ones as zeros; it goes on after the first epoch."""
@@ -64,7 +74,7 @@ def test_epochs_equal_brute_force_on_all_pairs(u, weighted, positive, penalty):
     )
     given = {"unobserved_weight": u, "positive": positive, "penalty": penalty, "alpha": alpha}
     weights = {"sample_weight": confidences} if weighted else {}
-    penalties = penalties_of(alpha, penalty == "per_rating")
+    penalties = penalties_of(alpha, penalty, u)
     matrices = dense(targets, 0.0), dense(confidences, u)
     start, found = (
         model(**given, max_iter=max_iter, n_shards=2).fit(PAIRS, targets, **weights)
@@ -94,7 +104,7 @@ def test_items_start_where_clicks_take_them(n_shards):
         np.zeros((N_USERS, 11)),
         oracle.turned(SEEN, drawn.astype(float), 8, width / 3**0.5),
     )
-    matrices, penalties = (dense(TARGETS, 0.0), dense(CONFIDENCES, 0.2)), penalties_of(0.02, True)
+    matrices, penalties = (dense(TARGETS, 0.0), dense(CONFIDENCES, 0.2)), penalties_of(0.02)
     oracle.epoch(*matrices, users, items, penalties, 8, PASSES, False)
     np.testing.assert_allclose(fitted.user_factors_, users, atol=2e-3)
     np.testing.assert_allclose(fitted.components_.T, items, atol=2e-3)
@@ -102,6 +112,65 @@ def test_items_start_where_clicks_take_them(n_shards):
 
 def test_alpha_of_clicks_is_a_constant():
     assert model().fit(MATRIX).alpha_ == 0.07
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.5, 1.0])
+def test_a_number_is_a_penalty_of_fits_and_of_new_users(penalty):
+    """By default it is as strong in sum as that of counts; a user's own vector is what folding in finds again."""
+    fitted = model(n_components=4, penalty=penalty, max_iter=300).fit(MATRIX)
+    strengths = [sum(map(np.sum, penalties_of(1.0, one))) for one in (penalty, "per_rating")]
+    assert fitted.alpha_ == pytest.approx(0.07 * strengths[1] / strengths[0])
+    penalties = penalties_of(fitted.alpha_, penalty)
+    items = fitted.components_.T.astype(float)
+    weights = np.where(SEEN, 1.0, 0.2)
+    expected = [
+        oracle.implicit_fold_in(*one, items, p)
+        for *one, p in zip(SEEN, weights, penalties[0], strict=True)
+    ]
+    folded = fitted.transform(MATRIX)
+    np.testing.assert_allclose(folded, expected, atol=1e-8)
+    np.testing.assert_allclose(fitted.user_factors_, folded, atol=2e-3)
+    found, scores = fitted.recommend(MATRIX, n=3)
+    np.testing.assert_allclose(
+        scores[:7], np.take_along_axis(folded @ items.T, found, axis=1)[:7], atol=1e-5
+    )
+    names = dict.fromkeys(("per_row", "per_rating"), 0.02)
+    same = [model(penalty=one, alpha=names[one]).fit(MATRIX) for one in names]
+    assert bits(same[0]) == bits(model(penalty=0.0, alpha=0.02).fit(MATRIX))
+    assert bits(same[1]) != bits(model(penalty=1.0, alpha=0.02).fit(MATRIX))
+
+
+@pytest.mark.parametrize(("nu", "weighted"), [(1.0, True), (0.0, False)])
+def test_the_objective_of_the_revisited_ials_is_one_of_ours(nu, weighted):
+    """Its missing pairs are all pairs: clicks have other weights and targets, or vectors another length."""
+    u, alpha = 0.2, 0.02
+    fitted = model(penalty=nu, alpha=alpha, max_iter=400, n_components=3)
+    if weighted:
+        fitted.fit(PAIRS, ONES / (1 + u), sample_weight=ONES * (1 + u))
+    else:
+        fitted.set_params(unobserved_weight=u / (1 + u)).fit(PAIRS, ONES)
+    length = 1 if weighted else (1 + u) ** -0.5
+    users, items = (
+        length * side.astype(float) for side in (fitted.user_factors_, fitted.components_.T)
+    )
+    scores = users @ items.T
+    pull = SEEN * (scores - 1) + u * scores
+    for gradient, own, penalty in zip(
+        (pull @ items, pull.T @ users), (users, items), penalties_of(alpha, nu), strict=True
+    ):
+        np.testing.assert_allclose(gradient, -penalty[:, None] * own, atol=1e-3)
+
+
+def test_a_search_tries_penalties():
+    grid = GridSearchCV(
+        model(n_components=4, max_iter=5),
+        {"penalty": ["per_rating", 0.5, 1]},
+        cv=KFold(2, shuffle=True, random_state=0),
+    ).fit(PAIRS, ONES)
+    assert len(set(grid.cv_results_["mean_test_score"])) == 3
+    found = grid.best_estimator_
+    assert bits(clone(found).fit(PAIRS, ONES)) == bits(found)
+    assert clone(found).penalty == grid.best_params_["penalty"]
 
 
 def test_a_weight_like_that_of_clicks_is_a_decomposition_of_the_whole_matrix():
@@ -148,7 +217,7 @@ def test_confidences_follow_from_values(confidence):
     for other in (given, told, model(max_iter=4, confidence=confidence).fit(lazy)):
         assert bits(fitted) == bits(other)
     items, weights = fitted.components_.T.astype(float), np.where(SEEN, confidence(COUNTS), 0.2)
-    penalties = penalties_of(fitted.alpha_, True)[0]
+    penalties = penalties_of(fitted.alpha_)[0]
     expected = [
         oracle.implicit_fold_in(*one, items, p)
         for *one, p in zip(SEEN, weights, penalties, strict=True)
@@ -185,13 +254,14 @@ def test_weights_of_a_matrix_are_those_of_its_entries(form, u):
 
 
 @pytest.mark.covering
-@pytest.mark.parametrize("penalty", ["per_rating", "per_row"])
+@pytest.mark.parametrize("penalty", ["per_rating", "per_row", 0.5])
 @pytest.mark.parametrize("fit_bias", [True, False])
 @pytest.mark.parametrize("n_shards", [1, 3])
 def test_weighted_ratings_are_weighted_least_squares(penalty, fit_bias, n_shards):
     """The oracle knows of weights only that an integral one says how often an entry is there."""
     weights = np.where(PAIRS[:, 0] == PAIRS[0, 0], 0, CONFIDENCES)  # one user is as if absent
     alpha = 0.2 if penalty == "per_rating" else 1.0
+    power = {"per_rating": 1, "per_row": 0}.get(penalty, penalty)
     given = {
         "penalty": penalty,
         "fit_bias": fit_bias,
@@ -218,8 +288,7 @@ def test_weighted_ratings_are_weighted_least_squares(penalty, fit_bias, n_shards
         (TARGETS[often] - mean) / scale - b[users] - c[items] - np.sum(w[users] * h[items], axis=1)
     )
     n_users, n_items = (
-        np.bincount(rows, minlength=n) ** (penalty == "per_rating")
-        for rows, n in ((users, len(w)), (items, len(h)))
+        np.bincount(rows, minlength=n) ** power for rows, n in ((users, len(w)), (items, len(h)))
     )
     of_users, of_items = np.zeros_like(w), np.zeros_like(h)
     np.add.at(of_users, users, errors[:, None] * h[items])
@@ -325,12 +394,14 @@ def test_users_of_pairs_have_their_vectors(u, names):
     # from the same ratings under other names come the same vectors; ratings of unknown items say nothing
     other = pairs.astype(object if names else int)
     other[:, 0] = np.char.add("new", PAIRS[:, 0].astype(str)) if names else 1000 - PAIRS[:, 0]
-    found = fitted.transform(np.vstack([new[1:], other]), np.append(3.0, TARGETS))
+    told = np.vstack([new[1:], other]), np.append(3.0, TARGETS)
+    with pytest.warns(UserWarning, match=f"X holds 1 ids of items that .*: {new[1, 1]}$"):
+        found = fitted.transform(*told)
     np.testing.assert_array_equal(found[0], 0)
     np.testing.assert_allclose(found[1:], vectors, atol=2e-3)
     # the same as a matrix with the columns of the model
-    told = np.vstack([new[1:], other]), np.append(3.0, TARGETS)
-    matrix, users = fitted.to_matrix(*told)
+    with pytest.warns(UserWarning, match=f"X holds 1 ids of items that .*: {new[1, 1]}$"):
+        matrix, users = fitted.to_matrix(*told)
     of_rows = dict(zip(users, fitted.transform(matrix), strict=True))
     np.testing.assert_array_equal([of_rows[user] for user in told[0][:, 0]], found)
     best = dict(zip(users, fitted.recommend(matrix, 3)[0], strict=True))
@@ -362,6 +433,9 @@ def test_the_checkpoint_of_other_confidences_is_refused(tmp_path):
             "early_stopping=True needs .* leave it False: errors of ratings",
         ),
         ({"unobserved_weight": -1.0}, {}, "'unobserved_weight' parameter"),
+        ({"penalty": -0.5}, {}, "'penalty' parameter .* or a float in the range"),
+        ({"penalty": 3}, {}, "'penalty' parameter"),
+        ({"penalty": 0.5, "alpha": 0.0}, {}, "penalty=0.5 needs an alpha above 0"),
         ({"unobserved_weight": np.inf}, {}, "'unobserved_weight' parameter"),
         (
             {"unobserved_weight": 0.0, "solver": "sgd"},

@@ -253,6 +253,7 @@ def test_a_matrix_of_all_items_is_refused_before_the_first_epoch(form, monkeypat
         ({"unobserved_weight": 0.1}, "unobserved_weight=0.1 needs loss='squared'"),
         ({"confidence": np.log1p}, "confidence=<ufunc 'log1p'> needs"),
         ({"penalty": "per_row"}, "penalty='per_row' needs"),
+        ({"penalty": 0.5}, "penalty=0.5 needs .* leave it 'per_rating': it is carried by"),
         ({"clip": True}, "clip=True needs"),
         (
             {"early_stopping": True},

@@ -29,7 +29,7 @@ make = partial(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("penalty", ["per_rating", "per_row"])
+@pytest.mark.parametrize("penalty", ["per_rating", "per_row", 0.5])
 @pytest.mark.parametrize("fit_bias", [True, False])
 def test_recorded_objective_is_that_of_the_factors(kind, penalty, fit_bias):
     mf = make(n_shards=3, penalty=penalty, fit_bias=fit_bias, early_stopping=True)
@@ -42,7 +42,8 @@ def test_recorded_objective_is_that_of_the_factors(kind, penalty, fit_bias):
     )
     counts = np.bincount(told.users, minlength=60), np.bincount(told.items, minlength=45)
     # rows without ratings are as they were
-    weights = [0.05 * (n if penalty == "per_rating" else n > 0) for n in counts]
+    power = {"per_rating": 1, "per_row": 0}.get(penalty, penalty)
+    weights = [0.05 * (n > 0) * n.astype(float) ** power for n in counts]
     factors = (side / np.sqrt(unit) for side in (mf.user_factors_, mf.components_.T))
     model = *factors, mf.user_bias_ / unit, mf.item_bias_ / unit, 0.0
     loss, penalties = oracle.objective(told, *model, *weights)

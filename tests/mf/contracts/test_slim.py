@@ -143,7 +143,8 @@ def test_recommendations_are_the_best_scores_of_items_not_taken(fitted):
     every, _ = fitted.recommend(users, 30, exclude=None)
     assert (np.sort(every, axis=1) == np.arange(30)).all()
     assert set(fitted.recommend([3], 30)[0][0]) == {-1, *np.flatnonzero(CLICKS[[3]].toarray() == 0)}
-    some, _ = fitted.recommend(users, 2, items=[29, 28, 999])
+    with pytest.warns(UserWarning, match="items holds 1 ids of items that were in no fit.*: 999$"):
+        some, _ = fitted.recommend(users, 2, items=[29, 28, 999])
     assert np.isin(some, [-1, 28, 29]).all()
 
 

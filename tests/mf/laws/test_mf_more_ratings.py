@@ -26,8 +26,13 @@ VALUES = (
     + 0.3 * generator.normal(size=OBSERVED.shape)
 )
 CONFIDENCES = generator.integers(1, 5, OBSERVED.shape).astype(float)
-SOLVERS = [{"solver": "sgd"}, {"solver": "ccd"}, {"solver": "ccd", "unobserved_weight": 0.1}]
-solvers = pytest.mark.parametrize("solver", SOLVERS, ids=["sgd", "ccd", "clicks"])
+SOLVERS = [
+    {"solver": "sgd"},
+    {"solver": "ccd"},
+    {"solver": "ccd", "unobserved_weight": 0.1},
+    {"solver": "ccd", "unobserved_weight": 0.1, "penalty": 0.5},
+]
+solvers = pytest.mark.parametrize("solver", SOLVERS, ids=["sgd", "ccd", "clicks", "number"])
 
 
 make = partial(ModelParallelMF, n_components=3, random_state=0, n_shards=1)
@@ -59,6 +64,7 @@ CASES = [
     {"solver": "ccd", "penalty": "per_row", "alpha": 1.0},
     {"solver": "sgd", "fit_bias": False, "n_components": 1, "penalty": "per_row"},
     {"solver": "ccd", "fit_bias": False, "positive": True},
+    {"solver": "sgd", "penalty": 0.5},
 ]
 
 
@@ -73,7 +79,12 @@ def test_rows_settle_at_ridge_regressions_around_their_earlier_vectors(case):
         [np.bincount(OLD[:, side], minlength=shape[side]) for side in (0, 1)],
     )
     standard = (VALUES - model.global_mean_) / model.rating_scale_
-    biased, per_row = model.fit_bias, model.penalty == "per_row"
+    biased, penalties = model.fit_bias, 0.0
+    power = {"per_rating": 1, "per_row": 0}.get(model.penalty, model.penalty)
+
+    def strength(n):
+        return model.alpha_ * n**power if n else 0
+
     for side in (0, 1):
         squares = np.average(before[1 - side] ** 2, axis=0, weights=old_counts[1 - side])
         squares[-1] = 1.0
@@ -86,27 +97,45 @@ def test_rows_settle_at_ridge_regressions_around_their_earlier_vectors(case):
             features = np.column_stack([other[:, :-1], np.ones(rated.size)])
             targets = (standard if side == 0 else standard.T)[row, rated] - other[:, -1]
             n = old_counts[side][row]
-            penalty = model.alpha_ * ((0 if n else 1) if per_row else rated.size)
-            pull = n * squares + model.alpha_ * (min(n, 1) if per_row else n)
+            penalty = strength(n + rated.size) - strength(n)
+            pull = n * squares + strength(n)
             gradient = oracle.anchored_gradient(
                 features, targets, penalty, now[side][row], before[side][row], pull
             )
+            moved = now[side][row] - before[side][row]
+            penalties += np.sum(penalty * now[side][row] ** 2 + pull * moved**2)
             free = (now[side][row] > 0) | ~np.full(gradient.size, model.positive)
             free[-1] = biased
             assert np.abs(gradient[free]).max() < 2e-3
             if model.positive:
                 assert (gradient[:-1][~free[:-1]] > -2e-3).all()
+    recorded = model.history_[-1]["penalty"] / model.rating_scale_**2
+    assert recorded == pytest.approx(penalties, rel=1e-3)
 
 
-@pytest.mark.parametrize(("u", "weighted", "n_shards"), [(0.05, False, 1), (0.3, True, 3)])
-def test_clicks_settle_where_all_pairs_and_earlier_clicks_leave_no_gradient(u, weighted, n_shards):
+@pytest.mark.parametrize(
+    ("u", "weighted", "n_shards", "penalty"),
+    [(0.05, False, 1, "per_rating"), (0.3, True, 3, "per_rating"), (0.3, False, 3, 0.6),
+     (0.3, True, 2, 1)],
+)  # fmt: skip
+def test_clicks_settle_where_all_pairs_and_earlier_clicks_leave_no_gradient(
+    u, weighted, n_shards, penalty
+):
     weights = [
         {"sample_weight": CONFIDENCES[tuple(pairs.T)]} if weighted else {} for pairs in (OLD, NEW)
     ]
     model = make(solver="ccd", unobserved_weight=u, n_components=9, n_shards=n_shards, max_iter=5)
-    model.fit(OLD, np.ones(len(OLD)), **weights[0])
+    model.set_params(penalty=penalty).fit(OLD, np.ones(len(OLD)), **weights[0])
+    sizes = len(model.item_ids_), len(model.user_ids_)
+
+    def strength(counts, others):
+        named = isinstance(penalty, str)
+        return model.alpha_ * (counts if named else (counts + u * others) ** penalty)[:, None]
+
     before = [side[:, :-1] for side in two_sides(model, OBSERVED.shape)]
+    alpha = model.alpha_
     call(model.set_params(max_iter=200, tol=0.0), NEW, **weights[1])
+    assert model.alpha_ == alpha
     now = [side[:, :-1] for side in two_sides(model, OBSERVED.shape)]
     seen = np.zeros(OBSERVED.shape)
     seen[tuple(NEW.T)] = CONFIDENCES[tuple(NEW.T)] if weighted else 1
@@ -126,10 +155,9 @@ def test_clicks_settle_where_all_pairs_and_earlier_clicks_leave_no_gradient(u, w
             before[1 - side].T @ before[1 - side]
         )
         gradient += np.where(new > 0, new * (predicted - 1) - u * predicted, 0) @ there
-        pull = (
-            4 * np.maximum(sums - u * counts, 0)[:, None] * squares + model.alpha_ * counts[:, None]
-        )
-        gradient += pull * (here - known) + model.alpha_ * (new > 0).sum(axis=1)[:, None] * here
+        pull = 4 * np.maximum(sums - u * counts, 0)[:, None] * squares
+        gradient += pull * (here - known) - strength(counts, sizes[side]) * known
+        gradient += strength(counts + (new > 0).sum(axis=1), OBSERVED.shape[1 - side]) * here
         assert np.abs(gradient[called[side]]).max() < 2e-3
         np.testing.assert_array_equal(here[~called[side]], known[~called[side]])
 
@@ -197,8 +225,8 @@ def test_what_is_kept_between_calls_is_that_of_the_present_fit(solver):
         pairs = np.argwhere(np.ones((len(users), len(items)), bool))
         ranked = (
             model.recommend(users, 4),
-            model.similar_items(items, 3),
-            model.similar_users(users, 3),
+            model.similar_items(model.item_ids_, 3),
+            model.similar_users(model.user_ids_, 3),
         )
         return [array.tobytes() for array in (model.predict(pairs), *map(np.concatenate, ranked))]
 

@@ -20,7 +20,7 @@ ACCEPTED = {
 #: Values of all other parameters that are not the defaults.
 CHANGES = {
     "n_components": [2], "solver": ["sgd", "ccd"], "loss": ["logistic", "bpr"], "schedule": ["bsp"],
-    "alpha": [0.0, 0.3], "penalty": ["per_row"], "fit_bias": [False], "positive": [True],
+    "alpha": [0.0, 0.3], "penalty": ["per_row", 0.5], "fit_bias": [False], "positive": [True],
     "unobserved_weight": [0.3], "confidence": [np.log1p], "clip": [True], "learning_rate": [0.05],
     "evaluate_every": [1, 3], "early_stopping": [True], "validation_fraction": [0.3],
     "n_iter_no_change": [2], "n_users": [60], "n_items": [70],

@@ -72,6 +72,12 @@ def test_ratings(here):
     assert (here / "mf.npz").exists()
 
 
+def test_settings_of_papers():
+    names = {}
+    assert run("user_guide/papers", names) == 7
+    assert names["mf"].alpha_ == 0.1 / names["ratings"].std()
+
+
 @pytest.mark.slow
 def test_linear_models(here):
     assert run("user_guide/l1", {"patients": np.arange(300) % 8}, ["from_zarr"]) == 7
