@@ -77,8 +77,8 @@ for name, search in searches.items():
     print(f"{name}: NDCG {search.best_score_:.3f} with {search.best_params_}")
 
 # %%
-# Seven nights.  Each morning's lists are judged by the new pairs of the day.  At night the clicks of
-# the day are added: ``DistributedSLIM`` adds them to what it has, ``ModelParallelMF`` takes pairs
+# Seven nights.  Each morning's lists are judged by the new pairs of the day.  At night the day's
+# clicks are added: ``DistributedSLIM`` adds them to what it has, ``ModelParallelMF`` takes pairs
 # that it does not know.  A third model stays as it was.
 item_model = searches["items"].best_estimator_
 factor_model = searches["factors"].best_estimator_

@@ -55,14 +55,17 @@ class ItemRanking(Recommender):
             If ids have another type than those of the fit, or are negative or missing; if `n` is
             not positive.
 
-        Examples -------- >>> from schmp_estimators import DistributedSLIM >>> pairs = [["ada",
-        "Emma"], ["ada", "Persuasion"], ["bob", "Dune"], ["bob", "Solaris"], ["cy", "Emma"]] >>>
-        slim = DistributedSLIM(l2_reg=1).fit(pairs, [1] * 5) >>>
-        slim.similar_items(["Dune"], n=1)[0].tolist() [['Solaris']]
+        Examples
+        --------
+        >>> from schmp_estimators import DistributedSLIM
+        >>> pairs = [["ada", "Emma"], ["ada", "Persuasion"], ["bob", "Dune"], ["cy", "Emma"]]
+        >>> slim = DistributedSLIM(l2_reg=1).fit(pairs, [1] * 4)
+        >>> slim.similar_items(["Emma"], n=1)[0].tolist()
+        [['Persuasion']]
         """
         check_is_fitted(self)
         at_least_one(n, "n", "a number of items, ")
-        rows = self._rows_of(items, "item")
+        rows = self._rows_with_warning(items, "item")
         n_items = self.coef_.shape[0]
         known = rows < n_items
         counts = known.astype(np.int64)
@@ -103,10 +106,13 @@ class ItemRanking(Recommender):
         ValueError
             If `user` or `item` is unknown; if `n` is not positive.
 
-        Examples -------- >>> from schmp_estimators import DistributedSLIM >>> pairs = [["ada",
-        "Emma"], ["ada", "Persuasion"], ["bob", "Dune"], ["bob", "Solaris"], ["cy", "Emma"]] >>>
-        slim = DistributedSLIM(l2_reg=1).fit(pairs, [1] * 5) >>> slim.explain("cy",
-        "Persuasion")[0].tolist() ['Emma']
+        Examples
+        --------
+        >>> from schmp_estimators import DistributedSLIM
+        >>> pairs = [["ada", "Emma"], ["ada", "Persuasion"], ["bob", "Dune"], ["cy", "Emma"]]
+        >>> slim = DistributedSLIM(l2_reg=1).fit(pairs, [1] * 4)
+        >>> slim.explain("cy", "Persuasion")[0].tolist()
+        ['Emma']
         """
         check_is_fitted(self)
         at_least_one(n, "n", "a number of clicks, ")

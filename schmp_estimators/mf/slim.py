@@ -122,16 +122,24 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
     --------
     ModelParallelMF : Factors of users and items, for ratings and for clicks.
 
-    Notes ----- Coefficients are rounded to float32 after they are certified.  A pickle takes about
-    8 bytes for each click and for each coefficient.
+    Notes
+    -----
+    Coefficients are rounded to float32 after they are certified.  A pickle takes about 8 bytes for
+    each click and for each coefficient.
 
-    References ---------- .. [1] X. Ning, G. Karypis, "SLIM: sparse linear methods for top-N
-    recommender systems", ICDM 2011, section IV.
+    References
+    ----------
+    .. [1] X. Ning, G. Karypis, "SLIM: sparse linear methods for top-N recommender systems",
+       ICDM 2011, section IV.
 
-    Examples -------- >>> from schmp_estimators import DistributedSLIM >>> pairs = [["ada", "Emma"],
-    ["ada", "Persuasion"], ["bob", "Dune"], ["bob", "Solaris"], ["cy", "Emma"]] >>> slim =
-    DistributedSLIM(l2_reg=1).fit(pairs, [1] * 5) >>> books, scores =
-    slim.recommend(["cy"], n=1) >>> books.tolist() [['Persuasion']]
+    Examples
+    --------
+    >>> from schmp_estimators import DistributedSLIM
+    >>> pairs = [["ada", "Emma"], ["ada", "Persuasion"], ["bob", "Dune"], ["cy", "Emma"]]
+    >>> slim = DistributedSLIM(l2_reg=1).fit(pairs, [1] * 4)
+    >>> books, scores = slim.recommend(["cy"], n=1)
+    >>> books.tolist()
+    [['Persuasion']]
     """
 
     _objective = "dual_gap"

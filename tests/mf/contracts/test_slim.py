@@ -181,7 +181,8 @@ def test_items_are_excluded_by_ids_or_pairs(fitted):
 
 def test_similar_items_are_those_a_click_speaks_for(fitted):
     rows = fitted.coef_.toarray()
-    items, scores = fitted.similar_items([5, 999], 30)
+    with pytest.warns(UserWarning, match="999"):
+        items, scores = fitted.similar_items([5, 999], 30)
     order = np.argsort(-rows[5], kind="stable")
     n_spoken = np.count_nonzero(rows[5])
     np.testing.assert_array_equal(items[0, :n_spoken], order[:n_spoken])
