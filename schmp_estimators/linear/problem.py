@@ -19,6 +19,7 @@ from schmp_estimators.core.inputs.rows import Rows
 from schmp_estimators.core.inputs.rows import open_rows as open_parts
 from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.places.place import Place, choose_place
+from schmp_estimators.core.places.threads import sharing
 from schmp_estimators.core.reduction import tree_merge
 from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.centred import (
@@ -40,6 +41,7 @@ from schmp_estimators.linear.programs.folds import (
 from schmp_estimators.linear.programs.homotopy import HomotopyProblem, ProblemAtHand
 from schmp_estimators.linear.programs.input import Extent, split_rows
 from schmp_estimators.linear.programs.jobs import SMALLEST_NORM, SumsError
+from schmp_estimators.linear.programs.matrix import Storage
 from schmp_estimators.linear.samples import (
     Samples,
     Targets,
@@ -172,6 +174,11 @@ class Problem:
         found: Extent = self._all.extent
         return found
 
+    @property
+    def fill(self) -> NDArray[np.float64] | None:
+        """What stands for missing values in this fold, if there can be any."""
+        return None if self._take is None else self._take.fill
+
     def held_out(self) -> tuple[Any, NDArray[np.float64]] | None:
         """Return the held-out rows and their weights in scores, if all rows are in this process."""
         if self._plan is None or not is_small(self.whole_extent):
@@ -221,14 +228,16 @@ class Problem:
 
     def _all_rows(self) -> Any:
         """Return the rows of all folds."""
+        if self.fill is not None:
+            return self._fetched(self.fill)
         if self._all.rows is None:
             self._all.rows = self._fetched()
         return self._all.rows
 
-    def _fetched(self) -> Any:
-        return joined(
-            [fetch(one) for one in self._first] if self._place.is_local else self._answers(Fetch())
-        )
+    def _fetched(self, fill: NDArray[np.float64] | None = None) -> Any:
+        if not self._place.is_local:
+            return joined(self._answers(Fetch()))
+        return joined([fetch(one.filled(fill)) for one in self._first])
 
     def _of_target(self, rows: Any) -> Any:
         several = self.target is not None
@@ -298,11 +307,12 @@ def open_problem(
             pieces, size = _pieces(estimator, chunks, samples, given, n_shards, name)
             chunks.partitions = []  # so that each chunk is freed once its partition has been made
         else:
-            size = parts.extent(samples.X)
-            count = (
-                parts.default_partitions(size) if n_shards is None else min(n_shards, size.n_rows)
-            )
-            pieces = split_rows(samples.X, *given[:2], count, given[2])
+            X, size = samples.X, parts.extent(samples.X)
+            if isinstance(X, Storage) and X.may_miss:
+                with sharing(place.each):
+                    X = _filled(estimator, X, samples.weights, plan)
+            count = parts.default_partitions(X) if n_shards is None else min(n_shards, size.n_rows)
+            pieces = split_rows(X, *given[:2], count, given[2])
         try:
             problem = Problem(place, pieces, size, len(responses), name, plan)
             pieces.clear()
@@ -314,6 +324,30 @@ def open_problem(
             raise explain_sums(
                 error, samples.X, getattr(estimator, "feature_names_in_", None)
             ) from None
+
+
+def _filled(estimator: Any, X: Storage, weights: NDArray[np.float64], plan: Plan | None) -> Storage:
+    """Set `fill_values_` to the means of known values, and return X with these; folds have means of their own.
+
+    Raises
+    ------
+    ValueError
+        If all values of a column are missing.
+    """
+    weights = weights if len(weights) else np.ones(X.n_rows)
+    means = X.known_means(weights)
+    if len(empty := np.flatnonzero(np.isnan(means))):
+        names = X.names if len(X.names) else range(X.n_columns)
+        named = ", ".join(repr(names[column]) for column in empty[:5])
+        more = f" and {len(empty) - 5} more" if len(empty) > 5 else ""
+        raise ValueError(
+            f"columns {named}{more} of X have no value that is not missing; leave them out"
+        )
+    estimator.fill_values_ = means
+    if plan is None:
+        return X.filled(means)
+    plan.fill = lambda counts: np.nan_to_num(X.known_means(counts * weights))
+    return X
 
 
 def _check_squares(responses: NDArray[Any], weights: NDArray[Any]) -> None:

@@ -1,0 +1,150 @@
+"""Kernels on genotypes of two bits each, four in a byte, as PLINK's .bed files have them.
+
+A code is 00 for two copies of a variant's first allele, 10 for one, 11 for none, and 01 if the genotype is missing.
+The complement of a code has as many bits set as there are copies; for a missing genotype this count is 1.
+
+`codes` (p, w) uint8 has the genotypes of a variant in each row; kernels read the `n_bytes` ≥ `BLOCK` bytes from byte
+`first` on.  `chosen` (k,) int64 are the rows to read.  With `flip` −1 codes are complemented, with 0 they are not.
+
+A sum over people reads blocks of 256 people: a register of words of 64 bits, each with 32 people.  It masks the two
+bits of one person in each word, which are then the lowest digits of a float64 (2⁵² has its unit in its last bit), so
+that neither shifts nor conversions are needed; `lay_out` divides the vector by the powers of 4 that this leaves.  On
+20,480 × 10,000 that is 8.2 G genotypes/s, where int8 columns have 6.1 and float32 by OpenBLAS has 6.3.
+"""
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+
+from schmp_estimators.core.jit import inlined, kernel
+from schmp_estimators.core.lanes import DOUBLES, LANES, UNROLLED, WORDS, Value, emitted, fold_sums
+
+#: Bytes and people of a block, and people of a word.
+BLOCK, PEOPLE, OF_WORD = 64, 256, 32
+#: People in half a word: as many as fit the digits of a float64.
+_HALF = OF_WORD // 2
+#: The low bit of each code; the low half of a word; the bits of 2⁵², and the number itself.
+_LOW, _LOWER, _UNIT, _LARGE = 0x5555555555555555, 0xFFFFFFFF, 0x4330000000000000, 2.0**52
+
+
+def lay_out(vector: np.ndarray) -> np.ndarray:
+    """Return a vector over the people of some bytes, in the order of `weighted_counts`, shape (blocks, 256).
+
+    The last block ends with the last byte, and is zero where it overlaps the one before.
+    """
+    whole = (len(vector) - 1) // PEOPLE * PEOPLE
+    last = vector[-PEOPLE:].copy()
+    last[: PEOPLE - (len(vector) - whole)] = 0.0
+    blocks = np.append(vector[:whole], last).reshape(-1, LANES, OF_WORD)
+    powers = 0.25 ** (np.arange(OF_WORD) % _HALF)
+    return np.ascontiguousarray((blocks * powers).transpose(0, 2, 1)).reshape(-1, PEOPLE)
+
+
+def _sum_of(pick):
+    """Make an instruction: Σ_i c_i v_i, where c_i is what `pick(build, words, low)` leaves in the bits of person i."""
+
+    @emitted(lambda *kinds: types.float64)
+    def weighted_sum(code, codes, start, n_bytes, laid, flip):
+        build, totals = code.builder, code.totals(UNROLLED, DOUBLES)
+        end = n_bytes + -BLOCK
+        with code.loop(0, laid.shape[0]) as block:
+            at = block * BLOCK
+            is_whole = build.icmp_unsigned("<", at.value, end.value)
+            at = Value(build, build.select(is_whole, at.value, end.value))
+            words = build.xor(codes.load(start + at, WORDS).value, flip.spread().value)
+            words = pick(build, words, _all(_LOW))
+            halves = build.and_(words, _all(_LOWER)), build.lshr(words, _all(32))
+            for half, ones in enumerate(halves):
+                numbers = build.or_(ones, _all(_UNIT))
+                for place in range(_HALF):
+                    digits = build.and_(numbers, _all(_UNIT | 3 << 2 * place))
+                    count = Value(build, build.fsub(build.bitcast(digits, DOUBLES), _many(_LARGE)))
+                    here = block * PEOPLE + (half * _HALF + place) * LANES
+                    totals[place % UNROLLED].add(count * laid.load(here, DOUBLES))
+        return fold_sums(totals)
+
+    return weighted_sum
+
+
+def _all(word):
+    return WORDS([word] * LANES)
+
+
+def _many(number):
+    return DOUBLES([number] * LANES)
+
+
+#: The number of bits that are set in a code, and the code 01 where both are.
+_counted = _sum_of(lambda b, words, low: b.sub(words, b.and_(b.lshr(words, _all(1)), low)))
+_both = _sum_of(lambda b, words, low: b.and_(b.and_(words, b.lshr(words, _all(1))), low))
+
+
+@emitted(lambda *kinds: types.uint64)
+def _word(code, codes, at):
+    """Return the 64 bits from byte `at` on."""
+    return codes.load(at, WORDS.element)
+
+
+@emitted(lambda *kinds: types.intp)
+def _lowest(code, word):
+    """Return the number of the lowest bit that is set."""
+    return Value(code.builder, code.builder.cttz(word.value, ir.IntType(1)(0)))
+
+
+@inlined
+def _missing_sum(codes, start, n_bytes, vector):
+    """Return the sum of `vector` (4·n_bytes,) over people whose genotype is missing, in their order."""
+    total, one = 0.0, np.uint64(1)
+    for at in range(0, n_bytes, 8):
+        first = min(at, n_bytes - 8)
+        word = _word(codes, start + first)
+        missing = (word & ~(word >> one) & np.uint64(_LOW)) >> np.uint64(8 * (at - first))
+        while missing:
+            total += vector[4 * at + _lowest(missing) // 2]
+            missing &= missing - one
+    return total
+
+
+@kernel
+def packed_products(codes, chosen, first, n_bytes, vector, laid, flip, out):
+    """Set out[t, 0] = Σ_i c_ij v_i and out[t, 1] = Σ v_i over missing genotypes, for j = chosen[t].
+
+    c is the number of copies of the counted allele, or 1 if it is missing.  `vector` v is (4·n_bytes,) float64, and
+    `laid` is `lay_out` of it.
+    """
+    for position in range(chosen.shape[0]):
+        start = chosen[position] * codes.shape[1] + first
+        out[position, 0] = _counted(codes, start, n_bytes, laid, flip)
+        out[position, 1] = _missing_sum(codes, start, n_bytes, vector)
+
+
+@kernel
+def packed_pairs(codes, chosen, first, n_bytes, vector, laid, flip, out):
+    """Set out[t, 0] = Σ v_i over people with two copies of the counted allele; arguments as in `packed_products`."""
+    for position in range(chosen.shape[0]):
+        start = chosen[position] * codes.shape[1] + first
+        out[position, 0] = _both(codes, start, n_bytes, laid, flip)
+
+
+@kernel
+def packed_combine(codes, chosen, first, n_bytes, values, out):
+    """Add Σ_t values[t, code] to `out` (4·n_bytes,), where `values` (k, 4) are those of the four codes; 0.3 ns each."""
+    for position in range(chosen.shape[0]):
+        row, of_code = codes[chosen[position], first : first + n_bytes], values[position]
+        for byte in range(n_bytes):
+            four = row[byte]
+            out[4 * byte] += of_code[four & 3]
+            out[4 * byte + 1] += of_code[four >> 2 & 3]
+            out[4 * byte + 2] += of_code[four >> 4 & 3]
+            out[4 * byte + 3] += of_code[four >> 6]
+
+
+@kernel
+def packed_take(codes, chosen, people, values, out):
+    """Set out[t, i] to the value of the genotype of people[i], counted from the first byte; `values` as above."""
+    for position in range(chosen.shape[0]):
+        row, of_code = codes[chosen[position]], values[position]
+        for i in range(people.shape[0]):
+            person = np.uint64(people[i])
+            code = row[person // np.uint64(4)] >> np.uint8(person % np.uint64(4) * np.uint64(2)) & 3
+            out[position, i] = of_code[code]
