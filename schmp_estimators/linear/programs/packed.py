@@ -68,8 +68,9 @@ class Mapped:
         return self._codes
 
     def __reduce__(self) -> Any:
+        codes = self.codes
         if self._checksum is None:
-            self._checksum = checksum_of(self.codes)
+            self._checksum = checksum_of(codes)
         path, offset, shape = self._given
         return _mapped_again, (Piece(path, offset, "|u1", shape, self._checksum),)
 
