@@ -3,9 +3,9 @@
 :doc:`../user_guide/genotypes` shows how to use them.
 """
 
-from schmp_estimators.linear.genotypes import Genotypes, pack, read_plink
+from schmp_estimators.linear.genotypes import Genotypes, join, pack, read_plink
 
-__all__ = ["Genotypes", "pack", "read_plink"]
+__all__ = ["Genotypes", "join", "pack", "read_plink"]
 
 
 def __dir__() -> list[str]:

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from schmp_estimators.core.inputs.validation import name_input
+from schmp_estimators.linear.programs.beside import Beside
 from schmp_estimators.linear.programs.matrix import Indices, Storage
 from schmp_estimators.linear.programs.packed import MISSING, Held, Packed, opened
 
@@ -214,6 +216,71 @@ def pack(doses: Any, *, missing: int = -1, variant_names: Any = None) -> Genotyp
             raise ValueError(f"{len(found.variant_names)} variant_names for {n_variants} columns")
         _check_unique(found.variant_names.tolist(), "two variants have the name")
     return found
+
+
+def join(G: Genotypes, covariates: Any) -> Storage:
+    """Put columns of numbers, such as age and sex, beside genotypes: an X for linear models.
+
+    Give the covariates no penalty by their names, with ``penalty_factors={"age": 0, "sex": 0}``.
+    Missing entries are replaced by means, as those of genotypes are.
+
+    Parameters
+    ----------
+    G : Genotypes
+    covariates : data frame or array-like of shape (n_people, k)
+        Numbers; NaN where they are missing.  Rows of a pandas data frame may have any order, and
+        there may be more than people: its index has the names of people, or pairs of the names of
+        families and people, as in ``G.sample_ids``.  Rows of all else are in the order of G.
+
+    Returns
+    -------
+    storage
+        Its columns are those of G, and then the covariates.  It has rows by index, as G has.
+
+    Raises
+    ------
+    ValueError
+        If there are no covariates for some people, or they are no finite numbers; if the index has
+        a name twice, or a covariate the name of a variant.
+
+    Examples
+    --------
+    >>> from schmp_estimators.genotypes import join, pack
+    >>> X = join(pack([[0, 1, 2], [-1, 0, 0]]), [[51.0], [48.0]])
+    >>> X.shape
+    (2, 4)
+    """
+    labels = list(map(str, getattr(covariates, "columns", ())))
+    with name_input(covariates, "covariates"):
+        table = np.asarray(covariates, np.float64)
+    if table.ndim != 2 or np.isinf(table).any():
+        raise ValueError(
+            f"covariates must be a table of finite numbers; got an array of shape {table.shape}"
+        )
+    if hasattr(covariates, "index") and G.sample_ids is not None:
+        table = table[_partners(G.sample_ids, covariates.index.tolist())]
+    if len(table) != len(G):
+        raise ValueError(f"covariates has {len(table)} rows for {len(G)} people")
+    found = Beside(G, table, labels if len(G.names) else ())
+    _check_unique(found.names, "X would have two columns with the name")
+    return found
+
+
+def _partners(people: Any, index: list[Any]) -> list[int]:
+    """Return the position in an index of each person, of whom family and name are given."""
+    by_pairs = bool(index) and isinstance(index[0], tuple)
+    ids = list(map(tuple, people)) if by_pairs else list(people[:, 1])
+    keys = [tuple(map(str, one)) if by_pairs else str(one) for one in index]
+    _check_unique(keys, "the index of covariates has twice")
+    _check_unique(ids, "the index of covariates needs families, too, because two people are named")
+    places = {key: place for place, key in enumerate(keys)}
+    if absent := [one for one in ids if one not in places]:
+        more = f" and {len(absent) - 5} more" if len(absent) > 5 else ""
+        raise ValueError(
+            f"covariates has no row for {', '.join(map(repr, absent[:5]))}{more}; its index must "
+            "have the names of all people of G, or pass an array in their order"
+        )
+    return [places[one] for one in ids]
 
 
 def _fields(path: str) -> list[list[str]]:

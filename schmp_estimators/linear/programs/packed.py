@@ -224,12 +224,12 @@ class Packed(Storage):
         first, n_bytes = self._bytes
         codes, out = freeze(self.source.codes), np.empty((len(chosen), 2))
         spread = np.bincount(self.people - 4 * first, vector, 4 * n_bytes)
-        given = first, n_bytes, freeze(spread), freeze(packed.lay_out(spread))
+        blocks = freeze(packed.lay_out(spread))
         flip = -1 if self.first_allele else 0
 
         def find(start: int) -> None:
             part = slice(start, start + _TOGETHER)
-            kernel(codes, freeze(chosen[part]), *given, flip, out[part])
+            kernel(codes, freeze(chosen[part]), first, blocks, flip, out[part])
 
         share_here(find, range(0, len(chosen), _TOGETHER))
         return out.T

@@ -13,6 +13,7 @@ from plink import write_plink
 
 import schmp_estimators as se
 from schmp_estimators.genotypes import pack, read_plink
+from schmp_estimators.linear.programs.beside import Beside
 from schmp_estimators.linear.programs.input import extent
 from schmp_estimators.linear.programs.matrix import PIECE, REQUIRED
 from schmp_estimators.linear.programs.stored import as_matrix, join
@@ -53,6 +54,7 @@ class Least(Storage):
 DOSES = np.minimum(X % 4, 2).astype(int) - (X % 11 == 3)  # −1 to 2
 DOSES[:, 20] += 2 * (DOSES[:, 20] == -1)  # nothing is missing
 FILL = np.where(np.arange(P) == 20, np.nan, RNG.normal(size=P))
+TABLE = np.where(DOSES[:, 66:] < 0, np.nan, DOSES[:, 66:])
 FILLED = np.where(DOSES < 0, FILL, DOSES)
 
 
@@ -75,13 +77,16 @@ FORMS = {
     "packed": lambda: pack(DOSES).filled(FILL),
     "mapped": lambda: mapped(True),
     "second": lambda: mapped(False),
+    "beside": lambda: Beside(pack(DOSES[:, :66]), TABLE, ()).filled(FILL),
     "quantised": lambda: Quantised(X.T.astype(np.uint8), np.ones(P), np.zeros(P)),
 }
 
 
 def values_of(form):
     """Return the values of a storage."""
-    return {"packed": FILLED, "mapped": FILLED, "second": 2.0 - FILLED}.get(form, X)
+    return {"beside": FILLED, "packed": FILLED, "mapped": FILLED, "second": 2.0 - FILLED}.get(
+        form, X
+    )
 
 
 def all_of(form):

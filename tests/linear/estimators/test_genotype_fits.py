@@ -1,6 +1,7 @@
 """Fits to packed genotypes are those to an array in which means of columns replace missing genotypes."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from clusters import at
 from plink import write_plink
@@ -10,7 +11,7 @@ from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 
 import schmp_estimators as se
-from schmp_estimators.genotypes import pack, read_plink
+from schmp_estimators.genotypes import join, pack, read_plink
 
 RNG = np.random.default_rng(1)
 N, P = 300, 40
@@ -157,3 +158,60 @@ def test_a_model_of_an_array_needs_all_genotypes():
         lasso.predict(X)
     complete = (DOSES[:, lasso.coef_ != 0] >= 0).all(axis=1)
     np.testing.assert_allclose(lasso.predict(X[complete]), lasso.predict(dense()[complete]))
+
+
+AGE, SEX = RNG.uniform(20.0, 80.0, N), RNG.integers(0, 2, N) * 1.0
+TRAIT = Y + 0.05 * AGE - SEX
+IDS = [(f"f{i // 2}", f"i{i}") for i in range(N)]
+
+
+@pytest.mark.parametrize("index", ["families and people", "people", "none"])
+def test_covariates_are_matched_and_have_no_penalty(solved, G, index):
+    frame = pd.DataFrame({"age": AGE, "sex": SEX})
+    if index != "none":
+        people = pd.MultiIndex.from_tuples(IDS)
+        frame.index = people if index[0] == "f" else people.get_level_values(1)
+        frame = frame.sample(frac=1.0, random_state=0)
+    X, names = join(G, frame if index != "none" else frame.to_numpy()), {"age": 0, "sex": 0}
+    factors = np.append(np.ones(P), [0.0, 0.0])
+    there = np.column_stack([dense(), AGE, SEX])
+    for model, y in (
+        (se.PrioritizedLasso(0.1, tol=1e-10), TRAIT),
+        (se.SparseLogisticRegression(0.1, tol=1e-10), LABELS),
+    ):
+        expected = clone(model).set_params(penalty_factors=factors).fit(there, y)
+        given = factors if index == "none" else names
+        found = clone(model).set_params(penalty_factors=given).fit(X, y)
+        np.testing.assert_allclose(found.coef_, expected.coef_, atol=1e-6)
+        assert found.score(X[::2], y[::2]) == pytest.approx(expected.score(there[::2], y[::2]))
+
+
+def test_missing_covariates_are_means_of_what_is_fitted(solved):
+    table = np.column_stack([np.where(AGE < 30.0, np.nan, AGE), SEX])
+    X = join(pack(DOSES), table)
+    ours = se.PrioritizedLassoCV(alphas=3, cv=FOLDS, tol=1e-9).fit(X, TRAIT)
+    for fold, (train, test) in enumerate(FOLDS):
+        filled = np.where(np.isnan(table), np.nanmean(table[train], axis=0), table)
+        there = np.column_stack([dense(train), filled])
+        lasso = Lasso(ours.alphas_[2], tol=1e-10).fit(there[train], TRAIT[train])
+        error = np.mean((lasso.predict(there[test]) - TRAIT[test]) ** 2)
+        assert ours.mse_path_[2, fold] == pytest.approx(error)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda frame: frame.iloc[5:], r"no row for 'i0', 'i1', 'i2', 'i3', 'i4'; its index"),
+        (lambda frame: frame.reset_index(drop=True), r"'i4' and 295 more"),
+        (lambda frame: pd.concat([frame, frame.iloc[:1]]), "has twice 'i0'"),
+        (lambda frame: frame.assign(rs3=1.0), "two columns with the name 'rs3'"),
+        (lambda frame: frame.assign(site="S0"), r"no number: .*'S0' \(column 'site'\)"),
+        (lambda frame: frame.assign(age=np.inf), "table of finite numbers"),
+        (lambda frame: frame["age"], r"table of finite numbers; got an array of shape \(300,\)"),
+        (lambda frame: frame.to_numpy()[1:], "covariates has 299 rows for 300 people"),
+    ],
+)
+def test_covariates_that_cannot_be_joined_are_named(G, change, said):
+    frame = pd.DataFrame({"age": AGE, "sex": SEX}, index=[i for _, i in IDS])
+    with pytest.raises(ValueError, match=said):
+        join(G, change(frame))
