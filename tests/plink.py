@@ -5,7 +5,7 @@ BITS = {2: "00", 1: "10", 0: "11", -1: "01"}
 
 
 def write_plink(prefix, doses, phenotypes=None, magic=b"\x6c\x1b\x01"):
-    """Write genotypes (people, variants) and return the prefix; people are i0, i1, …, and variants rs0, rs1, ….."""
+    """Write genotypes (people, variants) of people i0, i1, … and variants rs0, rs1, …."""
     n_people, n_variants = len(doses), len(doses[0])
     packed = bytearray(magic)
     for variant in range(n_variants):

@@ -25,13 +25,14 @@ _UNKNOWN, _NEITHER = {"-9", "NA", "nan", "NaN"}, {"0"}
 class Genotypes(Packed):
     """Genotypes of two bits each, with names: the X of estimators.
 
-    `read_plink` and `pack` return objects of this class.  Values are numbers of copies of an allele: 0, 1 or 2.  In a
-    fit, a missing one is the mean of its column over the samples that are fitted, weighted by `sample_weight`; the
-    estimator keeps these means as `fill_values_`, for predictions.  `numpy.asarray` and `to_array` return float64 with
-    NaN for missing genotypes.
+    `read_plink` and `pack` return objects of this class.  Values are numbers of copies of an
+    allele: 0, 1 or 2.  In a fit, a missing one is the mean of its column over the samples that are
+    fitted, weighted by `sample_weight`; the estimator keeps these means as `fill_values_`, for
+    predictions.  `numpy.asarray` and `to_array` return float64 with NaN for missing genotypes.
 
-    ``G[rows]`` and ``G[rows, columns]`` take slices, integers and boolean masks, and return genotypes of two dimensions
-    which share memory with G.  After pickling, the file is read from the same path, where it must have the same bytes.
+    ``G[rows]`` and ``G[rows, columns]`` take slices, integers and boolean masks, and return
+    genotypes of two dimensions which share memory with G.  After pickling, the file is read from
+    the same path, where it must have the same bytes.
 
     Attributes
     ----------
@@ -81,8 +82,9 @@ class Genotypes(Packed):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         if self.stored > _MOST_DENSE:
             raise TypeError(
-                f"{self!r} would be {8 * self.stored / 2**30:.1f} GiB of float64; give genotypes to linear models of "
-                "this package, which read them packed, or take fewer of them, or call to_array()"
+                f"{self!r} would be {8 * self.stored / 2**30:.1f} GiB of float64; give genotypes "
+                "to linear models of this package, which read them packed, or take fewer of them, "
+                "or call to_array()"
             )
         return self.to_array().astype(dtype or np.float64, copy=False)
 
@@ -111,20 +113,21 @@ def read_plink(prefix: str | os.PathLike[str], *, count_a1: bool = True) -> Geno
     prefix : str or path
         The path of the .bed, .bim and .fam files, without these suffixes.
     count_a1 : bool, default=True
-        Whether values are copies of the first allele of the .bim file, which is usually the rarer one.  Otherwise they
-        are copies of the second.
+        Whether values are copies of the first allele of the .bim file, which is usually the rarer
+        one.  Otherwise they are copies of the second.
 
     Returns
     -------
     Genotypes
-        If all known phenotypes of the .fam file are 1 or 2, they are taken for controls and cases, and −9, 0 and NA are
-        NaN.  Other phenotypes are numbers, and −9 and NA are NaN.
+        If all known phenotypes of the .fam file are 1 or 2, they are taken for controls and cases,
+        and −9, 0 and NA are NaN.  Other phenotypes are numbers, and −9 and NA are NaN.
 
     Raises
     ------
     ValueError
-        If the .bed file is none, is not in the order of variants, or has another size than the other files imply; if
-        people or variants have no names of their own; if a line is no line of such a file.
+        If the .bed file is none, is not in the order of variants, or has another size than the
+        other files imply; if people or variants have no names of their own; if a line is no line of
+        such a file.
 
     Examples
     --------
@@ -192,7 +195,8 @@ def pack(doses: Any, *, missing: int = -1, variant_names: Any = None) -> Genotyp
     doses = np.asarray(doses)
     if doses.ndim != 2 or doses.dtype.kind not in "iu" or not doses.size:
         raise ValueError(
-            f"doses must be a two-dimensional array of integers; got {doses.dtype} of shape {doses.shape}"
+            "doses must be a two-dimensional array of integers; "
+            f"got {doses.dtype} of shape {doses.shape}"
         )
     n_people, n_variants = doses.shape
     codes = np.empty((n_variants, -(-n_people // 4)), np.uint8)
@@ -202,8 +206,8 @@ def pack(doses: Any, *, missing: int = -1, variant_names: Any = None) -> Genotyp
         if (strange := other & ~alone).any():
             row, column = np.argwhere(strange)[0]
             raise ValueError(
-                f"row {row}, column {start + column} of doses is {part[row, column]}; give 0, 1, 2, or "
-                f"missing={missing} where a genotype is not known"
+                f"row {row}, column {start + column} of doses is {part[row, column]}; give 0, 1, "
+                f"2, or missing={missing} where a genotype is not known"
             )
         four = np.zeros((4 * codes.shape[1], part.shape[1]), np.uint8)
         four[:n_people] = np.where(alone, MISSING, np.array([3, 2, 0])[np.where(alone, 0, part)])
@@ -307,8 +311,8 @@ def _check_bed(path: str, shape: tuple[int, int], n_people: int) -> None:
     expected, size = len(begin) + shape[0] * shape[1], os.path.getsize(path)
     if size != expected:
         raise ValueError(
-            f"{path} has {size} bytes, but {n_people} people (.fam) and {shape[0]} variants (.bim) take {expected}; "
-            "it is truncated, or belongs to other files"
+            f"{path} has {size} bytes, but {n_people} people (.fam) and {shape[0]} variants (.bim) "
+            f"take {expected}; it is truncated, or belongs to other files"
         )
 
 

@@ -182,7 +182,7 @@ def check_storage(X: Storage, estimator: Any, *, reset: bool) -> None:
     if not len(names):
         validate_data(estimator, X=X, reset=reset, skip_check_array=True)
     elif reset:
-        estimator.n_features_in_, estimator.feature_names_in_ = X.n_columns, np.asarray(names)
+        estimator.n_features_in_, estimator.feature_names_in_ = X.n_columns, np.array(names, object)
     elif not np.array_equal(known := getattr(estimator, "feature_names_in_", names), names):
         absent = [name for name in known if name not in set(names)][:5]
         raise ValueError(

@@ -164,14 +164,14 @@ class Storage:
         return False
 
     def known_means(self, weights: Floats) -> Floats:
-        """Return the weighted mean of each column over rows whose value is not missing; NaN if there are none.
+        """Return the weighted mean of each column over rows whose value is known; else NaN.
 
         `weights` (n_rows,) are not negative.
         """
         raise NotImplementedError
 
     def filled(self, values: Floats) -> "Storage":
-        """Return X with `values` (n_columns,) for the missing values of each column; before, these are NaN."""
+        """Return X with `values` (n_columns,) for the missing values of columns; before, NaN."""
         raise NotImplementedError
 
     @property

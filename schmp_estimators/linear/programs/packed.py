@@ -1,7 +1,7 @@
 """Genotypes of two bits each, as they lie in a PLINK .bed file, or packed in memory.
 
-Rows and columns are chosen by their numbers, and nothing is copied: a vector over some people becomes one over all
-people of the bytes that these are in, with zeros for the others.
+Rows and columns are chosen by their numbers, and nothing is copied: a vector over some people
+becomes one over all people of the bytes that these are in, with zeros for the others.
 """
 
 import os
@@ -40,17 +40,11 @@ class Mapped:
     offset : int
         Bytes before the genotypes.
     shape : tuple of (int, int)
-    codes : ndarray, optional
-        The mapped file, if it is known.
     """
 
-    def __init__(
-        self, path: str, offset: int, shape: tuple[int, int], codes: np.ndarray | None = None
-    ) -> None:
-        self._given = path, offset, shape
-        self._stamp = _stamp(path)
-        found = np.memmap(path, np.uint8, "r", offset, shape) if codes is None else codes
-        self._codes = freeze(found.view(np.ndarray))
+    def __init__(self, path: str, offset: int, shape: tuple[int, int]) -> None:
+        self._given, self._stamp = (path, offset, "|u1", shape), _stamp(path)
+        self._codes: Any = np.memmap(path, np.uint8, "r", offset, shape).view(np.ndarray)
         self._checksum: int | None = None
 
     @property
@@ -60,19 +54,22 @@ class Mapped:
         Raises
         ------
         ValueError
-            If the file has changed: what is mapped would be other data, or would end the process.
+            If the file has changed: what is mapped would be other data, or would end the process;
+            or if the file is not the one that was pickled.
         """
-        path = self._given[0]
-        if _stamp(path) != self._stamp:
-            raise ValueError(f"{path!r} has changed since it was opened; open it again")
-        return self._codes
+        stamp = _stamp(self._given[0])
+        if self._codes is None:
+            assert self._checksum is not None
+            self._codes, self._stamp = _verified(Piece(*self._given, self._checksum), stamp), stamp
+        if stamp != self._stamp:
+            raise ValueError(f"{self._given[0]!r} has changed since it was opened; open it again")
+        found: np.ndarray = self._codes
+        return found
 
-    def __reduce__(self) -> Any:
-        codes = self.codes
+    def __getstate__(self) -> dict[str, Any]:
         if self._checksum is None:
-            self._checksum = checksum_of(codes)
-        path, offset, shape = self._given
-        return _mapped_again, (Piece(path, offset, "|u1", shape, self._checksum),)
+            self._checksum = checksum_of(self.codes)
+        return vars(self) | {"_codes": None}
 
 
 def opened(path: str, offset: int, shape: tuple[int, int]) -> Held | Mapped:
@@ -90,14 +87,10 @@ def _stamp(path: str) -> tuple[int, ...]:
     return found.st_size, found.st_mtime_ns, found.st_ino
 
 
-def _mapped_again(piece: Piece) -> Mapped:
-    return _verified(piece, _stamp(piece.path))
-
-
 @lru_cache(maxsize=16)
-def _verified(piece: Piece, stamp: tuple[int, ...]) -> Mapped:
-    """Return a mapped file, whose bytes each process compares once."""
-    return Mapped(piece.path, piece.offset, (piece.shape[0], piece.shape[1]), piece.mapped())
+def _verified(piece: Piece, stamp: tuple[int, ...]) -> np.ndarray:
+    """Return the bytes of a mapped file, which each process compares once."""
+    return piece.mapped().view(np.ndarray)
 
 
 class Packed(Storage):
@@ -207,7 +200,7 @@ class Packed(Storage):
 
     @property
     def _bytes(self) -> tuple[int, int]:
-        """The first byte, and the number of bytes, that have all rows, at least as many as kernels need."""
+        """The first byte, and the number of bytes, of all rows; at least what kernels need."""
         width = self.source.codes.shape[1]
         first, last = int(self.people.min(initial=width)), int(self.people.max(initial=-1))
         first = max(0, min(first // 4, width - packed.BLOCK))
@@ -220,7 +213,7 @@ class Packed(Storage):
         return values
 
     def _sums(self, kernel: Any, vector: Floats, chosen: Indices) -> Floats:
-        """Return what a kernel finds for a vector and some columns of `source`, (2, k); threads share the columns."""
+        """Return what a kernel finds for a vector and some columns, (2, k), which threads share."""
         first, n_bytes = self._bytes
         codes, out = freeze(self.source.codes), np.empty((len(chosen), 2))
         spread = np.bincount(self.people - 4 * first, vector, 4 * n_bytes)

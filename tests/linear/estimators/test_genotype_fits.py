@@ -1,4 +1,4 @@
-"""Fits to packed genotypes are those to an array in which means of columns replace missing genotypes."""
+"""Fits to packed genotypes are those to an array in which means replace missing genotypes."""
 
 import numpy as np
 import pandas as pd
