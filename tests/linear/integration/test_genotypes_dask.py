@@ -24,9 +24,9 @@ def test_workers_compare_their_file_with_that_of_the_client(apart, processes, mo
         np.testing.assert_array_equal(lasso.fit(G, y).coef_, here)
         write_plink(others[1] / "a", doses[::-1])
         with pytest.raises(
-            NotSharedError, match="does not find in '.*here/a.bed' what X had there"
+            NotSharedError, match=r"does not find in '.*here/a.bed' what X had there"
         ):
             lasso.fit(G, y)
         (others[1] / "a.bed").unlink()
-        with pytest.raises(NotSharedError, match="cannot read '.*here/a.bed'"):
+        with pytest.raises(NotSharedError, match=r"cannot read '.*here/a.bed'"):
             lasso.fit(G, y)
