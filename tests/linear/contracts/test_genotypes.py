@@ -152,3 +152,12 @@ def test_large_genotypes_do_not_become_dense_by_accident():
     G = pack(np.zeros((300, 1), np.int8))[:, np.zeros(2**18, int)]
     with pytest.raises(TypeError, match=r"would be 0.6 GiB of float64.*to_array"):
         np.asarray(G)
+
+
+@pytest.mark.parametrize("rows", [[0], [-1], [3, -2], [700], slice(None)])
+def test_kernels_read_within_the_rows_of_a_file(rows):
+    G = pack(doses(1001, 2))[rows]
+    first, count = G._bytes
+    assert 0 <= first <= min(G.people) // 4
+    assert max(G.people) // 4 < first + count <= G.source.codes.shape[1]
+    assert count >= 64

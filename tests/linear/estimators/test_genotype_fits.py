@@ -152,8 +152,8 @@ def test_names_are_compared(G):
 
 
 def test_a_model_of_an_array_needs_all_genotypes():
-    lasso = se.PrioritizedLasso(0.1).fit(dense(), Y)
     X = pack(DOSES)
+    lasso = se.PrioritizedLasso(0.1).fit(X, Y).fit(dense(), Y)
     with pytest.raises(ValueError, match="X contains NaN"):
         lasso.predict(X)
     complete = (DOSES[:, lasso.coef_ != 0] >= 0).all(axis=1)
