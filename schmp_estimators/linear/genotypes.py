@@ -18,8 +18,8 @@ from schmp_estimators.linear.programs.packed import MISSING, Held, Packed, opene
 _MAGIC, _BY_VARIANTS = b"\x6c\x1b", b"\x01"
 #: Values up to which `numpy.asarray` makes a dense array, and columns that are packed at a time.
 _MOST_DENSE, _TOGETHER = 1 << 26, 1024
-#: Texts of the .fam file for an unknown phenotype, and also for cases and controls.
-_UNKNOWN, _NEITHER = {"-9", "NA", "nan", "NaN"}, {"0"}
+#: What stands for an unknown phenotype.
+_UNKNOWN = -9.0
 
 
 class Genotypes(Packed):
@@ -80,6 +80,8 @@ class Genotypes(Packed):
         return self._at(chosen, slice(None))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        if copy is False:
+            raise ValueError("an array of packed genotypes is always a copy")
         if self.stored > _MOST_DENSE:
             raise TypeError(
                 f"{self!r} would be {8 * self.stored / 2**30:.1f} GiB of float64; give genotypes "
@@ -335,6 +337,8 @@ def _number(text: str, path: str) -> float:
 
 def _phenotype(texts: Sequence[str], path: str) -> NDArray[np.float64]:
     """Return phenotypes as numbers; see `read_plink`."""
-    known = set(texts) - _UNKNOWN - _NEITHER
-    unknown = _UNKNOWN | _NEITHER if known <= {"1", "2"} else _UNKNOWN
-    return np.array([np.nan if one in unknown else _number(one, path) for one in texts])
+    values = np.array([np.nan if one == "NA" else _number(one, path) for one in texts])
+    values[values == _UNKNOWN] = np.nan
+    if (np.isin(values, [0.0, 1.0, 2.0]) | np.isnan(values)).all():  # cases and controls
+        values[values == 0.0] = np.nan
+    return values

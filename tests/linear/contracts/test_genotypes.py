@@ -72,6 +72,7 @@ def test_rows_and_columns_are_those_of_numpy(tmp_path, kind):
     [
         (["1", "2", "-9", "0", "NA"], [1, 2, np.nan, np.nan, np.nan]),
         (["1.5", "0", "-9", "NA", "2"], [1.5, 0, np.nan, np.nan, 2]),
+        (["1", "0", "-9.0", "0", "-9"], [1, np.nan, np.nan, np.nan, np.nan]),
     ],
 )
 def test_phenotypes_are_those_of_plink(tmp_path, texts, expected):
@@ -152,6 +153,8 @@ def test_large_genotypes_do_not_become_dense_by_accident():
     G = pack(np.zeros((300, 1), np.int8))[:, np.zeros(2**18, int)]
     with pytest.raises(TypeError, match=r"would be 0.6 GiB of float64.*to_array"):
         np.asarray(G)
+    with pytest.raises(ValueError, match="always a copy"):
+        np.asarray(G[:, :5], copy=False)
 
 
 @pytest.mark.parametrize("rows", [[0], [-1], [3, -2], [700], slice(None)])
