@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     )
     from schmp_estimators.linear.stability import Stability, stability_selection
     from schmp_estimators.mf.estimator import ModelParallelMF
+    from schmp_estimators.mf.slim import DistributedSLIM
     from schmp_estimators.monitor.callbacks import HeldOutPerplexity
     from schmp_estimators.monitor.display import ConvergenceDisplay
     from schmp_estimators.monitor.path_display import PathDisplay
@@ -30,6 +31,7 @@ __version__ = "0.1.0"
 __all__ = [
     "ConvergenceDisplay",
     "DistributedLDA",
+    "DistributedSLIM",
     "HeldOutPerplexity",
     "ModelParallelMF",
     "PathDisplay",
@@ -54,6 +56,7 @@ __all__ = [
 _MODULES = {
     "ConvergenceDisplay": "schmp_estimators.monitor.display",
     "DistributedLDA": "schmp_estimators.lda.estimator",
+    "DistributedSLIM": "schmp_estimators.mf.slim",
     "HeldOutPerplexity": "schmp_estimators.monitor.callbacks",
     "ModelParallelMF": "schmp_estimators.mf.estimator",
     "PathDisplay": "schmp_estimators.monitor.path_display",

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
 from time import perf_counter
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numba.core import event
@@ -120,6 +120,20 @@ def told_of_compiling(name: str, show: Callable[[str], None] | None = None) -> I
         yield
 
 
+class _Unheard:
+    """A task of a fit to which no callback listens, and all its parts."""
+
+    def subcontext(self, **_: Any) -> Self:
+        """Return the task of a part."""
+        return self
+
+    call_on_fit_task_begin = subcontext
+
+    def call_on_fit_task_end(self, **_: Any) -> bool:
+        """Return that the fit goes on."""
+        return False
+
+
 class FollowedEstimator(CallbackSupportMixin):  # type: ignore[misc]  # scikit-learn has no types
     """Base of estimators whose fits can be followed: by callbacks, a progress bar, and the records in `history_`.
 
@@ -136,6 +150,15 @@ class FollowedEstimator(CallbackSupportMixin):  # type: ignore[misc]  # scikit-l
 
     history_: list[Named]
     _snapshot: Any
+
+    @property
+    def _is_heard(self) -> bool:
+        """Whether a callback listens to parts of a fit."""
+        return bool(getattr(self, "_skl_callbacks", ())) or hasattr(self, "_parent_callback_ctx")
+
+    def _task(self, most: int | None) -> Any:
+        """Return the task of the whole fit, which has at most so many parts."""
+        return self._init_callback_context(max_subtasks=most) if self._is_heard else _Unheard()
 
     def _as_if_fitted(self) -> Any:
         """Return a copy of this estimator as if the fit ended now.
@@ -208,7 +231,12 @@ class SweepingEstimator(FollowedEstimator):
     max_iter: int
     tol: float
 
-    n_iter_: int
+    n_iter_: Any
+
+    @property
+    def _n_sweeps(self) -> int:
+        """Number of sweeps of the fit at most."""
+        return self.max_iter
 
     def _follow(
         self,
@@ -249,15 +277,15 @@ class SweepingEstimator(FollowedEstimator):
         int
             Number of sweeps done, after each of them.
         """
-        context = self._init_callback_context(max_subtasks=max(0, self.max_iter - first))
+        context = self._task(max(0, self._n_sweeps - first))
         data: Named = {"estimator": self, "X": X, "y": y}
         context.call_on_fit_task_begin(**data)
         records = iter(run)
         seconds = self.history_[-1]["seconds"] if self.history_ else seconds
         self._snapshot = snapshot = without_itself(snapshot)
-        progress = Progress(self, place, step="sweep", every=LINE_EVERY, total=self.max_iter)
+        progress = Progress(self, place, step="sweep", every=LINE_EVERY, total=self._n_sweeps)
         # A checkpoint may belong to a fit that `tol` had ended.
-        last = first if self.history_ and self._has_converged() else self.max_iter
+        last = first if self.history_ and self._has_converged() else self._n_sweeps
         for done in range(first + 1, last + 1):
             task = context.subcontext(task_name="sweep").call_on_fit_task_begin(**data)
             began = perf_counter()
@@ -291,7 +319,7 @@ class SweepingEstimator(FollowedEstimator):
             not isinstance(callback, ProgressBar)
             for callback in getattr(self, "_skl_callbacks", [])
         )
-        return followed or sweep + 1 == self.max_iter or (self.checkpoint is not None and kept)
+        return followed or sweep + 1 == self._n_sweeps or (self.checkpoint is not None and kept)
 
     def _has_converged(self) -> bool:
         """Return whether the objective has changed by at most `tol`, relatively, between the last two evaluations."""

@@ -37,8 +37,8 @@ UNROLLED = 4
 PRODUCTS = LANES // 2 + 1
 
 _STRIDE = LANES * UNROLLED
-#: float32 numbers in a cache line.
-_LINE = 16
+#: Bytes of a cache line.
+_LINE = 64
 ZERO, ONE = np.float32(0), np.float32(1)
 NUMBER, SHORT, _INDEX = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 #: Types of registers of float32, of float64, and of words of 64 bits.
@@ -344,12 +344,18 @@ def empty_rows(n_rows: int, n_components: int) -> np.ndarray:
     NumPy puts large arrays at other addresses, where every second register of a row would be in two cache lines.  Only
     the added columns are set, to zero.
     """
-    width = padded_width(n_components)
-    room = np.empty(n_rows * width + _LINE, np.float32)
-    first = -room.ctypes.data // room.itemsize % _LINE
-    rows = room[first : first + n_rows * width].reshape(n_rows, width)
+    rows = at_line((n_rows, padded_width(n_components)), np.float32)
     rows[:, n_components:] = 0.0
     return rows
+
+
+def at_line(shape: tuple[int, int], dtype: Any = np.float64) -> np.ndarray:
+    """Return an empty array at the start of a cache line."""
+    size = shape[0] * shape[1] * np.dtype(dtype).itemsize
+    room = np.empty(size + _LINE, np.uint8)
+    first = -room.ctypes.data % _LINE
+    found: np.ndarray = room[first : first + size].view(dtype).reshape(shape)
+    return found
 
 
 def zero_rows(n_rows: int, n_components: int) -> np.ndarray:

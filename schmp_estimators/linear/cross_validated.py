@@ -343,11 +343,6 @@ class CrossValidated(Penalised):
         task.call_on_fit_task_end(**data)
         return np.pad(scores, (0, count - len(scores)), constant_values=np.nan)
 
-    @property
-    def _is_heard(self) -> bool:
-        """Whether a callback listens to parts of a fit."""
-        return bool(getattr(self, "_skl_callbacks", ())) or hasattr(self, "_parent_callback_ctx")
-
     def _fit_all(self, context: Any, place: Place, given: Common, model: Any) -> list[Any]:
         """Fit a model on all samples, as a task whose steps callbacks may see."""
         task, (X, y, *_) = context.subcontext(task_name="refit"), given.samples

@@ -35,7 +35,7 @@ from schmp_estimators.core.places.place import Place, choose_place, retry
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.progress import FitBar, Progress
 from schmp_estimators.linear.contracts import declared, is_joint
-from schmp_estimators.linear.losses.base import Loss
+from schmp_estimators.linear.losses.base import Loss, total_of
 from schmp_estimators.linear.penalties.base import Penalty, fields_of, of_strength
 from schmp_estimators.linear.penalties.choose import Grid, choose_penalty, factors_of
 from schmp_estimators.linear.predicting import LinearModel
@@ -229,16 +229,10 @@ class SparseModel(Penalised):
         self, problem: Problem, targets: Targets, place: Place, X: Any, y: Any
     ) -> list[Any]:
         """Fit all targets or classes; returns what has been found.  X and y are for callbacks."""
-        loss, n_columns, models = (
-            of_classes(self._loss(), targets.classes),
-            problem.extent.n_columns,
-            list[Any](),
-        )
-        total = (
-            float(targets.weights.sum()) if len(targets.weights) else float(problem.extent.n_rows)
-        )
+        loss, models = of_classes(self._loss(), targets.classes), list[Any]()
+        total = total_of(targets.weights, problem.extent.n_rows)
         value = float(getattr(self, self._strength))
-        grid = Grid(self._strength, np.array([value]))
+        grid = Grid(self._strength, None)
         if self.penalty_factors is not None:
             self._penalty(
                 grid.strength(value, 1.0, targets.unit), self.l1_ratio
@@ -251,7 +245,7 @@ class SparseModel(Penalised):
         in_units = partial(grid.in_units, values=value, unit=targets.unit)
         attributes = partial(_attributes, models, targets, in_units, kept)
         with self._followed(X, y, place, problem.rounds, attributes) as followed:
-            starts = self._starts(targets, n_columns, loss)
+            starts = self._starts(targets, problem.extent.n_columns, loss)
             self.solver_ = choose_solver(self, problem.extent, len(starts), unit, loss)
             solved = self._solve_at_hand(problem, loss, unit, targets, starts, strength, kept)
             if solved is None:
@@ -283,7 +277,7 @@ class SparseModel(Penalised):
         """Give rounds that report to callbacks and to the dashboard; X, y and `snapshot` are for callbacks."""
         with self._progress_bar():
             self.history_, self._snapshot = [], without_itself(snapshot)
-            context = self._init_callback_context(max_subtasks=None)
+            context = self._task(None)
             followed = Followed(self, context, {"estimator": self, "X": X, "y": y}, place, rounds)
             context.call_on_fit_task_begin(**followed.data)
             yield followed

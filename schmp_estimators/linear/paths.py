@@ -14,6 +14,7 @@ from schmp_estimators.core.places.place import retry
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.linear.fitting import warn_of_gap
+from schmp_estimators.linear.losses.base import total_of
 from schmp_estimators.linear.penalties.choose import Floats, Grid
 from schmp_estimators.linear.problem import Problem, open_problem, place_of
 from schmp_estimators.linear.programs.choose import Asked, Path, choose_solver, is_saturated
@@ -323,7 +324,7 @@ class Fold:
         else:
             rows, weights = here
             sums = score(functions.of(rows.columns[functions.columns]), rows.responses[0], weights)
-            total = float(weights.sum()) if len(weights) else float(rows.columns.shape[1])
+            total = total_of(weights, rows.columns.shape[1])
         found: Floats = sums / total
         return found
 

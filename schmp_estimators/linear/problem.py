@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from copy import copy
-from functools import partial
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,12 +21,14 @@ from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.places.place import Place, choose_place
 from schmp_estimators.core.places.threads import sharing
 from schmp_estimators.core.reduction import tree_merge
+from schmp_estimators.linear.losses.base import weigh
 from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.centred import (
     Fetch,
     Summarise,
     Summary,
     centred_products,
+    dense,
     fetch,
     joined,
 )
@@ -57,8 +59,11 @@ class Problem:
     Parameters
     ----------
     place : Place
-    pieces : list
-        The partitions, or descriptions of how they are made; the list is emptied.
+    pieces : callable
+        Returns the partitions, or descriptions of how they are made, when they are needed; the list is emptied.
+    n_partitions : int
+    rows : callable or None
+        Returns all rows in dense form, if X is in memory; an argument, if there is one, is `fill`.
     size : Extent
         That of X.
     n_targets : int
@@ -71,28 +76,42 @@ class Problem:
     def __init__(
         self,
         place: Place,
-        pieces: list[Any],
+        pieces: Callable[[], list[Any]],
+        n_partitions: int,
+        rows: Callable[..., Any] | None,
         size: Extent,
         n_targets: int,
         name: str,
         plan: Plan | None = None,
     ) -> None:
-        self._place, self._name, self._plan = place, name, plan
-        self.extent, self.n_targets, self.n_partitions = size, n_targets, len(pieces)
-        #: the partitions as they are made, if they are in this process
-        self._first: list[Any] = []
-        if place.is_local:
-            self._first = pieces = [_made(pieces.pop(0)) for _ in range(len(pieces))]
+        self._name, self._plan = name, plan
+        self.extent, self.n_targets, self.n_partitions = size, n_targets, n_partitions
+        #: the size of X, also of a fold, and whether partitions are in this process
+        self.whole_extent, self.is_local = size, place.is_local
+        # functions without a reference to this object, so that rows are freed with it at once
+        made = cache(lambda: list(map(_made, _emptied(pieces()))))
         keeper = (
             (parts.save_partition, parts.restore_partition)
             if plan is None
             else (save_fold, restore_fold)
         )
-        self.rounds = Rounds(place, pieces, name, Keeper(*keeper))
-        #: all rows, or summaries of their groups, and whether the user has been warned of columns that are left out
-        self._all = SimpleNamespace(
-            extent=size, n_targets=n_targets, rows=None, groups=None, told=False
-        )
+        #: the partitions as they are made, if they are in this process
+        self._first = [Piece(lambda k: made()[k], (k,)) for k in range(n_partitions)]
+        given = self._first if place.is_local else [*_emptied(pieces())]
+        self.rounds = rounds = Rounds(place, given, name, Keeper(*keeper))
+
+        def fetched() -> Any:
+            return joined(
+                list(map(fetch, made()))
+                if place.is_local
+                else rounds.collect(rounds.submit(apply_job, Fetch()))
+            )
+
+        #: return all rows of X: made anew, or once for all folds
+        self._dense: Callable[..., Any] = rows or fetched
+        self._all_rows = cache(self._dense)
+        #: summaries of their groups, and whether the user has been warned of columns that are left out
+        self._all = SimpleNamespace(n_targets=n_targets, groups=None, told=False)
         #: number of the fold, the job that takes its rows, and whether that job has been done
         self._number = -1
         self._take: Take | None = None
@@ -133,7 +152,7 @@ class Problem:
         """
         assert self._plan is not None
         one, size = copy(self), self.extent
-        if self._place.is_local:
+        if self.is_local:
             one.rounds = Rounds(Place(), self._first, self._name)
         one._number, one._take = number, self._plan.take(number)
         n_rows = len(one.fitted)
@@ -145,11 +164,6 @@ class Problem:
         one = copy(self)
         one.target, one.n_targets = number, 1
         return one
-
-    @property
-    def is_local(self) -> bool:
-        """Whether partitions are in this process."""
-        return bool(self._place.is_local)
 
     @property
     def fitted(self) -> NDArray[np.int64]:
@@ -169,12 +183,6 @@ class Problem:
         return self._plan.folds[self._number][1]
 
     @property
-    def whole_extent(self) -> Extent:
-        """That of X, also of a fold."""
-        found: Extent = self._all.extent
-        return found
-
-    @property
     def fill(self) -> NDArray[np.float64] | None:
         """What stands for missing values in this fold, if there can be any."""
         return None if self._take is None else self._take.fill
@@ -183,7 +191,7 @@ class Problem:
         """Return the held-out rows and their weights in scores, if all rows are in this process."""
         if self._plan is None or not is_small(self.whole_extent):
             return None
-        rows, weights = self._of_target(self._all_rows().part(self.tested)), self._plan.weights
+        rows, weights = self._of_target(self._of_folds().part(self.tested)), self._plan.weights
         return rows, weights[self.tested] if len(weights) else rows.weights
 
     def at_hand(
@@ -202,11 +210,9 @@ class Problem:
         ):
             rows = self._rows_here().labelled(labels)
             return make_problem(solver, rows, loss, penalty, fit_intercept, eps)
-        summary = (
-            self._summary()
-            if self.target is None
-            else self._summary().of_target(self.target, self._all.n_targets)
-        )
+        summary = self._summary()
+        if self.target is not None:
+            summary = summary.of_target(self.target, self._all.n_targets)
         data = centred_products(summary, self.n_targets, fit_intercept, eps)
         return None if data is None else HomotopyProblem(data, penalty, eps)
 
@@ -223,21 +229,12 @@ class Problem:
     def _rows_here(self) -> Any:
         """Return the rows of this fold, which may be overwritten."""
         if self._plan is None:
-            return self._fetched()
-        return self._of_target(self._all_rows().part(self.fitted))
+            return self._dense()
+        return self._of_target(self._of_folds().part(self.fitted))
 
-    def _all_rows(self) -> Any:
-        """Return the rows of all folds."""
-        if self.fill is not None:
-            return self._fetched(self.fill)
-        if self._all.rows is None:
-            self._all.rows = self._fetched()
-        return self._all.rows
-
-    def _fetched(self, fill: NDArray[np.float64] | None = None) -> Any:
-        if not self._place.is_local:
-            return joined(self._answers(Fetch()))
-        return joined([fetch(one.filled(fill)) for one in self._first])
+    def _of_folds(self) -> Any:
+        """Return the rows of all folds, as this one sees them."""
+        return self._all_rows() if self.fill is None else self._dense(self.fill)
 
     def _of_target(self, rows: Any) -> Any:
         several = self.target is not None
@@ -256,6 +253,11 @@ class Problem:
             group for group, count in zip(self._all.groups, self._take.train, strict=True) if count
         ]
         return tree_merge(chosen, Summary.united)
+
+
+def _emptied(pieces: list[Any]) -> Iterator[Any]:
+    """Take pieces out of a list, so that each can be freed once it has been used."""
+    return (pieces.pop(0) for _ in range(len(pieces)))
 
 
 def _made(piece: Any) -> Any:
@@ -295,7 +297,7 @@ def open_problem(
         The folds of a cross-validation.
     """
     responses, weights = (
-        np.ascontiguousarray(np.atleast_2d(targets.responses), np.float64),
+        np.array(targets.responses, np.float64, order="C", ndmin=2),
         targets.weights,
     )
     _check_squares(responses, weights)
@@ -304,18 +306,23 @@ def open_problem(
         if is_dask(samples.X):
             read = partial(_read_part, getattr(estimator, "feature_names_in_", None))
             chunks = stack.enter_context(open_parts(read, samples.X, estimator, place=place))
-            pieces, size = _pieces(estimator, chunks, samples, given, n_shards, name)
+            found, size = _pieces(estimator, chunks, samples, given, n_shards, name)
             chunks.partitions = []  # so that each chunk is freed once its partition has been made
+            made: tuple[Any, Any, Any] = (lambda: found), len(found), None
         else:
             X, size = samples.X, parts.extent(samples.X)
             if isinstance(X, Storage) and X.may_miss:
                 with sharing(place.each):
                     X = _filled(estimator, X, samples.weights, plan)
             count = parts.default_partitions(X) if n_shards is None else min(n_shards, size.n_rows)
-            pieces = split_rows(X, *given[:2], count, given[2])
+            split = partial(split_rows, X, responses, weights, count, given[2])
+
+            def rows(fill: Any = None) -> Any:
+                return dense(X if fill is None else X.filled(fill), responses, weights)
+
+            made = split, count, rows
         try:
-            problem = Problem(place, pieces, size, len(responses), name, plan)
-            pieces.clear()
+            problem = Problem(place, *made, size, len(responses), name, plan)
             stack.enter_context(problem.rounds)
             yield problem
         except SumsError as error:
@@ -353,18 +360,14 @@ def _filled(estimator: Any, X: Storage, weights: NDArray[np.float64], plan: Plan
 def _check_squares(responses: NDArray[Any], weights: NDArray[Any]) -> None:
     """Raise ValueError if squares of responses overflow, or underflow although a response varies."""
     with np.errstate(over="ignore", invalid="ignore"):
-        squares = responses * responses
-        total = (squares * weights if len(weights) else squares).sum()
-        apart = (responses - responses.mean(axis=1, keepdims=True)) ** 2
-        spread = apart @ weights if len(weights) else apart.sum(axis=1)
-    if (
-        np.isfinite(total)
-        and not ((np.ptp(responses, axis=1) > 0.0) & (spread < SMALLEST_NORM)).any()
-    ):
+        apart = responses - responses.sum(axis=1, keepdims=True) / responses.shape[1]
+        total, spread = (np.vecdot(one, weigh(weights, one)) for one in (responses, apart))
+    tiny, is_finite = spread < SMALLEST_NORM, np.isfinite(total).all()
+    if is_finite and not (tiny.any() and np.ptp(responses[tiny], axis=1).any()):
         return
     largest = np.abs(responses).max()
     heaviest = f" and sample weights up to {weights.max():.3g}" if len(weights) else ""
-    flow, way = ("underflow", "multiply") if np.isfinite(total) else ("overflow", "divide")
+    flow, way = ("underflow", "multiply") if is_finite else ("overflow", "divide")
     raise ValueError(
         f"y holds values up to {largest:.3g} in size{heaviest}, whose squares {flow} float64; {way} y "
         f"{'or sample_weight ' if heaviest else ''}by a power of ten, and alpha with y"

@@ -122,7 +122,7 @@ def read_samples(
         X, y = check_input(
             estimator, X, y, ensure_all_finite=whole or sample_weight is not None, **options
         )
-    found = Samples(X, y, check_weights(sample_weight, _nothing_but_rows(y)))
+    found = Samples(X, y, check_weights(sample_weight, y))
     return found.rows(found.weights > 0.0) if len(found.weights) and not whole else found
 
 
@@ -223,13 +223,13 @@ def _refuse_texts(y: NDArray[Any], options: dict[str, Any]) -> NDArray[Any]:
     return y
 
 
-def check_weights(sample_weight: Any, X: Any) -> NDArray[np.float64]:
+def check_weights(sample_weight: Any, y: Any) -> NDArray[np.float64]:
     """Return weights that are ≥ 0 and not all zero, or an empty array if there are none."""
     if sample_weight is None:
         return np.empty(0)
     refuse_texts(refuse_dates(np.asarray(sample_weight), "sample_weight"), "sample_weight")
     found: NDArray[np.float64] = _check_sample_weight(
-        sample_weight, X, dtype=np.float64, ensure_non_negative=True
+        sample_weight, _nothing_but_rows(y), dtype=np.float64, ensure_non_negative=True
     )
     return found
 
@@ -339,9 +339,11 @@ def find_targets(estimator: Any, samples: Samples) -> Targets:
         shifted = (
             estimator.fit_intercept and declared(loss, "of_difference") and not is_quadratic(loss)
         )
-        shifts = responses.mean(axis=-1) if shifted else 0.0  # rounding grows with the intercept
         jobs: list[Any] = [Target(k) if k else None for k in range(len(responses))]
-        return Targets(responses - np.reshape(shifts, (-1, 1)), weights, jobs, unit, shifts=shifts)
+        if not shifted:
+            return Targets(responses, weights, jobs, unit)
+        shifts = responses.mean(axis=-1)  # rounding grows with the intercept
+        return Targets(responses - shifts[:, None], weights, jobs, unit, shifts=shifts)
     classes, codes = find_classes(samples.y)
     if len(classes) < 2:
         raise ValueError(

@@ -16,7 +16,7 @@ from schmp_estimators.core.inputs.validation import is_dask, keep
 from schmp_estimators.core.places.place import choose_place, retry
 from schmp_estimators.core.typing import Array, IntPair, Named
 from schmp_estimators.mf.data.ids import Known
-from schmp_estimators.mf.data.rows import open_ratings
+from schmp_estimators.mf.data.rows import Wanted, open_ratings
 from schmp_estimators.mf.data.seen import RepeatedCallError
 from schmp_estimators.mf.fit import MFFit
 from schmp_estimators.mf.losses import RANKING
@@ -333,6 +333,13 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         check_together(self, weights, anew=anew)
         seed = make_seed(self.random_state)
         known = None if anew else Known(self.user_ids_, self.item_ids_)
+        wanted = Wanted(
+            self.n_components,
+            (self.n_users, self.n_items),
+            bool(self.unobserved_weight),
+            self.confidence,
+            self.loss if self.loss in RANKING else "",
+        )
         with (
             undone_on_error(self),
             self._progress_bar(),
@@ -341,7 +348,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
 
             def factorise() -> Named:
                 with open_ratings(
-                    X, y, self, weights=weights, place=place, earlier=known
+                    X, y, self, wanted, weights=weights, place=place, earlier=known
                 ) as ratings:
                     return MFFit(self, ratings, place, seed=seed, anew=anew).run(X, y)
 

@@ -1,6 +1,8 @@
-"""Recommendations of a fitted factorisation: the best items for users, similar items and similar users."""
+"""Recommendations of a fitted model: the best items for users, and what a ranking is judged by."""
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -8,12 +10,11 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
-from schmp_estimators.core.inputs.validation import validate_in_memory
-from schmp_estimators.core.lanes import pad_rows
+from schmp_estimators.core.inputs.validation import is_dask, validate_in_memory
+from schmp_estimators.core.later import Later
 from schmp_estimators.core.typing import (
     Array,
     Floats,
-    Floats32,
     Function,
     Integers,
     Integers32,
@@ -21,7 +22,7 @@ from schmp_estimators.core.typing import (
     Named,
     Positions,
 )
-from schmp_estimators.core.values import freeze, offsets_of
+from schmp_estimators.core.values import part_of_each
 from schmp_estimators.mf.data.ids import (
     KINDS,
     as_objects,
@@ -31,50 +32,74 @@ from schmp_estimators.mf.data.ids import (
     number,
     read_ids,
 )
-from schmp_estimators.mf.data.inputs import read_ratings
+from schmp_estimators.mf.data.inputs import (
+    are_pairs,
+    check_no_text,
+    hold_floats,
+    pair_columns,
+    read_pairs,
+    read_ratings,
+    user_ratings,
+    warn_unused,
+)
+from schmp_estimators.mf.data.ratings import (
+    HoldOut,
+    chosen,
+    draw_hold_out,
+    held_out_mask,
+    settle_hold_out,
+)
 from schmp_estimators.mf.data.rows import check_pair_columns
-from schmp_estimators.mf.data.seen import DuplicateRatingError, SeenItems
+from schmp_estimators.mf.data.seen import DuplicateRatingError
 from schmp_estimators.mf.kernels.ccd import UserRatings
-from schmp_estimators.mf.kernels.foldin import top_items
-from schmp_estimators.mf.kernels.layout import RatingBlock, repeated, sort_ratings
-from schmp_estimators.mf.losses import RANKING
+from schmp_estimators.mf.kernels.layout import repeated, sort_ratings
+from schmp_estimators.mf.kernels.sgd import RatingBlock
+from schmp_estimators.mf.metrics import Hits, find_hits
 
+dask: Any = Later("dask")
 #: What `exclude` may be, if it is a matrix.
 _ROWS = (
     "a sparse matrix with a row for each user asked for, in their order; "
     "matrix, users = to_matrix(pairs, ratings) makes one from ids"
 )
 #: Lists of items, one for each of some users: offsets and items.
-_Lists = tuple[Integers, Integers32]
+Lists = tuple[Integers, Integers32]
+
+#: Share of the ratings of a matrix that `score` judges; users are folded in without them.
+_HELD_BACK = 0.1
+#: If that would be fewer ratings than this, more are judged, up to half of them.
+_FEWEST_JUDGED = 100
+#: Key of the hashes that choose them: the choice depends only on row and column, and is the same for every call.
+_KEY = np.uint64(0)
 
 
-class Recommender:
-    """The methods of a fitted factorisation that rank items or users."""
+class Recommender(ABC):
+    """The methods of a fitted model that rank items; a model says how by four of its own."""
 
-    components_: Floats32
-    user_factors_: Floats32
-    user_bias_: Floats32
-    item_bias_: Floats32
-    global_mean_: float
-    alpha_: float
     user_ids_: Array
     item_ids_: Array
     n_features_in_: int
     _fitted_on_pairs: bool
-    #: For each fit, the items that each user has rated; None if that is not known.
-    _seen: tuple[SeenItems, ...] | None
-    #: `unobserved_weight` of the fit.
-    _unobserved: float
-    #: `loss` of the fit.
-    _loss: str
-    #: Numbers of ratings, or sums of their weights, of users and of items so far.
-    _counts: tuple[Floats32, ...]
     #: Which users and which items have had ratings.
     _occur: tuple[Masks, Masks]
-    #: Returns an estimator of the same items, as if fitted on a matrix like the given one.
-    _for_matrices: Any
-    #: Returns the ratings of new users, their vectors, and the levels to which products of vectors are added.
-    _folded: Callable[[Any], tuple[UserRatings, Floats32, Floats]]
+
+    @abstractmethod
+    def _of_users(self, rows: Integers) -> Any:
+        """Return what the model knows of users, given their rows; rows beyond the last one are unknown users."""
+
+    @abstractmethod
+    def _of_ratings(self, told: UserRatings) -> Any:
+        """Return what `_of_users` would know of new users with these ratings."""
+
+    @abstractmethod
+    def _rated(self, rows: Integers) -> Lists | None:
+        """Return the items that users have rated in fits; None if that is not known."""
+
+    @abstractmethod
+    def _best_items(
+        self, of_users: Any, lists: Lists, n: int, may_be: Masks
+    ) -> tuple[Integers, Floats]:
+        """Return the best items for users among some, without those in their lists, and their scores."""
 
     def recommend(
         self, users: Any, n: int = 10, *, exclude: Any = "fitted", items: ArrayLike | None = None
@@ -84,15 +109,17 @@ class Recommender:
         Parameters
         ----------
         users : array-like of shape (m,), or matrix of shape (m, n_items)
-            Ids of users; or a matrix with the ratings of new users, who are folded in as by `transform`.  An unknown
-            user gets the items with the highest biases.  With `unobserved_weight` or a `loss` that ranks, unknown users
-            and users without clicks get the items with the highest mean predictions over all users.
+            Ids of users; or a matrix with the ratings of new users.  A model of ratings gives an unknown user the
+            items with the highest biases.  A model that ranks gives unknown users, and users of whose ratings none
+            says anything, the items with the highest mean predictions over all users.
         n : int, default=10
             Number of items for each user.
-        exclude : "fitted", None or sparse matrix of shape (m, n_items), default="fitted"
+        exclude : "fitted", None, ids, pairs or sparse matrix of shape (m, n_items), default="fitted"
             Items not to recommend.  "fitted": those that the user rated in `fit`, in a later `partial_fit`, or in the
-            row of a new user.  None: no items.  A sparse matrix: its stored entries.  It has a row for each of the m
-            `users`, in their order, and the columns of `components_`.  `to_matrix` makes one from pairs of ids.
+            row of a new user.  None: no items.  A list of ids of items: these, for all users.  Pairs of ids, if `users`
+            are ids: the items that stand beside a user.  Unknown ids are ignored.  A sparse matrix: its stored entries.
+            It has a row for each of the m `users`, in their order, and a column for each item.  `to_matrix` makes one
+            from pairs of ids.
         items : array-like of shape (n_candidates,), default=None
             Ids of the items that may be recommended, for example those in stock; unknown ids are ignored.  None: all
             items with ratings.
@@ -109,8 +136,8 @@ class Recommender:
         ------
         ValueError
             If ids have another type than those of the fit, or are negative or missing; if `n` is not positive; if a
-            matrix does not have the columns of `components_`; if `exclude` is dense, or does not have a row for each
-            of `users`; if the ratings of the fit were not kept.
+            matrix does not have a column for each item; if `exclude` is something else, or does not have a row for
+            each of `users`; if the ratings of the fit were not kept.
 
         Examples
         --------
@@ -124,25 +151,32 @@ class Recommender:
         check_is_fitted(self)
         at_least_one(n, "n", "a number of items, ")
         if sparse.issparse(users) or dimensions(users) == 2:
-            rows = self._matrix(
-                users, "users", "give ids as a list, or a row of ratings for each new user"
+            told = user_ratings(
+                self._matrix(
+                    users, "users", "give ids as a list, or a row of ratings for each new user"
+                )
             )
-            told, vectors, level = self._folded(rows)
-            ids = np.arange(len(level))
-            of_fit = told[:2]
+            asked = np.arange(told.indptr.size - 1)
+            of_fit: Any = told[:2]
+            of_users = self._of_ratings(told)
         else:
-            ids = self._rows_of(users, "user")
+            asked = self._rows_of(users, "user")
             of_fit = None
-            known = ids < len(self.user_bias_)
-            vectors = vectors_of(ids, self.user_factors_)
-            level = np.full(ids.size, self.global_mean_)
-            level[known] += self.user_bias_[ids[known]]
-        lists = of_fit if of_fit and _is_fitted(exclude) else self._lists(ids, exclude)
-        found, scores = self._best_items(self._or_mean(vectors), lists, n, items)
-        return _named(found, self.item_ids_), scores + level[:, None]
+            of_users = self._of_users(asked)
+        lists = (
+            of_fit
+            if of_fit and _is_fitted(exclude)
+            else self._lists(asked, exclude, are_known=of_fit is None)
+        )
+        may_be = self._occur[1]
+        if items is not None:
+            wanted = self._rows_of(items, "item")
+            may_be = may_be & np.isin(np.arange(may_be.size), wanted)
+        found, scores = self._best_items(of_users, lists, n, may_be)
+        return named(found, self.item_ids_), scores
 
     def to_matrix(self, X: Any, y: Any) -> tuple[Any, Array]:
-        """Convert the ratings of pairs to a matrix with the columns of `components_`, for `recommend`.
+        """Convert the ratings of pairs to a matrix with a column for each item, for `recommend`.
 
         Parameters
         ----------
@@ -174,95 +208,8 @@ class Recommender:
         check_is_fitted(self)
         who, _, (indptr, items, values) = self._told_by(X, y, None)
         return sparse.csr_array(
-            (values.astype(np.float64), items, indptr), shape=(who.size, len(self.item_bias_))
+            (values.astype(np.float64), items, indptr), shape=(who.size, len(self.item_ids_))
         ), who
-
-    def similar_items(self, items: ArrayLike, n: int = 10) -> tuple[Array, Array]:
-        """Return the items with the largest cosine similarity to each item.
-
-        Parameters
-        ----------
-        items : array-like of shape (m,)
-            Ids of items.
-        n : int, default=10
-            Number of similar items for each.
-
-        Returns
-        -------
-        similar : ndarray of shape (m, n)
-            Ids of items, the most similar first.  The item itself, items without ratings, and items whose vector is
-            zero but for rounding are left out.  So are, after a fit with ``alpha=0`` and without `unobserved_weight`,
-            items with fewer ratings than `n_components`: their vectors may point anywhere.  Missing ids, and those for
-            an unknown or left-out item, are as in `recommend`.
-        scores : ndarray of shape (m, n), float64
-            Cosines of the angles between the vectors; -inf for missing ids.
-
-        Raises
-        ------
-        ValueError
-            If ids have another type than those of the fit, or are negative or missing; if `n` is not positive.
-
-        Examples
-        --------
-        >>> from schmp_estimators import ModelParallelMF
-        >>> pairs = [["ada", "Emma"], ["ada", "Persuasion"], ["bob", "Dune"], ["bob", "Solaris"], ["cy", "Emma"]]
-        >>> mf = ModelParallelMF(2, unobserved_weight=0.1, random_state=0).fit(pairs, [1] * 5)
-        >>> books, cosines = mf.similar_items(["Dune"], n=1)
-        >>> books.tolist()
-        [['Solaris']]
-        """
-        check_is_fitted(self)
-        return self._most_similar("item", items, n, self.components_, lambda items: items.T)
-
-    def similar_users(self, users: ArrayLike, n: int = 10) -> tuple[Array, Array]:
-        """Return the users with the largest cosine similarity to each user.
-
-        Parameters
-        ----------
-        users : array-like of shape (m,)
-            Ids of users.
-        n : int, default=10
-            Number of similar users for each.
-
-        Returns
-        -------
-        similar : ndarray of shape (m, n)
-            Ids of users, the most similar first, as `similar_items` returns items.
-        scores : ndarray of shape (m, n), float64
-            Cosines of the angles between the vectors; -inf for missing ids.
-        """
-        check_is_fitted(self)
-        return self._most_similar("user", users, n, self.user_factors_, np.asarray)
-
-    def _most_similar(
-        self, kind: str, asked: Any, n: int, factors: Floats32, rows: Function
-    ) -> tuple[Array, Floats]:
-        """Return the ids with the largest cosines, and these; none for unknown ids.
-
-        `rows` returns the vectors of `factors`.
-        """
-        at_least_one(n, "n", f"a number of {kind}s, ")
-        side = KINDS.index(kind)
-        rank = self.components_.shape[0]
-        # without a penalty only as many ratings as a vector has entries say what it is
-        least = 0 if self.alpha_ or self._unobserved else rank
-        directions, bias = self._once(
-            f"similar {kind}s",
-            lambda factors, occur, counts: _directions(
-                rows(factors), occur & (counts[:, 0] >= least)
-            ),
-            factors,
-            self._occur[side],
-            self._counts[side],
-        )
-        ids = self._rows_of(asked, kind)
-        known = np.flatnonzero(ids < len(bias))
-        known = known[bias[ids[known]] == 0.0]
-        lists = np.arange(known.size + 1), ids[known].astype(np.int32)
-        found = np.full((ids.size, n), -1)
-        scores = np.full((ids.size, n), -np.inf)
-        found[known], scores[known] = _best(directions[ids[known]], directions, bias, lists, n)
-        return _named(found, self._ids_of(kind)), scores
 
     def _told_by(self, X: Any, y: Any, weights: Any) -> tuple[Array, Positions, UserRatings]:
         """Return the users of pairs, the position of each pair among them, and their ratings of known items, sorted."""
@@ -270,7 +217,7 @@ class Recommender:
         users, items, values = read_ratings(X, y, weights, clicks=True)
         who, rows = np.unique(users, return_inverse=True)
         columns = number(items, self.item_ids_, "item", rows=self._looked_up("item"))
-        n_items = len(self.item_bias_)
+        n_items = len(self.item_ids_)
         known = RatingBlock(*(array[columns < n_items] for array in (rows, columns, values)))
         indptr, told = sort_ratings(known, who.size, n_items)
         if (again := repeated(told.users, told.items)).size:
@@ -284,22 +231,18 @@ class Recommender:
         if self._fitted_on_pairs:
             check_pair_columns(X, self, reset=False)
 
-    def _lists(self, ids: Array, exclude: Any) -> _Lists:
-        """Return lists of the items that are not to be recommended to each of `ids`."""
+    def _lists(self, ids: Array, exclude: Any, *, are_known: bool) -> Lists:
+        """Return lists of the items that are not to be recommended to each of `ids`, which may be new users."""
         if exclude is None:
-            return np.zeros(ids.size + 1, np.int64), np.empty(0, np.int32)
+            return _nothing(ids)
         if _is_fitted(exclude):
-            if self._seen is None:
+            if (rated := self._rated(ids)) is None:
                 raise ValueError(
                     f"the ratings of a Dask input are not kept with the model; pass exclude=None, or {_ROWS}"
                 )
-            lists = [np.unique(np.concatenate([seen.of(i) for seen in self._seen])) for i in ids]
-            offsets = offsets_of([len(one) for one in lists])
-            return offsets.astype(np.int64), np.concatenate([*lists, []]).astype(np.int32)
+            return rated
         if not sparse.issparse(exclude):
-            raise ValueError(
-                f"exclude is of type {type(exclude).__name__}, {exclude!r:.80}; it must be 'fitted', None, or {_ROWS}"
-            )
+            return self._lists_of_ids(ids, exclude, are_known)
         matrix = self._matrix(exclude, "exclude", "it has a row for each user asked for")
         if matrix.shape[0] != ids.size:
             raise ValueError(
@@ -311,54 +254,126 @@ class Recommender:
         stored.sum_duplicates()  # this also sorts them
         return stored.indptr.astype(np.int64), stored.indices.astype(np.int32)
 
+    def _lists_of_ids(self, rows: Array, exclude: Any, are_known: bool) -> Lists:
+        """Return the same, given ids of items that nobody is to get, or pairs of ids."""
+        n_users, n_items = len(self.user_ids_), len(self.item_ids_)
+        is_plain = not isinstance(exclude, str | Mapping)
+        if is_plain and dimensions(exclude) == 1:
+            items = np.unique(self._rows_of(exclude, "item"))
+            items = items[items < n_items].astype(np.int32)
+            return np.arange(rows.size + 1) * items.size, np.tile(items, rows.size)
+        if not (is_plain and are_known and pair_columns(exclude)):
+            raise ValueError(
+                f"exclude is of type {type(exclude).__name__}, {exclude!r:.80}; it must be 'fitted', None, ids of "
+                f"items that no user gets, pairs of ids of known users and items, or {_ROWS}"
+            )
+        users, items = (
+            number(ids, self._ids_of(kind), kind, "exclude", self._looked_up(kind))
+            for ids, kind in zip(read_pairs(exclude, "exclude"), KINDS, strict=True)
+        )
+        known = (users < n_users) & (items < n_items)
+        # the last row is that of unknown users
+        listed = sparse.csr_array(
+            (np.ones(int(known.sum())), (users[known], items[known])), (n_users + 1, n_items)
+        )[rows]
+        return listed.indptr.astype(np.int64), listed.indices.astype(np.int32)
+
     def _matrix(self, given: Any, name: str, remedy: str) -> Any:
         """Validate a matrix of ratings, and return it.
 
         Raises
         ------
         ValueError
-            If it does not have the columns of `components_`.
+            If it does not have a column for each item.
         """
-        if np.shape(given)[1:] != (n_items := len(self.item_bias_),):
+        if np.shape(given)[1:] != (n_items := len(self.item_ids_),):
             raise ValueError(
-                f"{name} has shape {np.shape(given)}, but must have a column for each of the {n_items} items, as "
-                f"components_ has; {remedy}"
+                f"{name} has shape {np.shape(given)}, but must have a column for each of the {n_items} items, "
+                f"in the order of item_ids_; {remedy}"
             )
         owner = self._for_matrices(given)
         return validate_in_memory(
             given, owner, reset=False, name=name, ensure_all_finite=False, ensure_min_samples=0
         )
 
-    @property
-    def _ranks(self) -> bool:
-        """Whether the model ranks items instead of predicting ratings."""
-        return bool(self._unobserved or self._loss in RANKING)
-
-    def _or_mean(self, vectors: Floats32) -> Floats32:
-        """Return vectors of users; if the model ranks, zero vectors become the mean over all users.  Mutates them."""
-        if self._ranks:  # users have no biases
-            mean = self._once(
-                "mean", lambda users: users.mean(axis=0, dtype=np.float64), self.user_factors_
+    def _hits(self, X: Any, y: Any, k: int, threshold: float) -> Hits:
+        """Return what is right among k recommendations for the users of judged pairs, or of a judged matrix."""
+        check_is_fitted(self)
+        if are_pairs(X, y):
+            users, items, values = self._judged_pairs(X, y)
+            who, rows = np.unique(users, return_inverse=True)
+            wanted = number(items, self.item_ids_, "item", rows=self._looked_up("item"))
+            asked = number(who, self.user_ids_, "user", rows=self._looked_up("user"))
+            lists = self._rated(asked) or _nothing(asked)
+            of_users = self._of_users(asked)
+        else:
+            told, (rows, wanted, values) = self._divided(X, y)
+            lists = told[:2]
+            of_users = self._of_ratings(told)
+        right = values > threshold
+        if not right.any():
+            raise ValueError(
+                f"no rating that is judged is above {threshold:g}: there is nothing to recommend"
             )
-            vectors[~vectors.any(axis=1)] = mean
-        return vectors
-
-    def _best_items(
-        self, rows: Floats32, lists: _Lists, n: int, candidates: ArrayLike | None = None
-    ) -> tuple[Integers, Floats]:
-        """Return the items with the highest predictions that occur and are not in the lists, and the predictions."""
         may_be = self._occur[1]
-        if candidates is not None:
-            wanted = self._rows_of(candidates, "item")
-            may_be = may_be & np.isin(np.arange(may_be.size), wanted)
-        bias = np.where(may_be, self.item_bias_, -np.float32(np.inf))
-        return _best(rows, self._padded_items(), bias, lists, n)
+        found, _ = self._best_items(of_users, lists, k, may_be)
+        n_candidates = int(may_be.sum()) - np.diff(lists[0])
+        return find_hits(found, rows[right], wanted[right], n_candidates, may_be.size)
 
-    def _padded_items(self) -> Floats32:
-        padded: Floats32 = self._once(
-            "items", lambda items: freeze(pad_rows(items.T)), self.components_
+    def _judged_pairs(self, X: Any, y: Any) -> RatingBlock:
+        """Return the judged pairs, in memory."""
+        self._check_columns(X)
+        return read_ratings(*(dask.compute(X, y) if is_dask(X) or is_dask(y) else (X, y)))
+
+    def _divided(self, X: Any, y: Any) -> tuple[UserRatings, RatingBlock]:
+        """Divide the ratings of a matrix: return those from which users are folded in, and those that are judged.
+
+        Raises
+        ------
+        ValueError
+            If there are fewer than two ratings.
+        """
+        if y is None and self._are_pairs(X):
+            raise ValueError("X holds pairs of ids: pass their ratings, as score(pairs, ratings)")
+        rows = validate_in_memory(X, self._for_matrices(X), reset=False, ensure_all_finite=False)
+        if y is not None:
+            warn_unused(y, rows.shape[0])
+        ratings = user_ratings(rows)
+        if ratings.values.size < 2:
+            raise ValueError(
+                f"X holds {ratings.values.size} ratings, but score judges some of them by what the others say of their "
+                "users; pass more rows"
+            )
+        users = part_of_each(np.diff(ratings.indptr), np.int32)
+        every = RatingBlock(users, ratings.items, ratings.values)
+        share = max(_HELD_BACK, min(0.5, _FEWEST_JUDGED / users.size))
+        part = HoldOut(_KEY, np.uint64(share * 2.0**64))
+        judged = held_out_mask(every, settle_hold_out(part, draw_hold_out(every, part)))
+        told = chosen(every, ~judged)
+        rest = chosen(every, judged)
+        indptr = np.searchsorted(told.users, np.arange(ratings.indptr.size))
+        return UserRatings(indptr, told.items, told.values), rest
+
+    def _are_pairs(self, X: Any, among_two: str = "integers") -> bool:
+        """Return whether X is pairs.  For a model of two items, two columns are pairs only if integers, or never."""
+        columns = pair_columns(X)
+        ambiguous = not self._fitted_on_pairs and len(self.item_ids_) == 2
+        return columns is not None and not (
+            ambiguous and (among_two == "never" or hold_floats(columns))
         )
-        return padded
+
+    def _for_matrices(self, X: Any) -> Any:
+        """Return this estimator as if it had been fitted on a matrix like X, with the same users and items."""
+        check_no_text(X)
+        if not self._fitted_on_pairs:
+            return self
+        twin: Any = copy(self)
+        twin.n_features_in_ = len(self.item_ids_)
+        twin.__dict__.pop("feature_names_in_", None)
+        # only frames have names: other inputs need no warning that names are missing
+        if hasattr(X, "columns") and is_text(self.item_ids_):
+            twin.feature_names_in_ = self.item_ids_
+        return twin
 
     def _once(self, name: str, make: Function, *arrays: Any) -> Any:
         """Return what `make` returns for fitted arrays; it is called once, as long as the model has these arrays.
@@ -408,12 +423,9 @@ def dimensions(given: Any) -> int:
         return -1
 
 
-def vectors_of(rows: Integers, factors: Floats32) -> Floats32:
-    """Return the vectors of users, given their rows; zeros for unknown users."""
-    known = rows < len(factors)
-    vectors = np.zeros((rows.size, factors.shape[1]), np.float32)
-    vectors[known] = factors[rows[known]]
-    return vectors
+def _nothing(asked: Integers) -> Lists:
+    """Return empty lists."""
+    return np.zeros(asked.size + 1, np.int64), np.empty(0, np.int32)
 
 
 def _is_fitted(exclude: Any) -> bool:
@@ -421,38 +433,7 @@ def _is_fitted(exclude: Any) -> bool:
     return isinstance(exclude, str) and exclude == "fitted"
 
 
-def _best(
-    rows: Floats32,
-    others: Floats32,
-    bias: Floats32,
-    lists: _Lists,
-    n: int,
-) -> tuple[Integers, Floats]:
-    """Return the rows of `others`, except those in the lists, with the largest products with each row; and these."""
-    shape = len(rows), min(int(n), len(others))
-    found = np.full((len(rows), n), -1)
-    scores = np.full((len(rows), n), -np.inf)
-    best = np.empty(shape, np.int64)
-    values = np.empty(shape, np.float32)
-    padded = rows if rows.shape[1:] == others.shape[1:] else pad_rows(rows)
-    top_items(*freeze((np.arange(len(rows)), padded, others, bias, *lists)), best, values)
-    found[:, : shape[1]] = best
-    scores[:, : shape[1]] = values
-    return found, scores
-
-
-def _directions(factors: Floats32, occur: Masks) -> tuple[Floats32, Floats32]:
-    """Return padded directions of vectors, and 0, or −inf for vectors that do not occur or are as good as zero."""
-    lengths = np.sqrt(np.einsum("nk,nk->n", factors, factors, dtype=np.float64)) * occur
-    lengths[lengths <= np.finfo(np.float32).eps * lengths.max(initial=0.0)] = 0.0
-    with np.errstate(divide="ignore", invalid="ignore"):
-        directions = np.where(lengths[:, None] > 0, factors / lengths[:, None], 0.0).astype(
-            np.float32
-        )
-    return freeze((pad_rows(directions), np.where(lengths > 0, 0.0, -np.inf).astype(np.float32)))
-
-
-def _named(rows: Integers, table: Array) -> Array:
+def named(rows: Integers, table: Array) -> Array:
     """Return the ids of rows; for negative rows -1, in the dtype of the ids, or None."""
     nothing = None if is_text(table) else np.array(-1).astype(table.dtype)
     named = table[rows]

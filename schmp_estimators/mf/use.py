@@ -1,6 +1,5 @@
 """Uses of a fitted factorisation besides recommending: folding in new users, predicting, scoring."""
 
-from copy import copy
 from functools import partial
 from typing import Any
 
@@ -18,17 +17,11 @@ from schmp_estimators.core.inputs.validation import (
 from schmp_estimators.core.lanes import pad_rows
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.typing import Arguments, Array, FloatPair, Floats, Floats32
-from schmp_estimators.core.values import freeze, part_of_each
+from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data import inputs
-from schmp_estimators.mf.data.ids import KINDS, is_text, number
-from schmp_estimators.mf.data.ratings import (
-    HoldOut,
-    chosen,
-    draw_hold_out,
-    held_out_mask,
-    settle_hold_out,
-)
+from schmp_estimators.mf.data.ids import KINDS, number
 from schmp_estimators.mf.data.rows import map_chunks
+from schmp_estimators.mf.factor_ranking import FactorRanking, vectors_of
 from schmp_estimators.mf.folding import (
     Items,
     features_of,
@@ -37,24 +30,16 @@ from schmp_estimators.mf.folding import (
     solve,
     without_bias,
 )
-from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.foldin import predict_pairs
-from schmp_estimators.mf.kernels.sgd import RatingBlock, candidates_of
+from schmp_estimators.mf.kernels.sgd import candidates_of
 from schmp_estimators.mf.losses import RANKING
-from schmp_estimators.mf.metrics import Hits, RankingScorer, find_hits
+from schmp_estimators.mf.metrics import RankingScorer
 from schmp_estimators.mf.parameters import refuse_weights
-from schmp_estimators.mf.recommend import Recommender, vectors_of
 
 dask: Any = Later("dask")
-#: Share of the ratings of a matrix that `score` judges; users are folded in without them.
-_HELD_BACK = 0.1
-#: If that would be fewer ratings than this, more are judged, up to half of them.
-_FEWEST_JUDGED = 100
-#: Key of the hashes that choose them: the choice depends only on row and column, and is the same for every call.
-_KEY = np.uint64(0)
 
 
-class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin):
+class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     """The methods of a fitted factorisation."""
 
     global_mean_: float
@@ -223,90 +208,11 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         )
         return float(r2_score(judged.values, predicted))
 
-    def _hits(self, X: Any, y: Any, k: int, threshold: float) -> Hits:
-        """Return what is right among k recommendations for the users of judged pairs, or of a judged matrix."""
-        check_is_fitted(self)
-        if inputs.are_pairs(X, y):
-            users, items, values = self._judged_pairs(X, y)
-            who, rows = np.unique(users, return_inverse=True)
-            wanted = number(items, self.item_ids_, "item", rows=self._looked_up("item"))
-            ids = number(who, self.user_ids_, "user", rows=self._looked_up("user"))
-            vectors = vectors_of(ids, self.user_factors_)
-            lists = self._lists(ids, None if self._seen is None else "fitted")
-        else:
-            told, judged = self._divided(X, y)
-            rows, wanted, values = judged
-            lists = told[:2]
-            vectors = solve(told, self._items())[:, : self.components_.shape[0]].astype(np.float32)
-        right = values > threshold
-        if not right.any():
-            raise ValueError(
-                f"no rating that is judged is above {threshold:g}: there is nothing to recommend"
-            )
-        found, _ = self._best_items(self._or_mean(vectors), lists, k)
-        n_candidates = int(self._occur[1].sum()) - np.diff(lists[0])
-        return find_hits(found, rows[right], wanted[right], n_candidates, len(self.item_bias_))
-
-    def _judged_pairs(self, X: Any, y: Any) -> RatingBlock:
-        """Return the judged pairs, in memory."""
-        self._check_columns(X)
-        return inputs.read_ratings(*(dask.compute(X, y) if is_dask(X) or is_dask(y) else (X, y)))
-
-    def _divided(self, X: Any, y: Any) -> tuple[UserRatings, RatingBlock]:
-        """Divide the ratings of a matrix: return those from which users are folded in, and those that are judged.
-
-        Raises
-        ------
-        ValueError
-            If there are fewer than two ratings.
-        """
-        if y is None and self._are_pairs(X):
-            raise ValueError("X holds pairs of ids: pass their ratings, as score(pairs, ratings)")
-        rows = validate_in_memory(X, self._for_matrices(X), reset=False, ensure_all_finite=False)
-        if y is not None:
-            inputs.warn_unused(y, rows.shape[0])
-        ratings = inputs.user_ratings(rows)
-        if ratings.values.size < 2:
-            raise ValueError(
-                f"X holds {ratings.values.size} ratings, but score judges some of them by what the others say of their "
-                "users; pass more rows"
-            )
-        users = part_of_each(np.diff(ratings.indptr), np.int32)
-        every = RatingBlock(users, ratings.items, ratings.values)
-        share = max(_HELD_BACK, min(0.5, _FEWEST_JUDGED / users.size))
-        part = HoldOut(_KEY, np.uint64(share * 2.0**64))
-        judged = held_out_mask(every, settle_hold_out(part, draw_hold_out(every, part)))
-        told = chosen(every, ~judged)
-        rest = chosen(every, judged)
-        indptr = np.searchsorted(told.users, np.arange(ratings.indptr.size))
-        return UserRatings(indptr, told.items, told.values), rest
-
-    def _are_pairs(self, X: Any, among_two: str = "integers") -> bool:
-        """Return whether X is pairs.  For a model of two items, two columns are pairs only if integers, or never."""
-        columns = inputs.pair_columns(X)
-        ambiguous = not self._fitted_on_pairs and len(self.item_bias_) == 2
-        return columns is not None and not (
-            ambiguous and (among_two == "never" or inputs.hold_floats(columns))
-        )
-
     def _fold_in_pairs(self, X: Any, y: Any, weights: Any) -> Floats:
         """Return the vector of the user of each pair, folded in from the ratings of these pairs."""
         _, rows, ratings = self._told_by(X, y, weights)
         model = self._items()
         return without_bias(solve(ratings, model), model)[rows]
-
-    def _for_matrices(self, X: Any) -> Any:
-        """Return this estimator as if it had been fitted on a matrix like X, with the same users and items."""
-        inputs.check_no_text(X)
-        if not self._fitted_on_pairs:
-            return self
-        twin: Any = copy(self)
-        twin.n_features_in_ = len(self.item_bias_)
-        twin.__dict__.pop("feature_names_in_", None)
-        # only frames have names: other inputs need no warning that names are missing
-        if hasattr(X, "columns") and is_text(self.item_ids_):
-            twin.feature_names_in_ = self.item_ids_
-        return twin
 
     def _pair_model(self, is_here: bool = True) -> Arguments:
         """Return what is needed to predict; the functions that find ids stay in this process."""
@@ -340,16 +246,6 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             drawing = loss, candidates, float(parameters.learning_rate), self.n_iter_
         rest = limits, parameters.confidence, drawing
         return Items(features, bias, *numbers, *flags, weight, weight * gram, *rest)
-
-    def _folded(self, rows: Any) -> tuple[UserRatings, Floats32, Floats]:
-        told = inputs.user_ratings(rows)
-        items = self._items()
-        solved = solve(told, items)
-        rank = self.components_.shape[0]
-        level = np.full(len(solved), items.mean)
-        if items.fit_bias:
-            level += solved[:, rank] * items.unit
-        return told, (solved[:, :rank] * np.sqrt(items.unit)).astype(np.float32), level
 
     def _limits(self) -> FloatPair:
         """Return the range of predictions."""

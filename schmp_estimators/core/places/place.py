@@ -182,12 +182,11 @@ def n_threads(n_jobs: int | None) -> int:
     """
     if n_jobs == 0:
         raise ValueError("n_jobs=0 has no meaning; use None or 1 for one thread, -1 for all cores")
-    wanted = joblib.effective_n_jobs(n_jobs)
-    if wanted == 1:  # counting cores takes a fiftieth of the time of a small fit
-        return 1
     told = get_active_backend()[1] if n_jobs is None else n_jobs
+    if told == 1:  # counting cores takes a fiftieth of the time of a small fit
+        return 1
     # Joblib's Dask backend counts the threads of the cluster, but these are threads of this process.
-    return int(min(wanted, max(told or 1, joblib.cpu_count())))
+    return int(min(joblib.effective_n_jobs(n_jobs), max(told or 1, joblib.cpu_count())))
 
 
 @contextmanager

@@ -19,24 +19,23 @@ from schmp_estimators.core.stages import Each, in_turn
 from schmp_estimators.core.typing import Unary
 
 _lock = threading.Lock()
-#: The limit in force, and how many threads are inside `one_blas_thread`.
-_limit: Any = None
+#: Pools of BLAS that are limited, with their own numbers of threads, and how many threads are inside `one_blas_thread`.
+_limited: list[tuple[Any, int]] = []
 _inside = 0
 #: How the work of this thread may be shared.
 _each: ContextVar[Each] = ContextVar("each", default=in_turn)
 
 
 @functools.cache
-def _thread_pools() -> ThreadpoolController:
-    return ThreadpoolController()
+def _pools() -> list[Any]:
+    return list(ThreadpoolController().select(user_api="blas").lib_controllers)
 
 
-def _take_control() -> None:
+def _take_control(pool: Any) -> None:
     """Let this thread set limits: threadpoolctl 3.8 silently ignores all threads but the first that has set one."""
-    for pool in _thread_pools().lib_controllers:
-        clear = getattr(pool, "clear_controlling_thread", None)
-        if clear is not None:
-            clear(force=True)
+    clear = getattr(pool, "clear_controlling_thread", None)
+    if clear is not None:
+        clear(force=True)
 
 
 @contextmanager
@@ -45,21 +44,23 @@ def one_blas_thread() -> Iterator[None]:
 
     The limit belongs to the process, so it is lifted when the last thread leaves this context.
     """
-    global _limit, _inside  # noqa: PLW0603
+    global _inside  # noqa: PLW0603
     with _lock:
         if not _inside:
-            _take_control()
-            _limit = _thread_pools().limit(limits=1, user_api="blas")
+            _limited[:] = [(pool, n) for pool in _pools() if (n := pool.num_threads or 1) > 1]
+            for pool, _ in _limited:
+                _take_control(pool)
+                pool.set_num_threads(1)
         _inside += 1
     try:
         yield
     finally:
         with _lock:
             _inside -= 1
-            if not _inside:
-                _take_control()
-                _limit.restore_original_limits()
-                _take_control()  # so that other threads can set limits
+            for pool, n_threads in [] if _inside else _limited:
+                _take_control(pool)
+                pool.set_num_threads(n_threads)
+                _take_control(pool)  # so that other threads can set limits
 
 
 @contextmanager

@@ -32,12 +32,14 @@ def centre_columns(columns, weights, roots, total, scaled, means, squares):
     """Subtract their weighted means from `columns` (p, n), if the weight `total` is not zero.
 
     Means are computed from differences to the first row, which are exact if the mean is large relative to the spread.
-    `roots` (n,) are those of `weights` (n,).  `means` and `squares` (p,) are overwritten; the latter are the weighted
-    sums of squares that remain.  Columns that should be `scaled` are multiplied by the roots.
+    `roots` are those of `weights` (n,), or (0,) if all are one.  `means` and `squares` (p,) are overwritten; the latter
+    are the weighted sums of squares that remain.  Columns that should be `scaled` are multiplied by the roots.
     """
-    heavy = np.empty(columns.shape[1])
+    scaling = roots.shape[0] > 0
+    own = np.empty_like(roots)
     for j in range(columns.shape[0]):
         column, means[j] = columns[j], 0.0
+        heavy = own if scaling else column
         if total > 0.0:
             first = column[0]
             for i in range(column.shape[0]):
@@ -46,10 +48,10 @@ def centre_columns(columns, weights, roots, total, scaled, means, squares):
             for i in range(column.shape[0]):
                 column[i] -= apart
             means[j] = first + apart
-        for i in range(column.shape[0]):
+        for i in range(roots.shape[0]):
             heavy[i] = roots[i] * column[i]
         squares[j] = dot(heavy, heavy)
-        if scaled:
+        if scaled and scaling:
             copy_to(heavy, column)
 
 

@@ -115,3 +115,8 @@ def steepness(loss: Loss, level: Level, weight: float) -> float:
 def weigh(weights: Floats, values: Floats) -> Floats:
     """Return s⊙values."""
     return weights * values if len(weights) else values
+
+
+def total_of(weights: Floats, n_rows: int) -> float:
+    """Return Σ s."""
+    return float(weights.sum()) if len(weights) else float(n_rows)

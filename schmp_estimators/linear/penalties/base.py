@@ -182,7 +182,7 @@ def of_strength(penalty: P, strength: float, total: float) -> P:
 
 def has_free(penalty: Penalty) -> bool:
     """Return whether there are columns without a penalty."""
-    return bool(np.ndim(penalty.strengths)) and not penalty.strengths.all()
+    return differ(penalty.strengths) and not penalty.strengths.all()
 
 
 def _tilted(penalty: Penalty, coef: Floats, gradient: Floats) -> Floats:

@@ -44,6 +44,8 @@ def choose_penalty(
 
 def factors_of(estimator: Any, given: Any, positive: bool = False) -> PerColumn:
     """Return `penalty_factors` for the columns of an estimator; see `check_factors`."""
+    if given is None:
+        return 1.0
     others = dict.fromkeys(labels_of(estimator), 1.0)
     given = named_values("penalty_factors", given, others)
     return check_factors(given, estimator.n_features_in_, positive)
@@ -105,8 +107,6 @@ def check_factors(
         If they are not one finite number ≥ 0 for each column, if all are zero, or if one is zero and coefficients are
         restricted to be ≥ 0.
     """
-    if given is None:
-        return 1.0
     given = refuse_texts(unmask(given, "penalty_factors"), "penalty_factors")
     options: Any = {"ensure_2d": False, "dtype": np.float64, "input_name": "penalty_factors"}
     factors = check_array(given, ensure_all_finite=False, **options)

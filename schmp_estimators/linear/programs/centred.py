@@ -6,16 +6,19 @@ Chan, G. H. Golub and R. J. LeVeque, "Algorithms for computing the sample varian
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from schmp_estimators.core.lanes import at_line
 from schmp_estimators.core.reduction import tree_merge
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.dense import centre_columns
+from schmp_estimators.linear.losses.base import total_of, weigh
 from schmp_estimators.linear.programs.jobs import SMALLEST_NORM, RowPartition, check_squares
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.offsets import REAL, SPREAD
+from schmp_estimators.linear.programs.stored import as_matrix
 
 
 class Rows(NamedTuple):
@@ -42,10 +45,18 @@ class Rows(NamedTuple):
         )
 
 
+def dense(X: Any, responses: Floats, weights: Floats) -> Rows:
+    """Return rows of X, an array or a storage, in dense form."""
+    values = X if isinstance(X, np.ndarray) else as_matrix(X).to_array()
+    columns = at_line(values.shape[::-1])
+    columns[:] = values.T
+    return Rows(columns, responses, weights)
+
+
 def fetch(rows: RowPartition) -> Rows:
     """Return all rows of a partition in dense form, including those that a fold holds out."""
     of = rows if rows.whole is None else rows.whole
-    return Rows(np.array(of.matrix.to_array().T, np.float64, order="C"), of.responses, of.weights)
+    return dense(of.matrix, of.responses, of.weights)
 
 
 class Fetch(NamedTuple):
@@ -83,7 +94,7 @@ class Summary(NamedTuple):
         """Return the summary of both."""
         total, apart = self.total + other.total, other.means - self.means
         products = self.products + other.products
-        products += np.outer(apart, apart * (self.total * (other.total / total)))
+        products += apart[:, None] * (apart * (self.total * (other.total / total)))
         varied: np.ndarray = self.varied | other.varied | (apart != 0.0)
         means = self.means + apart * (other.total / total)
         return Summary(self.n_rows + other.n_rows, total, means, products, varied)
@@ -104,13 +115,15 @@ def summarise(rows: RowPartition) -> Summary:
 def _summary(block: Floats, weights: Floats) -> Summary:
     first = block[0].copy()
     block -= first  # a constant column is exactly zero now
-    total = float(weights.sum()) if len(weights) else float(len(block))
+    total = total_of(weights, len(block))
     means = weights @ block / total if len(weights) else block.sum(axis=0) / total
-    varied: np.ndarray = np.any(block, axis=0)
     block -= means
-    if len(weights):
-        block *= np.sqrt(weights)[:, None]
-    return Summary(len(block), total, first + means, block.T @ block, varied)
+    scaled = weigh(np.sqrt(weights)[:, None], block)
+    products = scaled.T @ scaled
+    varied = products.diagonal() != 0.0
+    if not varied.all():  # squares may underflow
+        varied = block.any(axis=0)
+    return Summary(len(block), total, first + means, products, varied)
 
 
 def blocks(rows: RowPartition) -> Iterator[tuple[Floats, Floats]]:
@@ -168,13 +181,11 @@ def centre(rows: Rows, fit_intercept: bool, by_products: bool, eps: float) -> Ce
     total, means, squares, raw = subtract_means(rows, fit_intercept, scaled=True)
     if are_flat(columns, squares, raw, eps):
         return None
-    levels, targets = np.zeros(len(responses)), responses
+    levels = np.zeros(len(responses))
     with np.errstate(over="ignore", invalid="ignore"):
         if fit_intercept:
             levels = (responses @ weights if len(weights) else responses.sum(axis=1)) / total
-            targets = responses - levels[:, None]
-        if len(weights):
-            targets = targets * np.sqrt(weights)
+        targets = weigh(np.sqrt(weights), responses - levels[:, None])
     products, lengths = (
         columns @ columns.T if by_products else np.empty((0, 0)),
         (np.sqrt(squares), np.sqrt(raw)),
@@ -195,10 +206,11 @@ def subtract_means(
     should be `scaled` are multiplied by the roots of the weights.
     """
     n_columns, n_rows = rows.columns.shape
-    weights = rows.weights if len(rows.weights) else np.ones(n_rows)
-    total, (means, squares) = float(weights.sum()), np.empty((2, n_columns))
-    given = freeze(weights), np.sqrt(weights), total if fit_intercept else 0.0, scaled
-    centre_columns(rows.columns, *given, means, squares)
+    weights, total = rows.weights, total_of(rows.weights, n_rows)
+    means, squares = np.empty((2, n_columns))
+    given = np.sqrt(weights), total if fit_intercept else 0.0, scaled
+    weights = freeze(weights if len(weights) else np.ones(n_rows))
+    centre_columns(rows.columns, weights, *given, means, squares)
     with np.errstate(over="ignore", invalid="ignore"):
         return total, means, squares, squares + total * means**2
 

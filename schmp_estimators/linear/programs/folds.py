@@ -11,6 +11,7 @@ import numpy as np
 
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.linear.contracts import is_joint, is_quadratic
+from schmp_estimators.linear.losses.base import total_of, weigh
 from schmp_estimators.linear.programs.centred import Summary, summarise
 from schmp_estimators.linear.programs.input import (
     SavedPartition,
@@ -191,7 +192,7 @@ class HeldOut(NamedTuple):
         ]
         return rows, (
             tree_sum(found),
-            float(weights.sum()) if len(weights) else float(test.matrix.n_rows),
+            total_of(weights, test.matrix.n_rows),
         )
 
 
@@ -246,4 +247,4 @@ class Right(NamedTuple):
             (values[:, 0] > 0.0).astype(np.int64) if values.shape[1] == 1 else values.argmax(axis=1)
         )
         right = (response == np.array(self.codes)[found]).astype(np.float64)
-        return (right * weights if len(weights) else right).sum(axis=1)
+        return weigh(weights, right).sum(axis=1)

@@ -13,11 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from schmp_estimators.linear.kernels.homotopy import (
-    GAP,
-    OBJECTIVE,
-    STEPS,
-    SUPPORT,
-    WORK,
     Columns,
     follow_path,
 )
@@ -27,6 +22,7 @@ from schmp_estimators.linear.programs.centred import Centred, without_free
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 
 _NONE: Floats = np.empty((0, 0))
+_EPS = np.finfo(float).eps
 #: Part of the gap at larger penalties, which a fit solves for first, that is left.
 _ON_THE_WAY = 0.1
 #: Part of the largest penalty below which gradients are rounding errors, so that no penalties are inserted.
@@ -51,18 +47,8 @@ class Shape(NamedTuple):
     @classmethod
     def of(cls, penalty: Penalty, n_columns: int) -> "Shape":
         """Return these arrays; factors of zero become one, because their columns have been projected out."""
-        factors = (
-            np.full(n_columns, penalty.strengths)
-            if not np.ndim(penalty.strengths)
-            else penalty.strengths.copy()
-        )
-        free = factors == 0.0
-        factors[free] = 1.0
-        ridges = (
-            np.full(n_columns, penalty.ridges)
-            if not np.ndim(penalty.ridges)
-            else penalty.ridges.copy()
-        )
+        factors, ridges = np.full(n_columns, penalty.strengths), np.full(n_columns, penalty.ridges)
+        factors[factors == 0.0] = 1.0
         return cls(factors, ridges, bool(penalty.positive))
 
 
@@ -86,9 +72,8 @@ class Points(NamedTuple):
 class Wanted(NamedTuple):
     """The wanted solutions: falling penalties λ, each with a goal for its gap."""
 
-    #: (t,) λ, and the largest allowed gaps
-    penalties: Floats
-    goals: Floats
+    #: (2, t) λ, and the largest allowed gaps
+    asked: Floats
     #: each gap is also at most this part of the previous solution's gap at the same penalty
     part_of_step: float
     #: (t,) maximum numbers of steps
@@ -186,28 +171,28 @@ class ProblemAtHand:
         level: Any = 0.0,
     ) -> Points:
         """Return the solution for one λ; if the start is zero, solve for larger penalties first."""
-        way, largest, null = np.empty(0), self.largest(target), self.null_objective(target)
+        largest, null, ratio, count = self.largest(target), self.null_objective(target), 1.0, 0
         with np.errstate(over="ignore", invalid="ignore"):
             if start.any() and not self.objective(target, penalty, start, level) <= null:
                 start, level = np.zeros(start.shape), 0.0  # it would only leave its rounding behind
         if not start.any() and largest > penalty:
             ratio = max(penalty / largest, _FARTHEST)
             count = min(max_iter - 1, int(np.log(ratio) / np.log(self.stride)))
-            way = largest * ratio ** (np.arange(1, count + 1) / (count + 1))
-        goals = np.append(np.full(len(way), _ON_THE_WAY * null), goal)
-        most = np.append(np.ones(len(way), np.int64), max_iter - len(way))
-        part = _ON_THE_WAY if len(way) else np.inf
+        asked, most = np.full((2, count + 1), _ON_THE_WAY * null), np.ones(count + 1, np.int64)
+        asked[0, :-1] = largest * ratio ** (np.arange(1, count + 1) / (count + 1))
+        asked[:, -1], most[-1] = (penalty, goal), max_iter - count
         found = self.follow(
-            target, Wanted(np.append(way, penalty), goals, part, most, start, level)
+            target, Wanted(asked, _ON_THE_WAY if count else np.inf, most, start, level)
         )
-        steps, work = np.array([[found.steps.sum()], [found.work.sum()]])
-        return Points(*(field[-1:] for field in found))._replace(steps=steps, work=work)
+        found.steps[-1], found.work[-1] = found.steps.sum(), found.work.sum()
+        return Points(*(field[-1:] for field in found))
 
     def path(self, target: int, penalties: Floats, goal: float, max_iter: int) -> Points:
         """Solve for falling λ."""
         count, start = len(penalties), np.zeros(len(self.means))
         most = np.full(count, max_iter, np.int64)
-        return self.follow(target, Wanted(penalties, np.full(count, goal), OF_STEP, most, start))
+        asked = np.stack([penalties, np.full(count, goal)])
+        return self.follow(target, Wanted(asked, OF_STEP, most, start))
 
     def intercepts(self, points: Points) -> Floats:
         """Return the intercepts for columns that are not centred."""
@@ -219,7 +204,7 @@ class ProblemAtHand:
         [exact], [level], [intercept] = points.coefs, points.levels, self.intercepts(points)
         gap, objective = float(points.gaps[0]), float(points.objectives[0])
         coef, certified = exact.astype(dtype).astype(np.float64), gap
-        if not np.array_equal(coef, exact):
+        if (coef != exact).any():
             lowest, intercept = objective - gap, level - coef @ self.means
             objective = self.objective(target, float(points.penalties[0]), coef, level)
             certified = max(0.0, objective - lowest)
@@ -288,7 +273,7 @@ class HomotopyProblem(ProblemAtHand):
         points = self._run(target, products, wanted)
         if len(products):
             points = points._replace(gaps=points.gaps + self._hidden(target, points))
-            if self.at_hand and (points.gaps > wanted.goals).any():
+            if self.at_hand and (points.gaps > wanted.asked[1]).any():
                 points = self._run(target, _NONE, wanted)
         if self.free is not None:
             coefs = points.coefs.copy()
@@ -297,28 +282,20 @@ class HomotopyProblem(ProblemAtHand):
         return points
 
     def _run(self, target: int, products: Floats, wanted: Wanted) -> Points:
-        penalties, goals, part_of_step, most, start, _ = wanted
-        data, n_columns = self.data, len(self.data.means)
-        own, energy, room = (
-            data.targets[target],
-            self.square(target),
-            first_room(n_columns, data.n_rows, start),
+        data, count, n_columns = self.data, len(wanted.most), len(self.data.means)
+        own, room = data.targets[target], first_room(n_columns, data.n_rows, wanted.start)
+        energy = self.square(target) if self.free is None else float(own @ own)
+        columns = Columns(
+            products, data.columns, own, np.empty_like(own), data.aims[target], *self.shape
         )
-        given = data.aims[target], self.shape.factors, self.shape.ridges, self.shape.positive
-        columns = Columns(products, data.columns, own, np.empty_like(own), *given)
-        if self.free is not None:
-            energy = float(own @ own)
         while True:
-            coefs, records = np.zeros((len(penalties), n_columns)), np.zeros((len(penalties), 5))
-            asked = energy, np.stack([penalties, goals]), part_of_step, most, start, coefs, records
-            if follow_path(columns, make_room(room, n_columns), *asked) == len(coefs):
+            coefs, records = np.zeros((count, n_columns)), np.zeros((count, 5))
+            asked = energy, *wanted[:4], coefs, records
+            if follow_path(columns, make_room(room, n_columns), *asked) == count:
                 break
             room = min(n_columns, 2 * room)
-        fields, levels = (
-            np.ascontiguousarray(records.T),
-            np.full(len(penalties), data.levels[target]),
-        )
-        return Points(penalties, coefs, levels, *fields[[GAP, OBJECTIVE, STEPS, WORK, SUPPORT]])
+        fields = np.full(count, data.levels[target]), *np.ascontiguousarray(records.T)
+        return Points(wanted.asked[0], coefs, *fields)
 
     def _hidden(self, target: int, points: Points) -> Floats:
         """Return a bound on the error of the gaps from rounding of the Gram matrix.
@@ -328,7 +305,7 @@ class HomotopyProblem(ProblemAtHand):
         """
         n_rows, n_columns = self.data.n_rows, len(self.data.means)
         spread = np.abs(points.coefs) @ self.data.lengths
-        delta = (n_rows + n_columns) * np.finfo(float).eps * (np.sqrt(self.square(target)) + spread)
+        delta = (n_rows + n_columns) * _EPS * (np.sqrt(self.square(target)) + spread)
         with np.errstate(over="ignore"):
             eta = delta * (self.data.lengths / self.shape.factors).max() / points.penalties
             return (3.0 + eta) * eta * points.objectives + delta * spread

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
+from functools import cache
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
@@ -43,6 +44,7 @@ def extent(X: Any) -> Extent:
     return Extent(n_rows, n_columns, X.nnz if is_sparse(X) else X.size, is_sparse(X), X.dtype)
 
 
+@cache
 def resolution(dtype: Any) -> float:
     """Return the machine epsilon of data of a dtype after conversion to floats."""
     return float(np.finfo(dtype if np.issubdtype(dtype, np.floating) else np.float64).eps)

@@ -16,7 +16,7 @@ import numpy as np
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.dense import column_passes
 from schmp_estimators.linear.kernels.sparse import Columns
-from schmp_estimators.linear.losses.base import Derivatives, Level, Loss
+from schmp_estimators.linear.losses.base import Derivatives, Level, Loss, total_of, weigh
 from schmp_estimators.linear.penalties.base import Penalty, compiled_for
 from schmp_estimators.linear.programs.matrix import Floats, Indices, Storage, stack_columns
 
@@ -58,7 +58,7 @@ class RowPartition(NamedTuple):
 
     def weigh(self, vector: Floats) -> Floats:
         """Return s⊙vector."""
-        return self.weights * vector if len(self.weights) else vector
+        return weigh(self.weights, vector)
 
     def scaled(self, columns: Indices, means: Floats) -> Floats:
         """Return the columns x̃ as a new array (k, n_p)."""
@@ -108,7 +108,7 @@ class Moments(NamedTuple):
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, Sums]:
         """Return the sums, after one pass over the rows."""
         response = float(rows.weigh(rows.target).sum())
-        total = float(rows.weights.sum()) if len(rows.weights) else float(rows.matrix.n_rows)
+        total = total_of(rows.weights, rows.matrix.n_rows)
         weighed = rows.weigh(rows.target - (response / total if total else 0.0))
         return rows, Sums(total, response, *rows.matrix.moments(rows.weights, weighed))
 
@@ -202,7 +202,7 @@ class Extend(NamedTuple):
                 members=(*rows.members, (self.new, self.means[self.new])),
             )
         gathered = rows.gathered
-        residual = rows.state * np.sqrt(rows.weights) if len(rows.weights) else rows.state
+        residual = weigh(np.sqrt(rows.weights), rows.state)
         gram = _products(gathered) if len(self.new) else np.empty((0, 0))
         return rows, (gram, np.concatenate([block @ residual for block in gathered]))
 

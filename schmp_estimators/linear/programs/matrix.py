@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.sparse import Columns
+from schmp_estimators.linear.losses.base import weigh
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -293,7 +294,7 @@ class Shifted(_Shifted, Storage):
         """See `Storage`."""
         found, weighted = (
             self.whole.moments(weights, vector),
-            self.values * weights if len(weights) else self.values,
+            weigh(weights, self.values),
         )
         own = (
             weighted.sum(axis=1),

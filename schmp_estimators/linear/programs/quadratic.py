@@ -20,6 +20,7 @@ from schmp_estimators.core.engine.dynamic import Steps, Sum
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.sparse import Quadratic
+from schmp_estimators.linear.losses.base import weigh
 from schmp_estimators.linear.penalties.base import Penalty, gap_or_merit, sizes, take
 from schmp_estimators.linear.programs import jobs
 from schmp_estimators.linear.programs.certificate import LAST_BITS
@@ -287,7 +288,7 @@ class ResolveQuadratic(Resolve):
                 )
             ),
             coef[chosen],
-            residual * row_weights if len(row_weights) else residual,
+            weigh(row_weights, residual),
             penalty,
         )
 

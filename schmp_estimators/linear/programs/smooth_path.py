@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from schmp_estimators.core.lanes import LANES, UNROLLED
+from schmp_estimators.core.lanes import LANES, UNROLLED, at_line
 from schmp_estimators.linear.contracts import declared
 from schmp_estimators.linear.kernels.smooth import N_LEVELS, N_ROWS, SmoothColumns, SmoothRows
 from schmp_estimators.linear.kernels.smooth_path import N_RECORDS, follow_smooth_path
@@ -92,22 +92,22 @@ class SmoothProblem(ProblemAtHand):
         """Return the smallest λ for which all coefficients are zero, and the intercept there."""
         if target not in self._null:
             above, nothing, most = (
-                np.array([ABOVE_ALL]),
+                np.array([[ABOVE_ALL], [0.0]]),
                 np.zeros(len(self.means)),
                 np.zeros(1, np.int64),
             )
-            points, gradient = self._run(target, Wanted(above, np.zeros(1), np.inf, most, nothing))
+            points, gradient = self._run(target, Wanted(above, np.inf, most, nothing))
             largest = max(0.0, float((sizes(self.penalty, gradient) / self.shape.factors).max()))
             self._null[target] = largest, float(points.levels[0])
         return self._null[target]
 
     def _run(self, target: int, wanted: Wanted) -> tuple[Points, Floats]:
-        penalties, goals, part_of_step, most, start, level = wanted
-        (n_columns, n_rows), count = self.rows.columns.shape, len(penalties)
+        *given, start, level = wanted
+        (n_columns, n_rows), count = self.rows.columns.shape, len(wanted.most)
         columns = SmoothColumns(
             self.rows.columns, self.rows.responses[target], self.rows.weights, *self._shape
         )
-        asked = self.square(target), np.stack([penalties, goals]), part_of_step, most, start
+        asked = self.square(target), *given, start
         follow, size = (
             compiled_for(self.loss, follow_smooth_path),
             first_room(n_columns, n_rows, start),
@@ -124,7 +124,7 @@ class SmoothProblem(ProblemAtHand):
                 break
             size = min(n_columns, 2 * size)
         *fields, levels = np.ascontiguousarray(records.T)
-        return Points(penalties, coefs, levels, *fields), room.gradient
+        return Points(wanted.asked[0], coefs, levels, *fields), room.gradient
 
 
 def smooth_problem(
@@ -149,7 +149,7 @@ def _padded(rows: Rows) -> Rows:
     """Return the rows with their weights, padded by rows of weight zero to a multiple of the vector length."""
     n_columns, n_rows = rows.columns.shape
     missing = -n_rows % _STRIDE
-    columns = np.empty((n_columns, n_rows + missing))
+    columns = at_line((n_columns, n_rows + missing))
     columns[:, :n_rows], columns[:, n_rows:] = rows.columns, 0.0
     weights = rows.weights if len(rows.weights) else np.ones(n_rows)
     responses = np.pad(rows.responses, ((0, 0), (0, missing)), mode="edge")

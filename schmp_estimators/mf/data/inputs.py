@@ -82,14 +82,14 @@ def hold_floats(columns: list[Any]) -> bool:
 
 
 def _are_labelled(X: Any, y: Any) -> bool:
-    """Return whether X are measurements, of which none is whole and none occurs twice, and y are labels of classes.
+    """Return whether X are measurements, of which none but 0 is whole and none occurs twice, and y labels of classes.
 
     scikit-learn's checks pass such X and y to every estimator.  Ids are never like this, because some must occur twice.
     """
     arrays = isinstance(X, np.ndarray) and isinstance(y, np.ndarray)
     if not (arrays and X.dtype.kind == "f" and y.dtype.kind in "iu" and np.isfinite(X).all()):
         return False
-    return not (np.floor(X) == X).any() and all(
+    return not ((np.floor(X) == X) & (X != 0)).any() and all(
         np.unique(column).size == column.size for column in X.T
     )
 

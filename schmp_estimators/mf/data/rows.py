@@ -23,7 +23,6 @@ from schmp_estimators.mf.data import inputs
 from schmp_estimators.mf.data.ids import KINDS, NOBODY, Known, Table
 from schmp_estimators.mf.data.scale import Grid, choose_grid
 from schmp_estimators.mf.kernels.sgd import RatingBlock
-from schmp_estimators.mf.losses import RANKING
 
 dask: Any = Later("dask")
 da: Any = Later("dask.array")
@@ -31,6 +30,20 @@ da: Any = Later("dask.array")
 _UNQUESTIONED = 2 << 30
 #: Rows are numbered in 32 bits.
 _LARGEST_SIDE = 2**31 - 1
+
+
+class Wanted(NamedTuple):
+    """What a model wants of ratings."""
+
+    #: Numbers that it holds for each user and each item.
+    width: int
+    #: The parameters `n_users` and `n_items`.
+    sizes: tuple[int | None, int | None]
+    #: Whether ratings of weight 0 count.
+    clicks: bool = False
+    confidence: Any = None
+    #: The loss that ranks, if there is one: it needs ratings above 0.
+    ranking: str = ""
 
 
 class RatingRows(NamedTuple):
@@ -77,6 +90,7 @@ def open_ratings(
     X: Any,
     y: Any,
     estimator: Any,
+    wanted: Wanted,
     *,
     weights: Any = None,
     place: Place | None = None,
@@ -87,8 +101,9 @@ def open_ratings(
     Parameters
     ----------
     X, y : as in `ModelParallelMF.fit`
-    estimator : ModelParallelMF
+    estimator : Recommender
         Its number and names of features become those of the two columns of pairs, or of the items of a matrix.
+    wanted : Wanted
     weights : array-like, optional
         Weights of the ratings.
     place : Place, optional
@@ -97,7 +112,7 @@ def open_ratings(
         The ids of the fit that this one continues.
     """
     pairs = inputs.are_pairs(X, y)
-    clicks = bool(estimator.unobserved_weight)
+    clicks = wanted.clicks
     anew = earlier is None
     if pairs:
         # Pairs and matrices may follow each other, so only a second table of pairs has columns to compare.
@@ -116,15 +131,17 @@ def open_ratings(
         rows = open_rows(partial(_part_of_rows, **whole), X, seen_as, **how)
     with rows:
         limits = (
-            (estimator.n_users, estimator.n_items) if pairs else _number_users(rows, seen_as, anew)
+            wanted.sizes
+            if pairs
+            else _number_users(rows, seen_as, wanted.sizes if anew else (None, None))
         )
         if y is not None and not pairs:
-            inputs.warn_unused(y, limits[0])
+            inputs.warn_unused(y, int(limits[0] or 0))
         if weights is not None and is_dask(X) and not pairs:
             _weigh_chunks(rows, weights, clicks)
-        if estimator.confidence is not None:
+        if wanted.confidence is not None:
             rows.partitions = rows.each(
-                partial(inputs.confide, confidence=estimator.confidence), "mf-confidences"
+                partial(inputs.confide, confidence=wanted.confidence), "mf-confidences"
             )
         n_ratings, low, high, heaviest, tables = rows.reduce(
             partial(_survey, pairs), _merge, "mf-survey"
@@ -136,13 +153,13 @@ def open_ratings(
                 "all weights are 0, those of sample_weight or confidence; one at least must be above 0"
             )
         inputs.check_range(low, high)
-        if estimator.loss in RANKING:
+        if wanted.ranking:
             inputs.check_taken(low)
         sides = zip(KINDS, limits, earlier or NOBODY, tables or (None, None), strict=True)
         users, items = [_table_of(*side) for side in sides]
-        if estimator.loss in RANKING and not pairs and n_ratings == len(users) * len(items):
-            raise inputs.nothing_to_draw(estimator.loss)
-        _check_size(len(users), len(items), n_ratings, estimator.n_components)
+        if wanted.ranking and not pairs and n_ratings == len(users) * len(items):
+            raise inputs.nothing_to_draw(wanted.ranking)
+        _check_size(len(users), len(items), n_ratings, wanted.width)
         known = Known(
             *(
                 np.arange(len(table)) if isinstance(table, range) else table
@@ -206,7 +223,7 @@ def _part_of_rows(rows: Any, X: Any = None, weights: Any = None, clicks: bool = 
     return _Part(rows.shape[0], rows.shape[1], inputs.is_table(rows), ratings)
 
 
-def _number_users(rows: Rows, estimator: Any, anew: bool) -> IntPair:
+def _number_users(rows: Rows, estimator: Any, asked: tuple[int | None, int | None]) -> IntPair:
     """Replace the parts of a matrix by ratings, with users numbered on from part to part; return the shape."""
     shapes = rows.here(rows.each(itemgetter(slice(3)), "mf-shape"))
     widths = {width for _, width, _ in shapes}
@@ -221,10 +238,10 @@ def _number_users(rows: Rows, estimator: Any, anew: bool) -> IntPair:
     ]
     rows.partitions = rows.tasks(_shift, arguments, "mf-number-users")
     shape = int(offsets[-1]), estimator.n_features_in_
-    for kind, size in zip(KINDS, shape, strict=True):
-        if anew and (asked := getattr(estimator, f"n_{kind}s")) not in (None, size):
+    for kind, size, given in zip(KINDS, shape, asked, strict=True):
+        if given not in (None, size):
             raise ValueError(
-                f"n_{kind}s={asked} is for pairs of ids, but X is a matrix of {size} {kind}s; leave it None"
+                f"n_{kind}s={given} is for pairs of ids, but X is a matrix of {size} {kind}s; leave it None"
             )
     return shape
 

@@ -140,6 +140,17 @@ def predict_pairs(users, items, user_factors, item_factors, user_bias, item_bias
         out[position] = mean + np.float64(value)
 
 
+@inlined
+def insert(score, item, scores, items):
+    """Put an item in its place among the best, of falling score, in place of the last one."""
+    place = scores.size - 1
+    while place > 0 and score > scores[place - 1]:
+        scores[place] = scores[place - 1]
+        items[place] = items[place - 1]
+        place -= 1
+    scores[place], items[place] = score, item
+
+
 @kernel
 def top_items(
     users, user_factors, item_factors, item_bias, seen_ptr, seen_items, out_items, out_scores
@@ -171,11 +182,6 @@ def top_items(
             score = item_bias[item] + row_dot(user_factors, users[number], item_factors, item)
             if is_seen[item] or not score > scores[n_top - 1]:
                 continue
-            place = n_top - 1
-            while place > 0 and score > scores[place - 1]:
-                scores[place] = scores[place - 1]
-                items[place] = items[place - 1]
-                place -= 1
-            scores[place], items[place] = score, item
+            insert(score, item, scores, items)
         for position in range(seen_ptr[number], seen_ptr[number + 1]):
             is_seen[seen_items[position]] = False

@@ -24,6 +24,8 @@ CASES = {
     ),
     "two classes": (se.SparseLogisticRegression(tol=1e-8), Y > 0),
     "three classes": (se.SparseLogisticRegression(), np.digitize(Y, [-1, 1])),
+    "groups": (se.SparseGLM("logistic", "group", 0.01, groups=np.arange(50) // 5, tol=1e-8), Y > 0),
+    "groups of classes": (se.SparseGLM("multinomial", "group", 0.02), np.digitize(Y, [-1, 1])),
 }
 
 
@@ -84,6 +86,25 @@ def test_an_early_end_tells_the_gap_of_the_whole_problem(monkeypatch):
         early.fit(wide, target)
         assert early.dual_gap_ == pytest.approx(early.history_[-1]["dual_gap"])
         assert early.dual_gap_ >= objective(early.coef_) - objective(full.coef_) - 1e-12
+
+
+def test_an_early_end_tells_the_gap_of_groups():
+    groups, weights = np.arange(50) // 5, np.full(10, np.sqrt(5.0))
+    model = se.SparseGLM(penalty="group", alpha=0.05, groups=groups, tol=1e-10)
+    full = clone(model).fit(X, Y)
+
+    def objective(found):
+        sizes = np.sqrt(np.bincount(groups, found.coef_**2))
+        return 0.5 * np.mean((Y - found.predict(X)) ** 2) + 0.05 * weights @ sizes
+
+    for stop_at in range(1, len(full.history_)):
+        early = clone(model).set_callbacks(steps := Steps(stop_at)).fit(X, Y)
+        assert len(early.history_) == stop_at and early.history_[-1]["dual_gap"] == early.dual_gap_
+        assert early.dual_gap_ >= objective(early) - objective(full) - 1e-12
+        assert [objective(one) for one in steps.kept] == pytest.approx(
+            [record["objective"] for record in early.history_], rel=1e-9
+        )
+    assert stop_at > 1
 
 
 def test_a_failed_fit_leaves_no_trace():

@@ -178,6 +178,14 @@ def test_a_start_that_is_worse_than_zero_is_forgotten(name):
     np.testing.assert_allclose(far.intercept_, anew.intercept_, atol=1e-5)
 
 
+def test_the_intercept_of_groups_is_the_mean_of_what_they_leave():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 12)) + 3.0
+    y = X[:, 0] + 100.0 + rng.normal(size=60)
+    model = se.SparseGLM(penalty="group", groups=np.arange(12) // 3, alpha=0.1).fit(X, y)
+    assert model.intercept_ == pytest.approx(np.mean(y - X @ model.coef_), rel=1e-9)
+
+
 @pytest.mark.parametrize("correlation", [0.5, 0.999])
 def test_models_on_a_matrix_are_solved_to_their_goal(correlation):
     """The optimality conditions of groups, in plain NumPy, also where descent alone would take long."""
@@ -228,6 +236,23 @@ def test_slopes_and_curvatures_of_groups_are_those_of_their_norm():
     np.testing.assert_allclose(slopes(coef), norms, atol=1e-8)
     numeric = [(slopes(coef + one) - slopes(coef - one)) / (2 * step) for one in moves]
     np.testing.assert_allclose(curvature, numeric, atol=1e-8)
+
+
+def test_the_violation_of_groups_is_that_of_a_step_on_each():
+    """In plain NumPy: how far steps go in units of the objective, and the penalty times its excess."""
+    rng, bounds, strengths = np.random.default_rng(0), np.array([2.0, 3.0]), [1.0, 0.5]
+    slopes, coef, starts = rng.normal(size=5), rng.normal(size=5), np.array([0, 2, 5])
+    expected, excess, cost = 0.0, 0.0, 0.0
+    for b, (bound, strength) in enumerate(zip(bounds, strengths, strict=True)):
+        here = slice(*starts[b : b + 2])
+        aims = slopes[here] + bound * coef[here]
+        new = max(0.0, 1.0 - strength / np.linalg.norm(aims)) * aims / bound
+        moved, size = np.linalg.norm(new - coef[here]), np.linalg.norm(coef[here])
+        expected += bound * (moved * size + 0.5 * moved**2)
+        excess, cost = max(excess, bound * moved / strength), cost + strength * size
+    penalty = group_penalty([[0, 1], [2, 3, 4]], 5, strengths)
+    found = blocks_violation(*freeze((penalty, slopes, coef, starts, np.arange(2), bounds)))
+    assert found == pytest.approx(expected + excess * cost)
 
 
 def test_groups_are_checked_and_valued():

@@ -1,4 +1,4 @@
-"""scikit-learn's own checks of all eight estimators, none excused.
+"""scikit-learn's own checks of all nine estimators, none excused.
 
 One setting of each runs with every change; many more, also with the array API switched on, run with
 ``python -m pytest -m "checks and slow"``.
@@ -25,6 +25,7 @@ pytestmark = [
 
 ONE_OF_EACH = [
     se.DistributedLDA(max_iter=5),
+    se.DistributedSLIM(),
     se.ModelParallelMF(),
     se.PrioritizedLasso(alpha=0.1),
     se.PrioritizedLassoCV(alphas=3, cv=2),

@@ -20,6 +20,7 @@ from toys import Ring, changed, make_shards, make_sources
 
 from schmp_estimators import (
     DistributedLDA,
+    DistributedSLIM,
     ModelParallelMF,
     PrioritizedLasso,
     SparseLogisticRegression,
@@ -45,6 +46,7 @@ def lda(**params):
 FITS = {
     "lda": (lda, COUNTS, None),
     "mf": (lambda: ModelParallelMF(2, max_iter=3, random_state=0), COUNTS.astype(float), None),
+    "slim": (DistributedSLIM, COUNTS, None),
     "lasso": (lambda: PrioritizedLasso(0.01), VALUES, RESPONSES),
     "logistic": (lambda: SparseLogisticRegression(C=0.1), VALUES, RESPONSES > 0),
 }

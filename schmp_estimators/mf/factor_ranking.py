@@ -1,0 +1,218 @@
+"""Recommendations of a fitted factorisation: products of vectors, and similar vectors."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils.validation import check_is_fitted
+
+from schmp_estimators.core.lanes import pad_rows
+from schmp_estimators.core.typing import Array, Floats, Floats32, Function, Integers, Masks
+from schmp_estimators.core.values import freeze, offsets_of
+from schmp_estimators.mf.data.ids import KINDS, at_least_one
+from schmp_estimators.mf.data.seen import SeenItems
+from schmp_estimators.mf.folding import Items, solve
+from schmp_estimators.mf.kernels.ccd import UserRatings
+from schmp_estimators.mf.kernels.foldin import top_items
+from schmp_estimators.mf.losses import RANKING
+from schmp_estimators.mf.recommend import Lists, Recommender, named
+
+#: Vectors of users, and the levels to which products of vectors are added.
+_OfUsers = tuple[Floats32, Floats]
+
+
+class FactorRanking(Recommender):
+    """The methods of a fitted factorisation that rank items or users."""
+
+    global_mean_: float
+    user_factors_: Floats32
+    components_: Floats32
+    user_bias_: Floats32
+    item_bias_: Floats32
+    alpha_: float
+    #: `unobserved_weight` of the fit.
+    _unobserved: float
+    #: `loss` of the fit.
+    _loss: str
+    #: Numbers of ratings, or sums of their weights, of users and of items so far.
+    _counts: tuple[Floats32, ...]
+    #: For each fit, the items that each user has rated; None if that is not known.
+    _seen: tuple[SeenItems, ...] | None
+    #: Returns what is needed to fold in users.
+    _items: Callable[[], Items]
+
+    def similar_items(self, items: ArrayLike, n: int = 10) -> tuple[Array, Array]:
+        """Return the items with the largest cosine similarity to each item.
+
+        Parameters
+        ----------
+        items : array-like of shape (m,)
+            Ids of items.
+        n : int, default=10
+            Number of similar items for each.
+
+        Returns
+        -------
+        similar : ndarray of shape (m, n)
+            Ids of items, the most similar first.  The item itself, items without ratings, and items
+            whose vector is zero but for rounding are left out.  So are, after a fit with
+            ``alpha=0`` and without `unobserved_weight`, items with fewer ratings than
+            `n_components`: their vectors may point anywhere.  Missing ids, and those for an unknown
+            or left-out item, are as in `recommend`.
+        scores : ndarray of shape (m, n), float64
+            Cosines of the angles between the vectors; -inf for missing ids.
+
+        Raises
+        ------
+        ValueError
+            If ids have another type than those of the fit, or are negative or missing; if `n` is
+            not positive.
+
+        Examples -------- >>> from schmp_estimators import ModelParallelMF >>> pairs = [["ada",
+        "Emma"], ["ada", "Persuasion"], ["bob", "Dune"], ["bob", "Solaris"], ["cy", "Emma"]] >>> mf
+        = ModelParallelMF(2, unobserved_weight=0.1, random_state=0).fit(pairs, [1] * 5) >>> books,
+        cosines = mf.similar_items(["Dune"], n=1) >>> books.tolist() [['Solaris']]
+        """
+        check_is_fitted(self)
+        return self._most_similar("item", items, n, self.components_, lambda items: items.T)
+
+    def similar_users(self, users: ArrayLike, n: int = 10) -> tuple[Array, Array]:
+        """Return the users with the largest cosine similarity to each user.
+
+        Parameters
+        ----------
+        users : array-like of shape (m,)
+            Ids of users.
+        n : int, default=10
+            Number of similar users for each.
+
+        Returns
+        -------
+        similar : ndarray of shape (m, n)
+            Ids of users, the most similar first, as `similar_items` returns items.
+        scores : ndarray of shape (m, n), float64
+            Cosines of the angles between the vectors; -inf for missing ids.
+        """
+        check_is_fitted(self)
+        return self._most_similar("user", users, n, self.user_factors_, np.asarray)
+
+    def _most_similar(
+        self, kind: str, asked: Any, n: int, factors: Floats32, rows: Function
+    ) -> tuple[Array, Floats]:
+        """Return the ids with the largest cosines, and these; none for unknown ids.
+
+        `rows` returns the vectors of `factors`.
+        """
+        at_least_one(n, "n", f"a number of {kind}s, ")
+        side = KINDS.index(kind)
+        rank = self.components_.shape[0]
+        # without a penalty only as many ratings as a vector has entries say what it is
+        least = 0 if self.alpha_ or self._unobserved else rank
+        directions, bias = self._once(
+            f"similar {kind}s",
+            lambda factors, occur, counts: _directions(
+                rows(factors), occur & (counts[:, 0] >= least)
+            ),
+            factors,
+            self._occur[side],
+            self._counts[side],
+        )
+        ids = self._rows_of(asked, kind)
+        known = np.flatnonzero(ids < len(bias))
+        known = known[bias[ids[known]] == 0.0]
+        lists = np.arange(known.size + 1), ids[known].astype(np.int32)
+        found = np.full((ids.size, n), -1)
+        scores = np.full((ids.size, n), -np.inf)
+        found[known], scores[known] = _best(directions[ids[known]], directions, bias, lists, n)
+        return named(found, self._ids_of(kind)), scores
+
+    def _of_users(self, rows: Integers) -> _OfUsers:
+        """Return the vectors of users, and the levels to which their products are added."""
+        known = rows < len(self.user_bias_)
+        level = np.full(rows.size, self.global_mean_)
+        level[known] += self.user_bias_[rows[known]]
+        return vectors_of(rows, self.user_factors_), level
+
+    def _of_ratings(self, told: UserRatings) -> _OfUsers:
+        items = self._items()
+        solved = solve(told, items)
+        rank = self.components_.shape[0]
+        level = np.full(len(solved), items.mean)
+        if items.fit_bias:
+            level += solved[:, rank] * items.unit
+        return (solved[:, :rank] * np.sqrt(items.unit)).astype(np.float32), level
+
+    def _rated(self, rows: Integers) -> Lists | None:
+        if self._seen is None:
+            return None
+        lists = [np.unique(np.concatenate([seen.of(row) for seen in self._seen])) for row in rows]
+        offsets = offsets_of([len(one) for one in lists])
+        return offsets.astype(np.int64), np.concatenate([*lists, []]).astype(np.int32)
+
+    def _best_items(
+        self, of_users: _OfUsers, lists: Lists, n: int, may_be: Masks
+    ) -> tuple[Integers, Floats]:
+        vectors, level = of_users
+        bias = np.where(may_be, self.item_bias_, -np.float32(np.inf))
+        found, scores = _best(self._or_mean(vectors), self._padded_items(), bias, lists, n)
+        return found, scores + level[:, None]
+
+    @property
+    def _ranks(self) -> bool:
+        """Whether the model ranks items instead of predicting ratings."""
+        return bool(self._unobserved or self._loss in RANKING)
+
+    def _or_mean(self, vectors: Floats32) -> Floats32:
+        """Return vectors of users; if the model ranks, zero ones become the mean.  Mutates them."""
+        if self._ranks:  # users have no biases
+            mean = self._once(
+                "mean", lambda users: users.mean(axis=0, dtype=np.float64), self.user_factors_
+            )
+            vectors[~vectors.any(axis=1)] = mean
+        return vectors
+
+    def _padded_items(self) -> Floats32:
+        padded: Floats32 = self._once(
+            "items", lambda items: freeze(pad_rows(items.T)), self.components_
+        )
+        return padded
+
+
+def vectors_of(rows: Integers, factors: Floats32) -> Floats32:
+    """Return the vectors of users, given their rows; zeros for unknown users."""
+    known = rows < len(factors)
+    vectors = np.zeros((rows.size, factors.shape[1]), np.float32)
+    vectors[known] = factors[rows[known]]
+    return vectors
+
+
+def _best(
+    rows: Floats32,
+    others: Floats32,
+    bias: Floats32,
+    lists: Lists,
+    n: int,
+) -> tuple[Integers, Floats]:
+    """Return the rows of `others`, without those in lists, with the largest products, and these."""
+    shape = len(rows), min(int(n), len(others))
+    found = np.full((len(rows), n), -1)
+    scores = np.full((len(rows), n), -np.inf)
+    best = np.empty(shape, np.int64)
+    values = np.empty(shape, np.float32)
+    padded = rows if rows.shape[1:] == others.shape[1:] else pad_rows(rows)
+    top_items(*freeze((np.arange(len(rows)), padded, others, bias, *lists)), best, values)
+    found[:, : shape[1]] = best
+    scores[:, : shape[1]] = values
+    return found, scores
+
+
+def _directions(factors: Floats32, occur: Masks) -> tuple[Floats32, Floats32]:
+    """Return padded directions, and 0, or −inf for vectors that do not occur or are about zero."""
+    lengths = np.sqrt(np.einsum("nk,nk->n", factors, factors, dtype=np.float64)) * occur
+    lengths[lengths <= np.finfo(np.float32).eps * lengths.max(initial=0.0)] = 0.0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        directions = np.where(lengths[:, None] > 0, factors / lengths[:, None], 0.0).astype(
+            np.float32
+        )
+    return freeze((pad_rows(directions), np.where(lengths > 0, 0.0, -np.inf).astype(np.float32)))

@@ -1,0 +1,257 @@
+"""Uses of a fitted item model: recommendations, similar items, scores and what made them."""
+
+from copy import copy
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import sparse
+from sklearn.utils.validation import check_is_fitted
+
+from schmp_estimators.core.inputs.validation import map_rows
+from schmp_estimators.core.typing import Arguments, Array, Floats, Integers, Masks
+from schmp_estimators.core.values import freeze, offsets_of
+from schmp_estimators.mf.data.clicks import amounts_of, lists_of
+from schmp_estimators.mf.data.ids import at_least_one, number
+from schmp_estimators.mf.data.inputs import read_pairs, user_ratings
+from schmp_estimators.mf.data.rows import map_chunks
+from schmp_estimators.mf.kernels.ccd import UserRatings
+from schmp_estimators.mf.kernels.columns import Lists, rank_rows, score_pairs
+from schmp_estimators.mf.metrics import RankingScorer
+from schmp_estimators.mf.recommend import Lists as ListsOfItems
+from schmp_estimators.mf.recommend import Recommender, named
+
+
+class ItemRanking(Recommender):
+    """The methods of a fitted item model."""
+
+    coef_: Any
+    clicks_: Any
+    confidence: Any
+    #: (n_items,) mean scores of all users.
+    _usual: Floats
+
+    def similar_items(self, items: ArrayLike, n: int = 10) -> tuple[Array, Array]:
+        """Return the items for which each item speaks most.
+
+        Parameters
+        ----------
+        items : array-like of shape (m,)
+            Ids of items.
+        n : int, default=10
+            Number of similar items for each.
+
+        Returns
+        -------
+        similar : ndarray of shape (m, n)
+            Ids of items, that with the largest coefficient first.  Missing ids are as in
+            `recommend`.
+        scores : ndarray of shape (m, n), float64
+            Entries of `coef_` in the row of the item; -inf for missing ids.
+
+        Raises
+        ------
+        ValueError
+            If ids have another type than those of the fit, or are negative or missing; if `n` is
+            not positive.
+
+        Examples -------- >>> from schmp_estimators import DistributedSLIM >>> pairs = [["ada",
+        "Emma"], ["ada", "Persuasion"], ["bob", "Dune"], ["bob", "Solaris"], ["cy", "Emma"]] >>>
+        slim = DistributedSLIM(l2_reg=1).fit(pairs, [1] * 5) >>>
+        slim.similar_items(["Dune"], n=1)[0].tolist() [['Solaris']]
+        """
+        check_is_fitted(self)
+        at_least_one(n, "n", "a number of items, ")
+        rows = self._rows_of(items, "item")
+        n_items = self.coef_.shape[0]
+        known = rows < n_items
+        counts = known.astype(np.int64)
+        told = UserRatings(offsets_of(counts), rows[known], np.ones(int(known.sum())))
+        nothing = np.zeros(rows.size + 1, np.int64), np.empty(0, np.int32)
+        found, scores = self._best_items(told, nothing, n, self._occur[1])
+        unspoken = (
+            ~(scores > 0)
+            | ~known[:, None]
+            | (np.diff(self.coef_.indptr)[np.where(known, rows, 0)] == 0)[:, None]
+        )
+        found[unspoken], scores[unspoken] = -1, -np.inf
+        return named(found, self.item_ids_), scores
+
+    def explain(self, user: Any, item: Any, n: int = 10) -> tuple[Array, Floats]:
+        """Return the clicks of a user that speak most for an item.
+
+        Parameters
+        ----------
+        user : id, or matrix of shape (1, n_items)
+            Id of a user; or a row with the clicks of a new user.
+        item : id
+            Id of an item.
+        n : int, default=10
+            Number of clicks at most.
+
+        Returns
+        -------
+        items : ndarray of shape (m,)
+            Ids of the items that the user has taken and that speak for `item`, the one that says
+            most first; m is at most `n`.
+        parts : ndarray of shape (m,), float64
+            What each adds to the score of `item`, above 0.  Over all clicks of the user they add up
+            to the score.
+
+        Raises
+        ------
+        ValueError
+            If `user` or `item` is unknown; if `n` is not positive.
+
+        Examples -------- >>> from schmp_estimators import DistributedSLIM >>> pairs = [["ada",
+        "Emma"], ["ada", "Persuasion"], ["bob", "Dune"], ["bob", "Solaris"], ["cy", "Emma"]] >>>
+        slim = DistributedSLIM(l2_reg=1).fit(pairs, [1] * 5) >>> slim.explain("cy",
+        "Persuasion")[0].tolist() ['Emma']
+        """
+        check_is_fitted(self)
+        at_least_one(n, "n", "a number of clicks, ")
+        [column] = self._rows_of([item], "item")
+        if column >= self.coef_.shape[0]:
+            raise ValueError(f"item={item!r} is not among the items of the fit")
+        if sparse.issparse(user) or np.ndim(user) == 2:
+            told = self._of_ratings(
+                user_ratings(self._matrix(user, "user", "give an id, or one row of clicks"))
+            )
+        else:
+            [row] = self._rows_of([user], "user")
+            if row >= len(self.user_ids_):
+                raise ValueError(f"user={user!r} is not among the users of the fit")
+            told = self._of_users(np.array([row]))
+        if told.indptr.size != 2:
+            raise ValueError(f"user has {told.indptr.size - 1} rows; explain takes one user")
+        parts = told.values * self.coef_[told.items][:, [column]].toarray()[:, 0].astype(np.float64)
+        order = np.argsort(-parts, kind="stable")[:n]
+        order = order[parts[order] > 0]
+        return self.item_ids_[told.items[order]], parts[order]
+
+    def predict(self, X: Any) -> Any:
+        """Return scores: the clicks of a user times the column of an item.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_pairs, 2), or of shape (n_new_users, n_items)
+            Pairs: ids of a user and an item.  Or a dense matrix as in `fit`, with the clicks of new
+            users; for a sparse one, ``X @ coef_`` are the scores.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n_pairs,) or (n_new_users, n_items), float64
+            Scores; zero for an unknown user or item.  For a matrix, those of all its entries.  For
+            a Dask collection the result is lazy.
+        """
+        check_is_fitted(self)
+        if self._are_pairs(X):
+            self._check_columns(X)
+            told = self._of_users(np.arange(len(self.user_ids_)))
+            tables = self.user_ids_, self.item_ids_
+            model = tables, freeze((_as_lists(told), lists_of(self.coef_)))
+            return map_chunks(_score_pairs, X, model, name="slim-predict")
+        owner = self._for_matrices(X)
+        how: Any = {"n_outputs": len(self.item_ids_), "dtype": np.float64, "name": "slim-rows"}
+        return map_rows(_score_rows, X, owner, (self.coef_, self.confidence), **how)
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Return the NDCG of ten recommendations, as `ranking.RankingScorer()`; at most 1.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_pairs, 2), or matrix of shape (n_new_users, n_items)
+            Pairs of ids; or a matrix as in `fit`: a tenth of its clicks is judged, and the users'
+            others are given.
+        y : array-like of shape (n_pairs,), default=None
+            Values of the pairs, of which those above 0 are relevant; not used if X is a matrix.
+
+        Returns
+        -------
+        float
+            Items that the user took in the fit, or that are given, are not recommended.
+
+        Raises
+        ------
+        ValueError
+            As in `fit`; if no judged value is above 0.
+        """
+        return RankingScorer()(self, X, y)
+
+    def without_clicks(self) -> Any:
+        """Return a copy without the clicks of the users, for users whose clicks will be given.
+
+        Returns
+        -------
+        DistributedSLIM
+            Its `clicks_` are None.  Methods need a matrix of clicks instead of ids of users.
+        """
+        check_is_fitted(self)
+        smaller = copy(self)
+        smaller.clicks_ = None
+        return smaller
+
+    def _of_users(self, rows: Integers) -> UserRatings:
+        if self.clicks_ is None:
+            raise ValueError(
+                "this model was stored without the clicks of its users; pass a matrix of their "
+                "clicks, for example from to_matrix(pairs, values)"
+            )
+        known = rows < self.clicks_.shape[0]
+        told = self.clicks_[rows[known]]
+        counts = np.zeros(rows.size, np.int64)
+        counts[known] = np.diff(told.indptr)
+        amounts = amounts_of(told.data, self.confidence)
+        return UserRatings(offsets_of(counts), told.indices, amounts.astype(np.float64))
+
+    def _of_ratings(self, told: UserRatings) -> UserRatings:
+        return told._replace(values=amounts_of(told.values, self.confidence))
+
+    def _rated(self, rows: Integers) -> ListsOfItems | None:
+        if self.clicks_ is None:
+            return None
+        told = self._of_users(rows)
+        return told.indptr, told.items.astype(np.int32)
+
+    def _best_items(
+        self, of_users: UserRatings, lists: ListsOfItems, n: int, may_be: Masks
+    ) -> tuple[Integers, Floats]:
+        found = np.full((of_users.indptr.size - 1, n), -1)
+        scores = np.full(found.shape, -np.inf)
+        shown = min(n, may_be.size)
+        best, values = np.empty((len(found), shown), np.int64), np.empty((len(found), shown))
+        model = lists_of(self.coef_)
+        rank_rows(*freeze((_as_lists(of_users), model, self._usual, may_be, *lists)), best, values)
+        found[:, :shown], scores[:, :shown] = best, values
+        return found, scores
+
+
+def _as_lists(told: UserRatings) -> Lists:
+    items = told.items.astype(np.int32, copy=False).view(np.uint32)
+    return Lists(told.indptr.astype(np.int64), items, told.values.astype(np.float32))
+
+
+def _score_pairs(pairs: Any, model: Arguments) -> Floats:
+    (user_ids, item_ids), (told, coefficients) = model
+    users, items = read_pairs(pairs)
+    rows, columns = number(users, user_ids, "user"), number(items, item_ids, "item")
+    out = np.zeros(rows.size)
+    known = (rows < len(user_ids)) & (columns < len(item_ids))
+    found = np.empty(int(known.sum()))
+    score_pairs(*freeze((rows[known], columns[known], told, coefficients)), found)
+    out[known] = found
+    return out
+
+
+def _score_rows(rows: Any, model: Arguments) -> Floats:
+    if sparse.issparse(rows):
+        raise ValueError(
+            "predict takes pairs of ids or a dense matrix, not a sparse one, whose scores are "
+            "X @ coef_"
+        )
+    coefficients, confidence = model
+    told = user_ratings(rows)
+    amounts = amounts_of(told.values, confidence)
+    given = sparse.csr_array((amounts, told.items, told.indptr), rows.shape)
+    found: Floats = (given @ coefficients).toarray()
+    return found

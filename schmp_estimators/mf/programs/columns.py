@@ -1,0 +1,147 @@
+"""The columns of an item model, divided among shards: each portion of them is a sweep.
+
+Every column is a problem of its own, so it does not matter which shard solves it, nor when.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from schmp_estimators.core.program import Program
+from schmp_estimators.core.stages import At, Stage, each
+from schmp_estimators.core.typing import Integers, Named, Numbered
+from schmp_estimators.core.values import freeze, offsets_of
+from schmp_estimators.mf.kernels.columns import Clicks, Columns, solve_columns
+
+
+class ColumnShard(NamedTuple):
+    """The columns that a shard solves."""
+
+    clicks: Clicks
+    #: Columns to begin with, of all items; none in a first fit.
+    earlier: Columns
+    #: Numbers of the items, those with the most work first.
+    items: Integers
+
+
+class Solved(NamedTuple):
+    """What is known of the columns that are solved."""
+
+    n_columns: int
+    n_coefficients: int
+    #: The largest duality gap, as a part of the objective at zero.
+    gap: float
+
+
+NOTHING_SOLVED = Solved(0, 0, 0.0)
+#: Columns that are solved, portion by portion.
+_State = tuple[Columns, ...]
+
+
+@dataclass(frozen=True)
+class ItemColumns(Program[_State, None, Solved, Solved]):
+    """Sparse linear models of items.
+
+    Parameters
+    ----------
+    l1, l2, most, tol, max_passes
+        As in `solve_columns`.
+    n_portions : int
+        Number of sweeps.
+    """
+
+    l1: float
+    l2: float
+    most: int
+    tol: float
+    max_passes: int
+    n_portions: int
+
+    name: ClassVar[str] = "slim"
+
+    def n_blocks(self, n_shards: int) -> int:
+        """Return 0: the model has no blocks."""
+        return 0
+
+    def schedule(self, sweep: int, n_shards: int) -> Stage:
+        """Return the stage in which each shard solves its next portion of columns."""
+        return each(self.solve, reports=True)
+
+    def init(self, at: At) -> tuple[_State, Numbered]:
+        """Return that no column is solved."""
+        return (), {}
+
+    def solve(self, at: At, state: _State) -> tuple[_State, Solved]:
+        """Solve a portion of the columns."""
+        items = _portion(at, self.n_portions)
+        clicks, earlier, _ = at.shard
+        found = solve_columns(
+            *freeze((items, clicks, chosen(earlier, items))),
+            self.l1,
+            self.l2,
+            self.most,
+            self.tol,
+            self.max_passes,
+        )
+        at_zero = np.maximum(clicks.squares[items] / 2, np.finfo(float).tiny)
+        worst = float((found.gaps / at_zero).max(initial=0.0))
+        return (*state, found), Solved(items.size, found.items.size, worst)
+
+    def report(self, at: At, state: _State) -> Solved:
+        """Return that nothing is new."""
+        return NOTHING_SOLVED
+
+    def aggregate(self, model: Solved | None, reports: Sequence[Solved]) -> Solved:
+        """Return what is known of all columns so far."""
+        columns, coefficients, gaps = zip(model or NOTHING_SOLVED, *reports, strict=True)
+        return Solved(sum(columns), sum(coefficients), max(gaps))
+
+    def record(self, sweep: int, model: Solved) -> Named:
+        """Return numbers of columns and coefficients, and the largest relative gap."""
+        return {
+            "samples": model.n_columns,
+            "coefficients": model.n_coefficients,
+            "dual_gap": model.gap,
+        }
+
+    def harvest(self, at: At, state: _State) -> tuple[Integers, Columns]:
+        """Return the items whose columns are solved, and these."""
+        done = [_portion(at._replace(sweep=sweep), self.n_portions) for sweep in range(len(state))]
+        return np.concatenate([np.empty(0, np.int64), *done]), joined(state)
+
+
+def _portion(at: At, n_portions: int) -> Integers:
+    items: Integers = at.shard.items[at.sweep :: n_portions]
+    return items
+
+
+#: Columns of no item.
+NO_COLUMNS = Columns(
+    np.zeros(1, np.int64),
+    np.empty(0, np.int32),
+    np.empty(0, np.float32),
+    np.empty(0),
+    np.empty(0, np.int32),
+)
+
+
+def joined(parts: Sequence[Columns]) -> Columns:
+    """Return columns one after the other."""
+    _, *others = map(np.concatenate, zip(NO_COLUMNS, *parts, strict=True))
+    lengths = [np.diff(one.offsets) for one in (NO_COLUMNS, *parts)]
+    return Columns(offsets_of(np.concatenate(lengths)), *others)
+
+
+def chosen(columns: Columns, items: Integers) -> Columns:
+    """Return the coefficients of some columns; those beyond the last one have none."""
+    known = items < columns.offsets.size - 1
+    lengths = np.zeros(items.size, np.int64)
+    begins = columns.offsets[items[known]]
+    lengths[known] = columns.offsets[items[known] + 1] - begins
+    offsets = offsets_of(lengths)
+    starts = np.zeros(items.size, np.int64)
+    starts[known] = begins
+    at = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
+    return NO_COLUMNS._replace(offsets=offsets, items=columns.items[at], values=columns.values[at])

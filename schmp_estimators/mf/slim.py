@@ -1,0 +1,440 @@
+"""Sparse linear models of items, for users."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import warnings
+from collections.abc import Callable
+from functools import partial
+from math import ceil
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import BaseEstimator, _fit_context
+from sklearn.callback import with_callbacks
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils._param_validation import Interval
+
+from schmp_estimators.core.engine.running import Source, static_run
+from schmp_estimators.core.following import SweepingEstimator, undone_on_error
+from schmp_estimators.core.inputs.validation import COUNT, NOT_NEGATIVE, is_dask, keep
+from schmp_estimators.core.io.checkpoint import Checkpoint, check_records, identity_of
+from schmp_estimators.core.places.place import Place, choose_place, retry
+from schmp_estimators.core.program import Harvest, Saved, check_saved, identity
+from schmp_estimators.core.typing import Array, Floats, Named
+from schmp_estimators.core.values import offsets_of
+from schmp_estimators.mf.data.clicks import (
+    amounts_of,
+    arrange,
+    read_clicks,
+    weigh_users,
+    with_values,
+)
+from schmp_estimators.mf.data.ids import Known
+from schmp_estimators.mf.data.rows import Wanted, open_ratings
+from schmp_estimators.mf.item_ranking import ItemRanking
+from schmp_estimators.mf.kernels.layout import deal
+from schmp_estimators.mf.programs.columns import (
+    NO_COLUMNS,
+    ColumnShard,
+    ItemColumns,
+    chosen,
+    joined,
+)
+
+#: Number of shards at most.
+_SHARDS = 32
+#: Pairs of clicks of one user that make a portion, and the number of portions at most.
+_PORTION, _PORTIONS = 2_000_000, 50
+
+
+class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
+    """Sparse linear model of items (SLIM) for clicks, in this process or on a Dask cluster.
+
+    The score of item j for a user is ``x_u @ coef_[:, j]``, where x_u are the clicks of the user.
+    Each column of `coef_` is a non-negative elastic net on the other items, solved to a certified
+    duality gap [1]_.  Nothing of the size of all pairs of items is stored unless it pays.  The
+    fitted numbers are bit-for-bit identical for any number of threads and workers, with or without
+    Dask.
+
+    Parameters
+    ----------
+    l1_reg : float, default=0.0
+        Weight of the sum of the coefficients, in units of clicks: an item with at most this many
+        users in common with item j has the coefficient 0 in column j, and costs no work.
+    l2_reg : float, default=50.0
+        Weight of half the sum of the squares of the coefficients, in units of clicks.
+    max_neighbors : int or None, default=300
+        Largest number of candidates for a column: the items that alone would lower its objective
+        most.  `dual_gap_` then is the gap of the problem with these items only.  None: all items.
+    user_weight : float, default=0.0
+        The row of a user with n clicks is multiplied by ``n ** -user_weight`` in the fit, so that
+        users with many clicks count less.
+    confidence : callable, default=None
+        A function that returns what is predicted, given the values of clicks, for example
+        `numpy.log1p` for counts. None: the values themselves.
+    n_users, n_items : int, default=None
+        Size of the matrix, if ids of pairs are the indices of rows and columns, from 0 on.  None:
+        the ids that occur are numbered, see `user_ids_`.
+    max_iter : int, default=1000
+        Largest number of passes over the coefficients of a column.
+    tol : float, default=1e-3
+        A column is solved when its duality gap is at most `tol` times its objective at zero; at
+        least 1e-6.
+    n_jobs : int, default=None
+        Threads of a fit in this process.  None means 1, -1 all cores.
+    checkpoint : str or path-like, default=None
+        Path (``~`` and environment variables are replaced) or URL known to fsspec, to which solved
+        columns are written every `checkpoint_every` portions of the items.  A fit that finds its
+        own checkpoint there continues from it.
+    checkpoint_every : int, default=5
+        Number of portions between two checkpoints.
+    verbose : int, default=0
+        If not 0, show a progress bar (it needs the package ``rich``).
+
+    Attributes
+    ----------
+    coef_ : csr_array of shape (n_items, n_items), float32
+        Coefficients: entry (i, j) is what a click on item i adds to the score of item j.
+    dual_gap_ : ndarray of shape (n_items,), float64
+        Duality gap of each column, in units of the objective ``½‖x_j − X w‖² + l1_reg Σ w +
+        l2_reg/2 ‖w‖²``.
+    n_iter_ : ndarray of shape (n_items,), int32
+        Passes over each column.
+    clicks_ : csr_array of shape (n_users, n_items), float32
+        Values of all clicks; None after `without_clicks`.
+    user_ids_, item_ids_ : ndarray of shape (n_users,) and (n_items,)
+        Ids of the users and items, in the order of the rows and columns of `clicks_`; see
+        `ModelParallelMF`.
+    history_ : list of dict
+        A record for each portion of the items: ``iterations``, ``seconds``, ``samples`` (columns)
+        and ``coefficients`` so far, and ``dual_gap``, the largest gap so far as a part of the
+        objective at zero.
+    n_features_in_ : int
+        Number of columns of X in `fit`: the number of items, or 2 if X was pairs.
+    feature_names_in_ : ndarray of str
+        Names of these columns, if they are all strings.
+
+    See Also
+    --------
+    ModelParallelMF : Factors of users and items, for ratings and for clicks.
+
+    Notes ----- Coefficients are rounded to float32 after they are certified.  A pickle takes about
+    8 bytes for each click and for each coefficient.
+
+    References ---------- .. [1] X. Ning, G. Karypis, "SLIM: sparse linear methods for top-N
+    recommender systems", ICDM 2011, section IV.
+
+    Examples -------- >>> from schmp_estimators import DistributedSLIM >>> pairs = [["ada", "Emma"],
+    ["ada", "Persuasion"], ["bob", "Dune"], ["bob", "Solaris"], ["cy", "Emma"]] >>> slim =
+    DistributedSLIM(l2_reg=1).fit(pairs, [1] * 5) >>> books, scores =
+    slim.recommend(["cy"], n=1) >>> books.tolist() [['Persuasion']]
+    """
+
+    _objective = "dual_gap"
+    random_state: Any = None
+
+    _parameter_constraints: ClassVar[Named] = {
+        "l1_reg": [NOT_NEGATIVE],
+        "l2_reg": [NOT_NEGATIVE],
+        "max_neighbors": [None, COUNT],
+        "user_weight": [Interval(Real, 0, 10, closed="both")],
+        "confidence": [None, callable],
+        "n_users": [None, COUNT],
+        "n_items": [None, COUNT],
+        "max_iter": [COUNT],
+        "tol": [Interval(Real, 1e-6, None, closed="left")],
+        "n_jobs": [None, Integral],
+        "checkpoint": [None, str, os.PathLike],
+        "checkpoint_every": [COUNT],
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        l1_reg: float = 0.0,
+        l2_reg: float = 50.0,
+        *,
+        max_neighbors: int | None = 300,
+        user_weight: float = 0.0,
+        confidence: Callable[[Array], Array] | None = None,
+        n_users: int | None = None,
+        n_items: int | None = None,
+        max_iter: int = 1000,
+        tol: float = 1e-3,
+        n_jobs: int | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: int = 5,
+        verbose: int = 0,
+    ) -> None:
+        keep(self, locals())
+
+    @with_callbacks
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any = None, **fit_params: Any) -> DistributedSLIM:
+        """Fit the columns of all items.
+
+        Parameters
+        ----------
+        X : matrix of shape (n_users, n_items), or pairs of shape (n_clicks, 2)
+            As in `ModelParallelMF.fit`: a sparse matrix of clicks, an array or data frame in which
+            NaN and zeros are no clicks, or pairs of ids.  Either may be on Dask.
+        y : array-like of shape (n_clicks,), default=None
+            Values of the pairs, for example counts, of at least 0; ``[1] * n`` if there are none.
+            Not used if X is a matrix.
+        **fit_params : dict
+            Nothing: ``sample_weight`` is refused.
+
+        Returns
+        -------
+        DistributedSLIM
+            The fitted estimator itself.
+
+        Raises
+        ------
+        TypeError
+            If there are `fit_params`.
+        DuplicateRatingError
+            If a pair occurs twice.
+        ValueError
+            As in `ModelParallelMF.fit`; if a value is negative, or none is above 0; if `l1_reg` and
+            `l2_reg` are 0.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If columns are not solved after `max_iter` passes.
+        """
+        return self._solve(X, y, fit_params, anew=True)
+
+    @with_callbacks
+    @_fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(self, X: Any, y: Any = None, **fit_params: Any) -> DistributedSLIM:
+        """Add clicks, and solve the columns again that are no longer within `tol`.
+
+        Users and items keep their ids and rows; new ones are appended.  The values of a pair that
+        is known are added up.  The result is that of a fit of all clicks, within the duality gaps.
+
+        Parameters
+        ----------
+        X : input as in `fit`
+            Clicks of known or new users; a matrix must have the same columns as before.
+        y : array-like of shape (n_clicks,), default=None
+            As in `fit`.
+        **fit_params : dict
+            As in `fit`.
+
+        Returns
+        -------
+        DistributedSLIM
+            The fitted estimator itself.
+
+        Raises
+        ------
+        DuplicateRatingError
+            If a pair occurs twice in X.
+        ValueError
+            As in `fit`; if the model was stored without clicks.
+        """
+        return self._solve(X, y, fit_params, anew=not hasattr(self, "coef_"))
+
+    def _solve(self, X: Any, y: Any, fit_params: Named, *, anew: bool) -> DistributedSLIM:
+        if fit_params:
+            raise TypeError(
+                f"fit takes X and y, not {', '.join(sorted(fit_params))}; weights of clicks are "
+                "their values y, and user_weight weighs users"
+            )
+        self._validate_params()  # scikit-learn skips this in `partial_fit` after a fit
+        if self.l1_reg == self.l2_reg == 0:
+            raise ValueError(
+                "l1_reg and l2_reg are both 0, so coefficients may be anything; raise one of them"
+            )
+        self._check_checkpoint(None if anew else self, "partial_fit", draws=False)
+        earlier = None if anew else self._of_earlier()
+        known = None if anew else Known(self.user_ids_, self.item_ids_)
+        wanted = Wanted(1, (self.n_users, self.n_items))
+        with (
+            undone_on_error(self),
+            self._progress_bar(),
+            choose_place(self.n_jobs, is_dask=is_dask(X), label="schmp-slim") as place,
+        ):
+
+            def solve() -> Named:
+                with open_ratings(X, y, self, wanted, place=place, earlier=known) as ratings:
+                    pairs = ratings.are_pairs if anew else self._fitted_on_pairs
+                    clicks = read_clicks(ratings, earlier)
+                    ids = {"user_ids_": ratings.known.users, "item_ids_": ratings.known.items}
+                return {**ids, "_fitted_on_pairs": pairs, **self._run(X, y, clicks, place, anew)}
+
+            attributes = retry(place, solve)
+        self.__dict__.update(attributes)
+        if not self._fitted_on_pairs:
+            self.n_features_in_ = len(self.item_ids_)
+        return self
+
+    def _of_earlier(self) -> Any:
+        """Return the clicks of earlier fits."""
+        if self.clicks_ is None:
+            raise ValueError(
+                "partial_fit needs the clicks of the earlier fit, but this model has none; fit anew"
+            )
+        return self.clicks_
+
+    def _run(self, X: Any, y: Any, clicks: Any, place: Place, anew: bool) -> Named:
+        """Solve all columns, and return the fitted attributes."""
+        values = amounts_of(clicks.data, self.confidence).astype(np.float32)
+        amounts = with_values(clicks, values)
+        fitted = weigh_users(amounts, self.user_weight) if self.user_weight else amounts
+        n_items = clicks.shape[1]
+        most = min(self.max_neighbors or n_items, n_items)
+        arranged = arrange(fitted, float(self.l1_reg), most, place.each)
+        lengths = np.diff(amounts.indptr).astype(np.float64)
+        costs = with_values(clicks, np.ones(clicks.nnz)).T @ lengths
+        shards = deal(costs, min(_SHARDS, n_items)).members
+        self.__dict__["_portions"] = min(_PORTIONS, max(1, ceil(costs.sum() / _PORTION)))
+        program = ItemColumns(
+            float(self.l1_reg),
+            float(self.l2_reg),
+            most,
+            float(self.tol),
+            int(self.max_iter),
+            self._portions,
+        )
+        columns = NO_COLUMNS if anew else _columns_of(self.coef_)
+        shared = place.lasting((arranged, columns))
+        sources = [Source(partial(_make_shard, items), (shared,)) for items in shards]
+        of_all: Named = {
+            "clicks_": clicks,
+            "_occur": (lengths > 0, np.diff(arranged.by_item.offsets) > 0),
+        }
+        usual = np.asarray(amounts.mean(axis=0, dtype=np.float64))
+
+        def attributes(harvest: Harvest) -> Named:
+            coefficients, gaps, n_iter = _assembled(harvest, arranged.squares / 2)
+            solved = {"coef_": coefficients, "dual_gap_": gaps, "n_iter_": n_iter}
+            return {**of_all, **solved, "_usual": usual @ coefficients, "_tables": {}}
+
+        checkpoint, (first, saved, self.history_) = self._resume(program, clicks, len(shards))
+        self.n_iter_ = first
+        with static_run(
+            program,
+            sources,
+            place,
+            n_sweeps=self._portions,
+            saved=saved,
+            first=first,
+            may_ask=self._may_stop,
+        ) as run:
+            for done in self._follow(
+                run,
+                X,
+                y,
+                place=place,
+                first=first,
+                n_samples=0,
+                snapshot=lambda: attributes(run.harvest()),
+                took=lambda: run.took,
+            ):
+                if checkpoint and (done % self.checkpoint_every == 0 or done == self._portions):
+                    run.keep(checkpoint, done, partial(_values, list(self.history_)))
+            found = attributes(run.harvest())
+        if len(self.history_) == self._portions:
+            self._warn_of(found["dual_gap_"], arranged.squares / 2)
+        return found
+
+    def _resume(
+        self, program: ItemColumns, clicks: Any, n_shards: int
+    ) -> tuple[Checkpoint | None, tuple[int, Saved | None, list[Named]]]:
+        """Return the checkpoint, the first portion to solve, what is solved, and the history."""
+        if self.checkpoint is None:
+            return None, (0, None, [])
+        digests = [hashlib.sha256(array.tobytes()).hexdigest() for array in _arrays(clicks)]
+        names = {"l1": "l1_reg", "l2": "l2_reg", "most": "max_neighbors",
+                 "max_passes": "max_iter"}  # fmt: skip
+        found = identity_of(
+            self, [*digests, repr(self.user_weight)], **identity(program, names), n_shards=n_shards
+        )
+        checkpoint = Checkpoint(self.checkpoint, found)
+
+        def go_on(found: Named) -> tuple[int, Saved | None, list[Named]]:
+            done = check_records(checkpoint.url, found["history"], self._portions)
+            return done, check_saved(found["saved"], program, n_shards), found["history"]
+
+        return checkpoint, checkpoint.read(go_on) or (0, None, [])
+
+    def _may_stop(self, sweep: int) -> bool:
+        return self._may_ask(sweep, (sweep + 1) % self.checkpoint_every == 0)
+
+    def _warn_of(self, gaps: Floats, at_zero: Floats) -> None:
+        left = int(np.count_nonzero(gaps > self.tol * at_zero))
+        if left:
+            warnings.warn(
+                f"{left} of {gaps.size} columns are not within tol={self.tol:g} after "
+                f"max_iter={self.max_iter} passes; raise max_iter or l2_reg, or look at dual_gap_",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+
+    @property
+    def _n_sweeps(self) -> int:
+        return self._portions
+
+    def _has_converged(self) -> bool:
+        """Return False: all columns are solved."""
+        return False
+
+    def __sklearn_tags__(self) -> Any:
+        """Declare that inputs may be sparse, are not negative, and that NaN means missing."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = True
+        tags.input_tags.positive_only = True
+        return tags
+
+    _portions: int
+
+
+def _make_shard(items: Any, shared: Any) -> ColumnShard:
+    arranged, earlier = shared
+    return ColumnShard(arranged, earlier, items)
+
+
+def _values(history: list[Named], saved: Saved) -> Named:
+    return {"history": history, "saved": saved}
+
+
+def _arrays(clicks: Any) -> list[Array]:
+    return [clicks.indptr, clicks.indices, clicks.data]
+
+
+def _columns_of(coefficients: Any) -> Any:
+    """Return the columns of a CSR array of coefficients."""
+    columns = coefficients.tocsc()
+    return NO_COLUMNS._replace(
+        offsets=columns.indptr.astype(np.int64),
+        items=columns.indices.astype(np.int32),
+        values=columns.data,
+    )
+
+
+def _assembled(harvest: Harvest, at_zero: Floats) -> tuple[Any, Floats, Any]:
+    """Return coefficients, gaps and numbers of passes of all columns; unsolved ones are zero.
+
+    `at_zero` are the objectives of such columns.
+    """
+    n_items = at_zero.size
+    items = np.concatenate([of_shard for of_shard, _ in harvest.shards])
+    columns = joined([found for _, found in harvest.shards])
+    where = np.full(n_items, items.size)
+    where[items] = np.arange(items.size)
+    ordered = chosen(columns, where)
+    gaps, n_iter = at_zero.copy(), np.zeros(n_items, np.int32)
+    gaps[items], n_iter[items] = columns.gaps, columns.n_passes
+    shape = n_items, n_items
+    found = sparse.csc_array(
+        (ordered.values, ordered.items, offsets_of(np.diff(ordered.offsets))), shape
+    )
+    return found.tocsr(), gaps, n_iter
