@@ -55,7 +55,11 @@ SECTIONS = (
         ("mf_frame", "mf_clicks"),
         "mf_|rating|recommend|click|similar|implicit|item|user",
     ),
-    ("Which columns matter?", ("genotypes",), "path|select|snp|genotype|logistic|columns"),
+    (
+        "Which columns matter?",
+        ("plink_files", "genotypes"),
+        "path|select|snp|genotype|logistic|columns",
+    ),
     (
         "What is the fit doing, and where?",
         ("watch_a_fit", "same_bits", "beyond_memory", "more_workers"),

@@ -76,7 +76,7 @@ _MODULES = {
 }
 
 
-_SUBMODULES = ("datasets", "exceptions", "penalised", "ranking", "schmp")
+_SUBMODULES = ("datasets", "exceptions", "genotypes", "penalised", "ranking", "schmp")
 
 
 def __getattr__(name: str) -> Any:

@@ -41,7 +41,9 @@ _STRIDE = LANES * UNROLLED
 _LINE = 64
 ZERO, ONE = np.float32(0), np.float32(1)
 NUMBER, SHORT, _INDEX = ir.FloatType(), ir.IntType(32), ir.IntType(64)
-VECTOR, _DOUBLES = (ir.VectorType(kind, LANES) for kind in (NUMBER, ir.DoubleType()))
+#: Types of registers of float32, of float64, and of words of 64 bits.
+WORDS = ir.VectorType(_INDEX, LANES)
+VECTOR, DOUBLES = (ir.VectorType(kind, LANES) for kind in (NUMBER, ir.DoubleType()))
 
 
 def _operator(name: str) -> Any:
@@ -172,7 +174,7 @@ class Registers:
         build = self._builder
         of_integers = build.sitofp if getattr(self._dtype, "signed", False) else build.uitofp
         convert = build.fpext if isinstance(self._dtype, types.Float) else of_integers
-        return Value(build, convert(numbers.value, _DOUBLES))
+        return Value(build, convert(numbers.value, DOUBLES))
 
     def alone(self, element: Value) -> Any:
         """Emit a load of one element that LLVM does not join with others."""
@@ -303,7 +305,7 @@ def _sum_pairs(values: list[Any]) -> Any:
 @emitted(lambda *kinds: types.float64)
 def _strided_dot(code, left, right):
     """Return the dot product of two contiguous vectors up to the last multiple of `_STRIDE`."""
-    totals = code.totals(UNROLLED, _DOUBLES)
+    totals = code.totals(UNROLLED, DOUBLES)
     with code.loop(0, left.shape[0] & -_STRIDE, _STRIDE) as start:
         for number, total in enumerate(totals):
             total.add(left.doubles(start + LANES * number) * right.doubles(start + LANES * number))

@@ -190,6 +190,7 @@ class SparseGLM(Pair, SparseModel):
     solver_
     n_features_in_
     feature_names_in_
+    fill_values_
 
     See Also
     --------
@@ -282,6 +283,7 @@ class SparseGLMCV(Pair, CrossValidated):
     intercept_1se_
     n_features_in_
     feature_names_in_
+    fill_values_
 
     See Also
     --------

@@ -49,6 +49,7 @@ class PrioritizedLasso(MultiOutputMixin, SparseModel, LinearRegressor):
     solver_
     n_features_in_
     feature_names_in_
+    fill_values_
 
     See Also
     --------
@@ -138,6 +139,7 @@ class PrioritizedLassoCV(MultiOutputMixin, CrossValidated, LinearRegressor):
     intercept_1se_
     n_features_in_
     feature_names_in_
+    fill_values_
 
     See Also
     --------

@@ -59,6 +59,7 @@ class SparseLogisticRegression(SparseModel, LinearClassifier):
     solver_
     n_features_in_
     feature_names_in_
+    fill_values_
 
     See Also
     --------
@@ -161,6 +162,7 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
     intercept_1se_
     n_features_in_
     feature_names_in_
+    fill_values_
 
     See Also
     --------

@@ -348,8 +348,10 @@ class Fold:
             coefs = path.coefs[number : number + 1]
             levels = np.array([path.found[number][0]]) - coefs @ path.means
             coef, levels = (part[0] for part in by_class(coefs, levels))
+        fill = self._problem.fill
         return {
             f"{given.grid.name}_": float(given.grid.given[number]),
+            **({} if fill is None else {"fill_values_": fill}),
             **self.of_all_classes(coef, levels),
         }
 

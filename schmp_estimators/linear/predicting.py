@@ -280,6 +280,8 @@ def _apply_rows(
     model = (coef, estimator.intercept_, getattr(estimator, "classes_", None))
     if isinstance(X, Storage):
         check_storage(X, estimator, reset=False)
+        if X.may_miss and hasattr(estimator, "fill_values_"):
+            X = X.filled(estimator.fill_values_)
         return _apply(function, X, model)
     if not is_dask(X):
         options: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "dtype": "numeric"}

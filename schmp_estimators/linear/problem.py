@@ -19,6 +19,7 @@ from schmp_estimators.core.inputs.rows import Rows
 from schmp_estimators.core.inputs.rows import open_rows as open_parts
 from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.places.place import Place, choose_place
+from schmp_estimators.core.places.threads import sharing
 from schmp_estimators.core.reduction import tree_merge
 from schmp_estimators.linear.losses.base import weigh
 from schmp_estimators.linear.programs import input as parts
@@ -42,6 +43,7 @@ from schmp_estimators.linear.programs.folds import (
 from schmp_estimators.linear.programs.homotopy import HomotopyProblem, ProblemAtHand
 from schmp_estimators.linear.programs.input import Extent, split_rows
 from schmp_estimators.linear.programs.jobs import SMALLEST_NORM, SumsError
+from schmp_estimators.linear.programs.matrix import Storage
 from schmp_estimators.linear.samples import (
     Samples,
     Targets,
@@ -61,7 +63,7 @@ class Problem:
         Returns the partitions, or descriptions of how they are made, when they are needed; the list is emptied.
     n_partitions : int
     rows : callable or None
-        Returns all rows in dense form, if X is in memory.
+        Returns all rows in dense form, if X is in memory; an argument, if there is one, is `fill`.
     size : Extent
         That of X.
     n_targets : int
@@ -76,7 +78,7 @@ class Problem:
         place: Place,
         pieces: Callable[[], list[Any]],
         n_partitions: int,
-        rows: Callable[[], Any] | None,
+        rows: Callable[..., Any] | None,
         size: Extent,
         n_targets: int,
         name: str,
@@ -106,7 +108,7 @@ class Problem:
             )
 
         #: return all rows of X: made anew, or once for all folds
-        self._dense = rows or fetched
+        self._dense: Callable[..., Any] = rows or fetched
         self._all_rows = cache(self._dense)
         #: summaries of their groups, and whether the user has been warned of columns that are left out
         self._all = SimpleNamespace(n_targets=n_targets, groups=None, told=False)
@@ -180,11 +182,16 @@ class Problem:
         assert self._plan is not None
         return self._plan.folds[self._number][1]
 
+    @property
+    def fill(self) -> NDArray[np.float64] | None:
+        """What stands for missing values in this fold, if there can be any."""
+        return None if self._take is None else self._take.fill
+
     def held_out(self) -> tuple[Any, NDArray[np.float64]] | None:
         """Return the held-out rows and their weights in scores, if all rows are in this process."""
         if self._plan is None or not is_small(self.whole_extent):
             return None
-        rows, weights = self._of_target(self._all_rows().part(self.tested)), self._plan.weights
+        rows, weights = self._of_target(self._of_folds().part(self.tested)), self._plan.weights
         return rows, weights[self.tested] if len(weights) else rows.weights
 
     def at_hand(
@@ -223,7 +230,11 @@ class Problem:
         """Return the rows of this fold, which may be overwritten."""
         if self._plan is None:
             return self._dense()
-        return self._of_target(self._all_rows().part(self.fitted))
+        return self._of_target(self._of_folds().part(self.fitted))
+
+    def _of_folds(self) -> Any:
+        """Return the rows of all folds, as this one sees them."""
+        return self._all_rows() if self.fill is None else self._dense(self.fill)
 
     def _of_target(self, rows: Any) -> Any:
         several = self.target is not None
@@ -299,12 +310,17 @@ def open_problem(
             chunks.partitions = []  # so that each chunk is freed once its partition has been made
             made: tuple[Any, Any, Any] = (lambda: found), len(found), None
         else:
-            size = parts.extent(samples.X)
-            count = (
-                parts.default_partitions(size) if n_shards is None else min(n_shards, size.n_rows)
-            )
-            split = partial(split_rows, samples.X, responses, weights, count, given[2])
-            made = split, count, (lambda: dense(samples.X, responses, weights))
+            X, size = samples.X, parts.extent(samples.X)
+            if isinstance(X, Storage) and X.may_miss:
+                with sharing(place.each):
+                    X = _filled(estimator, X, samples.weights, plan)
+            count = parts.default_partitions(X) if n_shards is None else min(n_shards, size.n_rows)
+            split = partial(split_rows, X, responses, weights, count, given[2])
+
+            def rows(fill: Any = None) -> Any:
+                return dense(X if fill is None else X.filled(fill), responses, weights)
+
+            made = split, count, rows
         try:
             problem = Problem(place, *made, size, len(responses), name, plan)
             stack.enter_context(problem.rounds)
@@ -315,6 +331,30 @@ def open_problem(
             raise explain_sums(
                 error, samples.X, getattr(estimator, "feature_names_in_", None)
             ) from None
+
+
+def _filled(estimator: Any, X: Storage, weights: NDArray[np.float64], plan: Plan | None) -> Storage:
+    """Set `fill_values_` to the means of known values, and return X with these; folds have means of their own.
+
+    Raises
+    ------
+    ValueError
+        If all values of a column are missing.
+    """
+    weights = weights if len(weights) else np.ones(X.n_rows)
+    means = X.known_means(weights)
+    if len(empty := np.flatnonzero(np.isnan(means))):
+        names = X.names if len(X.names) else range(X.n_columns)
+        named = ", ".join(repr(names[column]) for column in empty[:5])
+        more = f" and {len(empty) - 5} more" if len(empty) > 5 else ""
+        raise ValueError(
+            f"columns {named}{more} of X have no value that is not missing; leave them out"
+        )
+    estimator.fill_values_ = means
+    if plan is None:
+        return X.filled(means)
+    plan.fill = lambda counts: np.nan_to_num(X.known_means(counts * weights))
+    return X
 
 
 def _check_squares(responses: NDArray[Any], weights: NDArray[Any]) -> None:

@@ -17,6 +17,7 @@ from scipy import sparse
 from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
+    _check_n_features,
     _check_sample_weight,
     assert_all_finite,
     check_X_y,
@@ -102,11 +103,12 @@ def read_samples(
     """
     y, sample_weight = here(y, "y", place), here(sample_weight, "sample_weight", place)
     is_storage = isinstance(X, Storage)
-    estimator._labels = () if is_storage else getattr(X, "columns", ())
+    estimator._labels = X.names if is_storage else getattr(X, "columns", ())
+    vars(estimator).pop("fill_values_", None)
     if is_storage or is_dask(X):
         if is_storage:
             check_storage(X, estimator, reset=True)
-            if whole or sample_weight is not None:
+            if (whole or sample_weight is not None) and not X.may_miss:
                 check_finite(X, None)
         else:
             check_features(X, estimator, reset=True)
@@ -176,7 +178,19 @@ def check_storage(X: Storage, estimator: Any, *, reset: bool) -> None:
             f"X={type(X).__name__} does not define {', '.join(absent)}; "
             f"a penalised.Storage has to define {', '.join(REQUIRED)}"
         )
-    validate_data(estimator, X=X, reset=reset, skip_check_array=True)
+    names = X.names
+    if not len(names):
+        validate_data(estimator, X=X, reset=reset, skip_check_array=True)
+    elif reset:
+        estimator.n_features_in_, estimator.feature_names_in_ = X.n_columns, np.array(names, object)
+    elif not np.array_equal(known := getattr(estimator, "feature_names_in_", names), names):
+        absent = [name for name in known if name not in set(names)][:5]
+        raise ValueError(
+            "X has other columns than in fit"
+            + (f"; there is no {absent}" if absent else ", or in another order")
+        )
+    else:
+        _check_n_features(estimator, X, reset=False)
     check_width(X.n_columns, estimator)
 
 

@@ -8,8 +8,8 @@ The entries
 X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
     Samples.  Dense arrays of floats or integers are not copied, in C or Fortran order; sparse input is converted to
     CSC.  In a Dask array with dense or sparse chunks, a Dask data frame, or a list of Delayed objects, each chunk of
-    rows is a partition.  An X of more than 2²² entries stays on the cluster.  Another form of X is a
-    `~schmp_estimators.penalised.Storage`.
+    rows is a partition.  An X of more than 2²² entries stays on the cluster.  Other forms of X are
+    `~schmp_estimators.genotypes.Genotypes` and any `~schmp_estimators.penalised.Storage`.
 sample_weight : array-like or Dask collection of shape (n_samples,)
     Weights of the samples, ≥ 0.
 loss : {"squared", "logistic", "multinomial", "poisson", "huber"} or object
@@ -134,6 +134,8 @@ n_features_in_ : int
     Number of features.
 feature_names_in_ : ndarray of shape (n_features,)
     Names of features, if X has names and all are strings.
+fill_values_ : ndarray of shape (n_features,)
+    If X has genotypes: the means of columns, which stand for missing values in predictions, too.
 TypeError
     If X is a Dask collection other than an array, a data frame or a list of Delayed objects.
 CheckpointMismatchError

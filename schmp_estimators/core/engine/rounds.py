@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 from schmp_estimators.core.engine.communicator import Alone, Communicator
 from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.places.place import Restores
-from schmp_estimators.core.places.threads import one_blas_thread
+from schmp_estimators.core.places.threads import one_blas_thread, sharing
 from schmp_estimators.core.program import Groups
 from schmp_estimators.core.reduction import add_up
 from schmp_estimators.core.stages import checked, name_of
@@ -76,7 +76,7 @@ class Partitions:
 
     def work(self, command: Do | Restore) -> Answers | None:
         """Execute a command; return the answers of all partitions on rank 0, and None on other ranks."""
-        with one_blas_thread():
+        with one_blas_thread(), sharing(self._communicator.each):
             if isinstance(command, Restore):
                 restored = zip(self._partitions, self._numbers, strict=True)
                 self._partitions = [

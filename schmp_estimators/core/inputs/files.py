@@ -57,16 +57,28 @@ class Piece(NamedTuple):
     checksum: int
 
     def read(self) -> Array:
-        """Return the array; no page of the file stays mapped.
+        """Return the array; no page of the file stays mapped.  Raises as `mapped`."""
+        return self._checked(lambda: np.fromfile(*self._place, offset=self.offset))
+
+    def mapped(self) -> Array:
+        """Return the array as a mapping of the file.
 
         Raises
         ------
         NotSharedError
             If the file has other bytes, or cannot be read; in the latter case the error has a cause.
         """
+        path, dtype, count = self._place
+        return self._checked(lambda: np.memmap(path, dtype, "r", self.offset, count))
+
+    @property
+    def _place(self) -> tuple[str, str, int]:
+        return self.path, self.dtype, math.prod(self.shape)
+
+    def _checked(self, read: Callable[[], Array]) -> Array:
         try:
-            found = np.fromfile(self.path, self.dtype, math.prod(self.shape), offset=self.offset)
-        except OSError as error:
+            found = read()
+        except (OSError, ValueError) as error:  # NumPy does not map a file that is too short
             raise NotSharedError(
                 f"host {socket.gethostname()} cannot read {self.path!r}, which X is in ({error}). {_REMEDY}"
             ) from error

@@ -1,6 +1,7 @@
 """Threads of this process: helpers that share jobs, and a limit of one thread for BLAS.
 
-A caller who has several jobs uses idle threads of an executor, or of a Dask worker.
+A caller who has several jobs uses idle threads of an executor, or of a Dask worker.  A job that has several parts may
+ask with `share_here` for the idle threads of whoever called it.
 """
 
 import functools
@@ -9,17 +10,20 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, wait
 from contextlib import contextmanager, suppress
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
+from schmp_estimators.core.stages import Each, in_turn
 from schmp_estimators.core.typing import Unary
 
 _lock = threading.Lock()
 #: Pools of BLAS that are limited, with their own numbers of threads, and how many threads are inside `one_blas_thread`.
 _limited: list[tuple[Any, int]] = []
 _inside = 0
+#: How the work of this thread may be shared.
+_each: ContextVar[Each] = ContextVar("each", default=in_turn)
 
 
 @functools.cache
@@ -57,6 +61,21 @@ def one_blas_thread() -> Iterator[None]:
                 _take_control(pool)
                 pool.set_num_threads(n_threads)
                 _take_control(pool)  # so that other threads can set limits
+
+
+@contextmanager
+def sharing(each: Each) -> Iterator[None]:
+    """Let all that is called within this context share its jobs by `each`."""
+    token = _each.set(each)
+    try:
+        yield
+    finally:
+        _each.reset(token)
+
+
+def share_here(function: Unary, jobs: Iterable[Any]) -> list[Any]:
+    """Apply `function` to every job, with idle threads of the place where this is called."""
+    return _each.get()(function, jobs)
 
 
 def share(executor: Executor, n_threads: int, function: Unary, jobs: Iterable[Any]) -> list[Any]:

@@ -42,6 +42,8 @@ class Plan:
         self, folds: Iterable[tuple[Indices, Indices]], n_rows: int, weights: Floats
     ) -> None:
         self.folds, self.weights = list(folds), weights
+        #: gets how often each row is fitted, and returns what stands for missing values of X, or None
+        self.fill: Callable[[Floats], Floats | None] = lambda counts: None
         groups = np.zeros(n_rows, np.int64)
         for part in (part for fold in self.folds for part in fold):
             counts = np.bincount(part, minlength=n_rows)
@@ -57,13 +59,10 @@ class Plan:
 
     def take(self, number: int) -> "Take":
         """Return the job that selects the rows of a fold; the number after the last fold selects all rows."""
-        if number == len(self.folds):
-            return Take(np.ones(self.n_groups, np.int64), np.zeros(self.n_groups, np.int64))
-        n_rows = self.beside.shape[1]
-        train, test = (
-            np.bincount(part, minlength=n_rows)[self._firsts] for part in self.folds[number]
-        )
-        return Take(train, test)
+        n_rows, every = self.beside.shape[1], number == len(self.folds)
+        parts = (np.arange(n_rows), np.empty(0, np.int64)) if every else self.folds[number]
+        train, test = (np.bincount(part, minlength=n_rows) for part in parts)
+        return Take(train[self._firsts], test[self._firsts], self.fill(train.astype(np.float64)))
 
 
 class Take(NamedTuple):
@@ -72,16 +71,19 @@ class Take(NamedTuple):
     #: (n_groups,) how often the rows of each group are fitted, and how often they are held out
     train: Indices
     test: Indices
+    #: (p,) what stands for missing values of X, also in rows that are held out
+    fill: Floats | None = None
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, None]:
         """Return the partition with these rows."""
-        whole = rows if rows.whole is None else rows.whole
+        whole = (rows if rows.whole is None else rows.whole).filled(self.fill)
         return _chosen(whole, self.train)._replace(whole=whole, fold=self), None
 
     @property
     def can_be_united(self) -> bool:
         """Return whether the summary of these rows follows from the summaries of groups."""
-        return len(self.train) <= _MOST_GROUPS and int(self.train.max()) <= 1
+        once = len(self.train) <= _MOST_GROUPS and int(self.train.max()) <= 1
+        return once and self.fill is None
 
 
 def _chosen(rows: RowPartition, counts: Indices) -> RowPartition:

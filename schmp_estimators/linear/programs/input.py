@@ -56,9 +56,10 @@ def joint_extent(parts: Sequence[Extent]) -> Extent:
     return Extent(sum(rows), columns[0], sum(stored), all(sparse), np.result_type(*dtypes))
 
 
-def default_partitions(size: Extent) -> int:
+def default_partitions(X: Any) -> int:
     """Return the number of row partitions; it depends only on the size of the data, and so do results."""
-    return int(min(size.n_rows, max(1, round(size.stored / _VALUES_PER_PARTITION))))
+    values = X.n_floats if isinstance(X, Storage) else extent(X).stored
+    return int(min(X.shape[0], max(1, round(values / _VALUES_PER_PARTITION))))
 
 
 def split_rows(

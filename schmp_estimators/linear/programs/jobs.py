@@ -52,6 +52,10 @@ class RowPartition(NamedTuple):
     #: number of the first row among those of all partitions
     first: int = 0
 
+    def filled(self, values: Floats | None) -> "RowPartition":
+        """Return the partition with these numbers in place of missing values of X, if there are any."""
+        return self if values is None else self._replace(matrix=self.matrix.filled(values))
+
     def weigh(self, vector: Floats) -> Floats:
         """Return s⊙vector."""
         return weigh(self.weights, vector)

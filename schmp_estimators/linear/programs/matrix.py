@@ -20,7 +20,7 @@ Indices = NDArray[np.int64]
 #: Number of rows that are multiplied at a time, so that their copy fits in a cache.
 PIECE = 1024
 #: Number of columns that are copied at a time.
-_TOGETHER = 64
+TOGETHER = 64
 #: What a storage from outside has to define.
 REQUIRED = ("shape", "dtype", "rows", "gradient", "combine", "moments", "take_dense")
 
@@ -150,6 +150,32 @@ class Storage:
         return self.n_rows * self.n_columns
 
     @property
+    def n_floats(self) -> int:
+        """Size of X in units of 8 bytes; X has one partition for each 2²⁸ of them."""
+        return self.stored
+
+    @property
+    def names(self) -> Any:
+        """Names of the columns, which are those of features; empty if they have none."""
+        return ()
+
+    @property
+    def may_miss(self) -> bool:
+        """Whether values may be missing; then `known_means` and `filled` are needed, too."""
+        return False
+
+    def known_means(self, weights: Floats) -> Floats:
+        """Return the weighted mean of each column over rows whose value is known; else NaN.
+
+        `weights` (n_rows,) are not negative.
+        """
+        raise NotImplementedError
+
+    def filled(self, values: Floats) -> "Storage":
+        """Return X with `values` (n_columns,) for the missing values of columns; before, NaN."""
+        raise NotImplementedError
+
+    @property
     def is_sparse(self) -> bool:
         """Whether few values are stored, so that solvers prefer compressed columns."""
         return False
@@ -187,8 +213,8 @@ class Storage:
 
     def round_into(self, out: np.ndarray, columns: Indices, means: Floats, factors: Floats) -> None:
         """Write (x_j − mean_j)·factor_j as rows of `out` (k, n_rows or more), float32."""
-        for start in range(0, len(columns), _TOGETHER):
-            part = slice(start, start + _TOGETHER)
+        for start in range(0, len(columns), TOGETHER):
+            part = slice(start, start + TOGETHER)
             taken = self.take_dense(columns[part]) - means[part, None]
             out[part, : self.n_rows] = taken * factors[part, None]
 

@@ -29,7 +29,7 @@ from schmp_estimators.linear.programs.jobs import (
     SumsError,
     check_squares,
 )
-from schmp_estimators.linear.programs.matrix import Floats, Indices
+from schmp_estimators.linear.programs.matrix import TOGETHER, Floats, Indices
 
 #: If centring leaves less than this part of a squared norm, the column is shifted first: mean/sd is then 1000, and a
 #: gradient has lost three digits.
@@ -56,8 +56,10 @@ class Look(NamedTuple):
         complete = rows.matrix.complete(self.columns).astype(np.float64)
         found = np.stack([complete, np.full(len(complete), np.inf), np.full(len(complete), np.inf)])
         here = np.flatnonzero(complete)
-        taken = rows.matrix.take_dense(self.columns[here])
-        found[1:, here] = taken.min(axis=1, initial=np.inf), -taken.max(axis=1, initial=-np.inf)
+        for start in range(0, len(here), TOGETHER):
+            part = here[start : start + TOGETHER]
+            taken = rows.matrix.take_dense(self.columns[part])
+            found[1:, part] = taken.min(axis=1, initial=np.inf), -taken.max(axis=1, initial=-np.inf)
         return rows, found
 
 

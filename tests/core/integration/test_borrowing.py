@@ -8,8 +8,10 @@ from contextvars import ContextVar
 
 import pytest
 
+from schmp_estimators.core.engine.rounds import Rounds
 from schmp_estimators.core.places import threads as module
-from schmp_estimators.core.places.threads import share
+from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.places.threads import share, share_here
 
 #: Set by the thread that has the jobs; helpers know of it, too.
 CALLER = ContextVar("CALLER")
@@ -76,3 +78,16 @@ def test_an_error_is_raised_when_all_threads_have_stopped(monkeypatch, n_jobs, o
     with pytest.raises(ZeroDivisionError):
         run(fail_once, n_jobs)
     assert len(done) == 2  # jobs that had begun with the one that failed, and no other
+
+
+def test_a_job_shares_its_parts_with_idle_threads_of_its_place():
+    together, place = threading.Barrier(2), Place(2)
+
+    def work(partition, job):
+        share_here(lambda number: together.wait(60), range(2))  # no thread can do both
+        return partition, job
+
+    with Rounds(place, ["only one"]) as rounds:
+        assert rounds.collect(rounds.submit(work, "done")) == ["done"]
+    place.close()
+    assert share_here(lambda number: threading.get_ident(), range(3)) == [threading.get_ident()] * 3

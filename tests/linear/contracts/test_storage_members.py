@@ -1,14 +1,19 @@
 """Each operation of a storage, of those from outside and our own, is that of NumPy."""
 
 import pickle
+import tempfile
+from pathlib import Path
 
 import dask
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from pages import example
+from plink import write_plink
 
 import schmp_estimators as se
+from schmp_estimators.genotypes import pack, read_plink
+from schmp_estimators.linear.programs.beside import Beside
 from schmp_estimators.linear.programs.input import extent
 from schmp_estimators.linear.programs.matrix import PIECE, REQUIRED
 from schmp_estimators.linear.programs.stored import as_matrix, join
@@ -46,6 +51,22 @@ class Least(Storage):
         return np.array((self.X if rows is None else self.X[rows])[:, columns].T)
 
 
+DOSES = np.minimum(X % 4, 2).astype(int) - (X % 11 == 3)  # −1 to 2
+DOSES[:, 20] += 2 * (DOSES[:, 20] == -1)  # nothing is missing
+FILL = np.where(np.arange(P) == 20, np.nan, RNG.normal(size=P))
+TABLE = np.where(DOSES[:, 66:] < 0, np.nan, DOSES[:, 66:])
+FILLED = np.where(DOSES < 0, FILL, DOSES)
+
+
+def mapped(first):
+    """Return genotypes in a file, copies of the first allele or of the second."""
+    with tempfile.TemporaryDirectory() as folder:
+        given = read_plink(write_plink(Path(folder, "study"), DOSES), count_a1=first)
+        assert (given.to_array() == pack(DOSES).to_array()).any()
+        given.source._stamp = ()  # the file remains mapped
+    return given.filled(FILL if first else 2.0 - FILL)
+
+
 SHIFTS = np.where(np.isin(np.arange(P), [3, 20]), 17.0, 0.0)
 FORMS = {
     "least": lambda: Least(X),
@@ -53,17 +74,29 @@ FORMS = {
     "by columns": lambda: as_matrix(np.asfortranarray(X)),
     "int8": lambda: as_matrix(X.astype(np.int16)),
     "sparse": lambda: as_matrix(sp.csc_array(X)),
+    "packed": lambda: pack(DOSES).filled(FILL),
+    "mapped": lambda: mapped(True),
+    "second": lambda: mapped(False),
+    "beside": lambda: Beside(pack(DOSES[:, :66]), TABLE, ()).filled(FILL),
     "quantised": lambda: Quantised(X.T.astype(np.uint8), np.ones(P), np.zeros(P)),
 }
 
 
+def values_of(form):
+    """Return the values of a storage."""
+    return {"beside": FILLED, "packed": FILLED, "mapped": FILLED, "second": 2.0 - FILLED}.get(
+        form, X
+    )
+
+
 def all_of(form):
     """Return a storage and its values."""
-    return FORMS[form](), X
+    return FORMS[form](), values_of(form)
 
 
 def shifted(form):
     """Return a storage with shifted columns, twice, and its values; implicit zeros stay."""
+    X = values_of(form)
     values = X - SHIFTS if form != "sparse" else np.where(X != 0.0, X - SHIFTS, 0.0)
     return FORMS[form]().shifted(SHIFTS - 5.0 * (SHIFTS > 0)).shifted(5.0 * (SHIFTS > 0)), values
 
@@ -71,11 +104,16 @@ def shifted(form):
 def some(form):
     """Return some rows, in another order, one of them twice."""
     chosen = np.append(RNG.permutation(N)[: PIECE + 100], [5, 5])
-    return FORMS[form]().rows(chosen), X[chosen]
+    return FORMS[form]().rows(chosen), values_of(form)[chosen]
+
+
+def few(form):
+    """Return some consecutive rows."""
+    return FORMS[form]().rows(np.arange(207, 207 + PIECE)), values_of(form)[207 : 207 + PIECE]
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("made", [all_of, shifted, some])
+@pytest.mark.parametrize("made", [all_of, shifted, some, few])
 def test_members_are_those_of_numpy(form, made):
     matrix, values = made(form)
     n = len(values)
@@ -117,9 +155,9 @@ def test_members_are_those_of_numpy(form, made):
     same(matrix.to_array(), values)
     has_zeros = (form == "sparse") & (values[:, CHOSEN] == 0.0).any(axis=0)
     np.testing.assert_array_equal(matrix.complete(CHOSEN), ~has_zeros)
-    again = matrix.rows(np.array([7, 1030, 7]))
-    same(again.to_array(), values[[7, 1030, 7]])
-    same(again.gradient(np.ones(3), CHOSEN), values[[7, 1030, 7]][:, CHOSEN].sum(axis=0))
+    again = matrix.rows(np.array([7, 1020, 7]))
+    same(again.to_array(), values[[7, 1020, 7]])
+    same(again.gradient(np.ones(3), CHOSEN), values[[7, 1020, 7]][:, CHOSEN].sum(axis=0))
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -18,6 +18,17 @@ FORMS = {"rows": np.ascontiguousarray, "columns": np.asfortranarray, "sparse": s
 OFFSETS = [2.0**12, 2.0**20, 2.0**24, 2.0**30, 2.0**44]
 
 
+def test_columns_far_from_zero_may_be_many(solved):
+    """Ranges of columns are found some columns at a time."""
+    rng = np.random.default_rng(0)
+    X = np.round(64 * rng.normal(size=(90, 150))) / 64
+    y = X[:, 70:73].sum(axis=1) + rng.normal(size=90)
+    X[:, 140:] = 1.0  # constant columns
+    ours = PrioritizedLasso(0.1, tol=1e-9).fit(X + 2.0**30, y)
+    theirs = Lasso(0.1, tol=1e-10).fit(X, y)
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
+
+
 @pytest.fixture(scope="module")
 def problem():
     rng = np.random.default_rng(0)

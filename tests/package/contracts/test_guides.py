@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 import scipy
 from pages import ROOT, code_on, example
+from plink import write_plink
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import ElasticNet, Lasso
 
@@ -86,6 +87,21 @@ def test_linear_models(here):
     names = {"X": X, "y": np.where(2 * X[:, 0] - X[:, 3] > 0, 1.0, -1.0)}
     names["counts"] = np.random.default_rng(1).poisson(1.0, 80)
     assert run("user_guide/penalties", names) == 1
+
+
+def test_genotypes(here):
+    rng = np.random.default_rng(0)
+    doses = rng.binomial(2, 0.3, (120, 30))
+    trait = 2.0 * doses[:, 3] + rng.normal(size=120)
+    doses[rng.random(doses.shape) < 0.02] = -1
+    write_plink(here / "study", doses, ["NA", *trait[1:].round(3)])
+    write_plink(here / "cases", doses, ["0", *(1 + (trait[1:] > 1.0))])
+    table = pd.DataFrame({"age": rng.normal(50.0, 9.0, 120)}, index=[f"i{i}" for i in range(120)])
+    table.iloc[::-1].to_csv("covariates.csv", index_label="IID")
+    names = {"np": np}
+    assert run("user_guide/genotypes", names) == 2
+    assert names["selected"][3]
+    assert names["stable"].selected[3]
 
 
 def test_programs():

@@ -17,7 +17,7 @@ PUBLIC = [
     "schmp_estimators",
     *(
         f"schmp_estimators.{name}"
-        for name in ("schmp", "penalised", "ranking", "datasets", "exceptions")
+        for name in ("schmp", "genotypes", "penalised", "ranking", "datasets", "exceptions")
     ),
 ]
 INTERNAL = {

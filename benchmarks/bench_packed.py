@@ -1,0 +1,152 @@
+"""Packed genotypes: products with all columns, and a path on a .bed file.
+
+    OPENBLAS_NUM_THREADS=1 python benchmarks/bench_packed.py --products 5000x50000
+    OPENBLAS_NUM_THREADS=1 python benchmarks/bench_packed.py --path 20000x500000 --folder /tmp/study
+
+Products are those of a vector with all columns, in 10⁹ genotypes per CPU second of one thread.  The
+path is of 50 penalties down to a tenth of the largest; its gaps are computed again from the file.
+Each haplotype copies its neighbour with odds of 19 to 1; 50 variants explain .4 of the variance of
+the trait; .2 % of all genotypes are missing.
+"""
+
+import side_by_side  # noqa: F401  isort: skip  (limits BLAS threads)
+
+import argparse
+import time
+from pathlib import Path
+
+import numpy as np
+from common import table
+from numba import njit
+
+from schmp_estimators import prioritized_lasso_path
+from schmp_estimators.genotypes import pack, read_plink
+
+#: Inverse odds that a haplotype is drawn anew, and that a genotype is missing.
+ANEW, MISSING = 20, 500
+
+
+@njit
+def write_variants(n_people, frequencies, state, packed, rng):
+    """Set rows of packed genotypes, each drawn like the one before; `state` are uniform numbers."""
+    for j in range(len(frequencies)):
+        for _ in range(len(state) // ANEW):
+            state[rng.integers(0, len(state))] = rng.random()
+        packed[j] = 0
+        for i in range(n_people):
+            copies = (state[2 * i] < frequencies[j]) + (state[2 * i + 1] < frequencies[j])
+            packed[j, i // 4] |= (3 if copies == 0 else 2 if copies == 1 else 0) << 2 * (i % 4)
+        for _ in range(n_people // MISSING):
+            i = rng.integers(0, n_people)
+            packed[j, i // 4] &= 255 - (3 << 2 * (i % 4))
+            packed[j, i // 4] |= 1 << 2 * (i % 4)
+
+
+def write_study(prefix, n_people, n_variants, seed=0):
+    """Write .bed, .bim and .fam files."""
+    rng = np.random.default_rng(seed)
+    state = rng.random(2 * n_people).astype(np.float32)
+    with open(prefix.with_suffix(".bed"), "wb") as file:
+        file.write(b"\x6c\x1b\x01")
+        for start in range(0, n_variants, 1000):
+            count = min(1000, n_variants - start)
+            packed = np.empty((count, -(-n_people // 4)), np.uint8)
+            frequencies = rng.beta(0.6, 2.0, count).clip(0.005, 0.5).astype(np.float32)
+            write_variants(n_people, frequencies, state, packed, rng)
+            packed.tofile(file)
+    variants = (f"{1 + 22 * j // n_variants} rs{j} 0 {j} A G\n" for j in range(n_variants))
+    prefix.with_suffix(".bim").write_text("".join(variants))
+    people = (f"f{i} i{i} 0 0 0 -9\n" for i in range(n_people))
+    prefix.with_suffix(".fam").write_text("".join(people))
+
+
+def trait_of(G, seed=0):
+    """Return a trait of which 50 variants explain .4."""
+    rng = np.random.default_rng(seed)
+    causes = rng.choice(G.shape[1], 50, replace=False)
+    part = G[:, causes]
+    genetic = part.filled(part.known_means(np.ones(len(G)))).to_array() @ rng.normal(size=50)
+    return np.sqrt(0.4) * genetic / genetic.std() + rng.normal(0.0, np.sqrt(0.6), len(G))
+
+
+def rate(function, count):
+    """Return 10⁹ values per CPU second, the best of five."""
+    function()
+    spent = []
+    for _ in range(5):
+        start = time.process_time()
+        function()
+        spent.append(time.process_time() - start)
+    return count / min(spent) / 1e9
+
+
+def products(n_people, n_variants):
+    """Print the speed of products of a vector with all columns."""
+    from schmp_estimators.linear.programs.stored import as_matrix
+
+    rng, rows = np.random.default_rng(0), []
+    dose = np.asfortranarray(rng.binomial(2, 0.3, (n_people, n_variants)).astype(np.int8))
+    vector = rng.normal(size=n_people)
+    for share in (0.0, 0.002, 0.01):
+        holes = np.where(rng.random(dose.shape, np.float32) < share, np.int8(-1), dose)
+        G = pack(holes).filled(np.ones(n_variants))
+        name = f"packed, {100 * share:g} % missing"
+        rows.append((name, rate(lambda G=G: G.gradient(vector, None), dose.size)))
+    matrix = as_matrix(dose)
+    rows.append(("int8", rate(lambda: matrix.gradient(vector, None), dose.size)))
+    floats, short = np.ascontiguousarray(dose.T, np.float32), vector.astype(np.float32)
+    rows.append(("float32, NumPy", rate(lambda: floats @ short, dose.size)))
+    table(f"{n_people} × {n_variants}", ("columns", "10⁹/s"), rows)
+
+
+def path(prefix, n_penalties):
+    """Print what a path takes, and its gaps."""
+    import psutil
+
+    G = read_plink(prefix)
+    y = trait_of(G)
+    small = G[:400, :2000]
+    prioritized_lasso_path(small, y[:400], alphas=n_penalties, eps=0.1)  # compiles
+    start, cpu = time.perf_counter(), time.process_time()
+    alphas, coefs, levels, _ = prioritized_lasso_path(G, y, alphas=n_penalties, eps=0.1)
+    wall, cpu = time.perf_counter() - start, time.process_time() - cpu
+    memory = psutil.Process().memory_info()
+    own = (memory.rss - memory.shared) / 2**30
+    X, rows = G.filled(G.known_means(np.ones(len(G)))), []
+    null = ((y - y.mean()) ** 2).sum() / 2
+    for number in {0, len(alphas) // 2, len(alphas) - 1}:
+        coef, strength = coefs[:, number], alphas[number] * len(y)
+        used = np.flatnonzero(coef)
+        left = y - X.combine(used, coef[used]) - levels[number]
+        left -= left.mean()
+        primal = left @ left / 2 + strength * np.abs(coef).sum()
+        scale = min(1.0, strength / np.abs(X.gradient(left, None)).max())
+        centred = y - y.mean()
+        dual = (centred @ centred - ((centred - scale * left) ** 2).sum()) / 2
+        rows.append((alphas[number] / alphas[0], len(used), (primal - dual) / null))
+    spent = f"{wall:.1f} s wall, {cpu:.1f} s CPU, {own:.2f} GiB beside the file"
+    title = f"{G.shape}: {len(alphas)} penalties, {spent}"
+    table(title, ("of the largest", "members", "gap of null"), sorted(rows)[::-1])
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--products", help="people x variants")
+    parser.add_argument("--path", help="people x variants")
+    parser.add_argument("--penalties", type=int, default=50)
+    parser.add_argument("--folder", default=".", help="where the files are, or are written")
+    options = parser.parse_args()
+    if options.products:
+        products(*map(int, options.products.split("x")))
+    if options.path:
+        prefix = Path(options.folder, f"study-{options.path}")
+        if not prefix.with_suffix(".fam").exists():
+            prefix.parent.mkdir(parents=True, exist_ok=True)
+            write_study(prefix, *map(int, options.path.split("x")))
+        path(prefix, options.penalties)
+
+
+if __name__ == "__main__":
+    main()
