@@ -113,6 +113,7 @@ def test_shards_go_only_where_annotations_let_tasks_go():
 
 
 @pytest.mark.cluster
+@pytest.mark.slow
 def test_workers_of_another_kind_are_refused():
     """Before a fit, and by a fit that began when there were none."""
     with (

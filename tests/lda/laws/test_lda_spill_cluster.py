@@ -77,6 +77,7 @@ def test_slices_on_workers_have_the_bits_of_memory(parameters, spilling):
     assert lda.n_shards_ == 1  # as in memory: so few tokens are not divided
 
 
+@pytest.mark.slow
 def test_worker_processes(processes, monkeypatch):
     divide(monkeypatch, 3)
     with processes.as_current(), pytest.warns(SpillWarning):

@@ -224,7 +224,13 @@ SETTINGS.append(("SparseGLMCV", {"alphas": [0.02, 0.1]}))
 LEARNED = ["coef_", "intercept_", "coefs_path_", "mse_path_", "deviance_path_", "scores_"]
 
 
-@pytest.mark.parametrize(("name", "given"), SETTINGS)
+def slow_cv(setting):
+    name, given = setting
+    is_slow = name == "SparseGLMCV" and given
+    return pytest.param(name, given, marks=[pytest.mark.slow] if is_slow else [])
+
+
+@pytest.mark.parametrize(("name", "given"), [slow_cv(one) for one in SETTINGS])
 def test_each_parameter_acts_or_is_refused(name, given):
     kind = getattr(se, name)
     known = set(kind._get_param_names())

@@ -134,6 +134,7 @@ ALIKE = RNG.normal(size=(100, 1)) + 0.3 * RNG.normal(size=(100, 30))
 OF_ALIKE = ALIKE[:, 0] + 0.1 * RNG.normal(size=100)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("schedule", ["priority", "random", "round_robin"])
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("estimator", [PrioritizedLasso(1e-2), SparseLogisticRegression(1.0)])

@@ -35,6 +35,7 @@ def ratings():
     return pairs, values, sp.csr_array((values, pairs.T), shape=truth.shape), dense
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_planted_structure_is_found(ratings, solver):
     pairs, values, _, _ = ratings

@@ -67,6 +67,7 @@ INPUTS = {
 }
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("name", INPUTS)
 def test_all_inputs_give_the_same_bits(fitted, name, in_place):
     assert same(make().fit(*INPUTS[name]()), fitted)

@@ -89,6 +89,7 @@ def test_linear_models(here):
     assert run("user_guide/penalties", names) == 1
 
 
+@pytest.mark.slow
 def test_genotypes(here):
     rng = np.random.default_rng(0)
     doses = rng.binomial(2, 0.3, (120, 30))

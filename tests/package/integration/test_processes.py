@@ -27,7 +27,7 @@ slow = partial(pytest.param, marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize(
-    ("name", "lazy"), [("warp", False), ("sgd", False), *(slow(name, True) for name in FITS)]
+    ("name", "lazy"), [("warp", False), slow("sgd", False), *(slow(name, True) for name in FITS)]
 )
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
 def test_a_killed_worker_does_not_change_a_bit(processes, name, lazy):

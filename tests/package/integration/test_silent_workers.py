@@ -97,7 +97,8 @@ def warned(caplog, address):
     return [one for one in caplog.messages if address in one]
 
 
-@pytest.mark.parametrize("kind", slow_but(["lda"], FITS))
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", FITS)
 def test_a_fit_that_begins_beside_a_stopped_worker_does_without_it(kind, processes, caplog):
     make, X, y, name = FITS[kind]
     expected = bits(make().fit(X, y), name)
