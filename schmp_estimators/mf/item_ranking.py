@@ -155,7 +155,7 @@ class ItemRanking(Recommender):
             self._check_columns(X)
             told = self._of_users(np.arange(len(self.user_ids_)))
             tables = self.user_ids_, self.item_ids_
-            model = tables, freeze((_as_lists(told), lists_of(self.coef_)))
+            model = tables, freeze((_as_lists(told), self._coefficients()))
             return map_chunks(_score_pairs, X, model, name="slim-predict")
         owner = self._for_matrices(X)
         how: Any = {"n_outputs": len(self.item_ids_), "dtype": np.float64, "name": "slim-rows"}
@@ -197,6 +197,11 @@ class ItemRanking(Recommender):
         smaller.clicks_ = None
         return smaller
 
+    def _coefficients(self) -> Lists:
+        """Return the rows of `coef_` for kernels."""
+        found: Lists = self._once("rows", lambda data: lists_of(self.coef_), self.coef_.data)
+        return found
+
     def _of_users(self, rows: Integers) -> UserRatings:
         if self.clicks_ is None:
             raise ValueError(
@@ -226,8 +231,8 @@ class ItemRanking(Recommender):
         scores = np.full(found.shape, -np.inf)
         shown = min(n, may_be.size)
         best, values = np.empty((len(found), shown), np.int64), np.empty((len(found), shown))
-        model = lists_of(self.coef_)
-        rank_rows(*freeze((_as_lists(of_users), model, self._usual, may_be, *lists)), best, values)
+        given = _as_lists(of_users), self._coefficients(), self._usual, may_be, *lists
+        rank_rows(*freeze(given), best, values)
         found[:, :shown], scores[:, :shown] = best, values
         return found, scores
 
