@@ -65,7 +65,7 @@ def changes(given):
 
 
 @pytest.mark.parametrize(
-    "setting", slow_but({"warp", "auto", "seeds", "seeds of an array"}, SETTINGS)
+    "setting", slow_but({"auto", "seeds", "seeds of an array"}, SETTINGS)
 )
 def test_a_parameter_acts_or_is_refused_by_name(setting):
     data, given = SETTINGS[setting]
