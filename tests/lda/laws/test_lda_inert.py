@@ -64,9 +64,7 @@ def changes(given):
     return {name: values for name, values in VALUES.items() if not (several and name in of_three)}
 
 
-@pytest.mark.parametrize(
-    "setting", slow_but({"auto", "seeds", "seeds of an array"}, SETTINGS)
-)
+@pytest.mark.parametrize("setting", slow_but({"auto", "seeds", "seeds of an array"}, SETTINGS))
 def test_a_parameter_acts_or_is_refused_by_name(setting):
     data, given = SETTINGS[setting]
     assert not inert(make, partial(learned, data), given, changes(given))
