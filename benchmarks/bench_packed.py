@@ -1,7 +1,7 @@
 """Packed genotypes: products with all columns, and a path on a .bed file.
 
     OPENBLAS_NUM_THREADS=1 python benchmarks/bench_packed.py --products 5000x50000
-    OPENBLAS_NUM_THREADS=1 python benchmarks/bench_packed.py --path 20000x500000 --folder /tmp/study
+    OPENBLAS_NUM_THREADS=1 python benchmarks/bench_packed.py --path 20000x500000 --folder F
 
 Products are those of a vector with all columns, in 10⁹ genotypes per CPU second of one thread.  The
 path is of 50 penalties down to a tenth of the largest; its gaps are computed again from the file.

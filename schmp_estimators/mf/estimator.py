@@ -359,11 +359,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
 
             attributes = retry(place, factorise)
         self.__dict__.update(attributes)
-        if not self._fitted_on_pairs and self.n_features_in_ != len(
-            self.item_bias_
-        ):  # pairs have brought new items
-            self.n_features_in_ = len(self.item_bias_)
-            self.__dict__.pop("feature_names_in_", None)
+        self._set_n_features()
         return self
 
     def _has_converged(self) -> bool:

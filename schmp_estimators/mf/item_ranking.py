@@ -16,10 +16,10 @@ from schmp_estimators.mf.data.ids import at_least_one, number
 from schmp_estimators.mf.data.inputs import read_pairs, user_ratings
 from schmp_estimators.mf.data.rows import map_chunks
 from schmp_estimators.mf.kernels.ccd import UserRatings
-from schmp_estimators.mf.kernels.columns import Lists, rank_rows, score_pairs
+from schmp_estimators.mf.kernels.lists import Lists, rank_rows, score_pairs
 from schmp_estimators.mf.metrics import RankingScorer
 from schmp_estimators.mf.recommend import Lists as ListsOfItems
-from schmp_estimators.mf.recommend import Recommender, named
+from schmp_estimators.mf.recommend import Recommender, named, no_lists
 
 
 class ItemRanking(Recommender):
@@ -70,13 +70,9 @@ class ItemRanking(Recommender):
         known = rows < n_items
         counts = known.astype(np.int64)
         told = UserRatings(offsets_of(counts), rows[known], np.ones(int(known.sum())))
-        nothing = np.zeros(rows.size + 1, np.int64), np.empty(0, np.int32)
-        found, scores = self._best_items(told, nothing, n, self._occur[1])
-        unspoken = (
-            ~(scores > 0)
-            | ~known[:, None]
-            | (np.diff(self.coef_.indptr)[np.where(known, rows, 0)] == 0)[:, None]
-        )
+        given = told, no_lists(rows), self._occur[1], np.zeros(n_items)
+        found, scores = self._ranked(*given, n)
+        unspoken = ~(scores > 0)
         found[unspoken], scores[unspoken] = -1, -np.inf
         return named(found, self.item_ids_), scores
 
@@ -153,9 +149,8 @@ class ItemRanking(Recommender):
         check_is_fitted(self)
         if self._are_pairs(X):
             self._check_columns(X)
-            told = self._of_users(np.arange(len(self.user_ids_)))
             tables = self.user_ids_, self.item_ids_
-            model = tables, freeze((_as_lists(told), self._coefficients()))
+            model = tables, self._kept_clicks(), self.confidence, self._coefficients()
             return map_chunks(_score_pairs, X, model, name="slim-predict")
         owner = self._for_matrices(X)
         how: Any = {"n_outputs": len(self.item_ids_), "dtype": np.float64, "name": "slim-rows"}
@@ -202,18 +197,17 @@ class ItemRanking(Recommender):
         found: Lists = self._once("rows", lambda data: lists_of(self.coef_), self.coef_.data)
         return found
 
-    def _of_users(self, rows: Integers) -> UserRatings:
+    def _kept_clicks(self) -> Any:
+        """Return `clicks_`, or raise ValueError if they were left out."""
         if self.clicks_ is None:
             raise ValueError(
                 "this model was stored without the clicks of its users; pass a matrix of their "
                 "clicks, for example from to_matrix(pairs, values)"
             )
-        known = rows < self.clicks_.shape[0]
-        told = self.clicks_[rows[known]]
-        counts = np.zeros(rows.size, np.int64)
-        counts[known] = np.diff(told.indptr)
-        amounts = amounts_of(told.data, self.confidence)
-        return UserRatings(offsets_of(counts), told.indices, amounts.astype(np.float64))
+        return self.clicks_
+
+    def _of_users(self, rows: Integers) -> UserRatings:
+        return _rows_of(self._kept_clicks(), rows, self.confidence)
 
     def _of_ratings(self, told: UserRatings) -> UserRatings:
         return told._replace(values=amounts_of(told.values, self.confidence))
@@ -221,20 +215,36 @@ class ItemRanking(Recommender):
     def _rated(self, rows: Integers) -> ListsOfItems | None:
         if self.clicks_ is None:
             return None
-        told = self._of_users(rows)
+        told = _rows_of(self.clicks_, rows, None)
         return told.indptr, told.items.astype(np.int32)
 
     def _best_items(
         self, of_users: UserRatings, lists: ListsOfItems, n: int, may_be: Masks
     ) -> tuple[Integers, Floats]:
-        found = np.full((of_users.indptr.size - 1, n), -1)
+        return self._ranked(of_users, lists, may_be, self._usual, n)
+
+    def _ranked(
+        self, told: UserRatings, lists: ListsOfItems, may_be: Masks, usual: Floats, n: int
+    ) -> tuple[Integers, Floats]:
+        """Return the best items for rows; `usual` are scores where no coefficient speaks."""
+        found = np.full((told.indptr.size - 1, n), -1)
         scores = np.full(found.shape, -np.inf)
         shown = min(n, may_be.size)
         best, values = np.empty((len(found), shown), np.int64), np.empty((len(found), shown))
-        given = _as_lists(of_users), self._coefficients(), self._usual, may_be, *lists
+        given = _as_lists(told), self._coefficients(), usual, may_be, *lists
         rank_rows(*freeze(given), best, values)
         found[:, :shown], scores[:, :shown] = best, values
         return found, scores
+
+
+def _rows_of(clicks: Any, rows: Integers, confidence: Any) -> UserRatings:
+    """Return what stands in rows of clicks; rows beyond the last one are empty."""
+    known = rows < clicks.shape[0]
+    told = clicks[rows[known]]
+    counts = np.zeros(rows.size, np.int64)
+    counts[known] = np.diff(told.indptr)
+    amounts = amounts_of(told.data, confidence)
+    return UserRatings(offsets_of(counts), told.indices, amounts.astype(np.float64))
 
 
 def _as_lists(told: UserRatings) -> Lists:
@@ -243,13 +253,14 @@ def _as_lists(told: UserRatings) -> Lists:
 
 
 def _score_pairs(pairs: Any, model: Arguments) -> Floats:
-    (user_ids, item_ids), (told, coefficients) = model
+    (user_ids, item_ids), clicks, confidence, coefficients = model
     users, items = read_pairs(pairs)
     rows, columns = number(users, user_ids, "user"), number(items, item_ids, "item")
     out = np.zeros(rows.size)
     known = (rows < len(user_ids)) & (columns < len(item_ids))
-    found = np.empty(int(known.sum()))
-    score_pairs(*freeze((rows[known], columns[known], told, coefficients)), found)
+    who, places = np.unique(rows[known], return_inverse=True)
+    told, found = _as_lists(_rows_of(clicks, who, confidence)), np.empty(places.size)
+    score_pairs(*freeze((places, columns[known], told, coefficients)), found)
     out[known] = found
     return out
 

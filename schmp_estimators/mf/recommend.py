@@ -236,7 +236,7 @@ class Recommender(ABC):
     def _lists(self, ids: Array, exclude: Any, *, are_known: bool) -> Lists:
         """Return lists of the items that are not to be recommended to each of `ids`, which may be new users."""
         if exclude is None:
-            return _nothing(ids)
+            return no_lists(ids)
         if _is_fitted(exclude):
             if (rated := self._rated(ids)) is None:
                 raise ValueError(
@@ -306,7 +306,7 @@ class Recommender(ABC):
             who, rows = np.unique(users, return_inverse=True)
             wanted = number(items, self.item_ids_, "item", rows=self._looked_up("item"))
             asked = number(who, self.user_ids_, "user", rows=self._looked_up("user"))
-            lists = self._rated(asked) or _nothing(asked)
+            lists = self._rated(asked) or no_lists(asked)
             of_users = self._of_users(asked)
         else:
             told, (rows, wanted, values) = self._divided(X, y)
@@ -377,6 +377,12 @@ class Recommender(ABC):
             twin.feature_names_in_ = self.item_ids_
         return twin
 
+    def _set_n_features(self) -> None:
+        """After a fit of pairs, let a model of a matrix have the columns of all items."""
+        if not self._fitted_on_pairs and self.n_features_in_ != len(self.item_ids_):
+            self.n_features_in_ = len(self.item_ids_)
+            self.__dict__.pop("feature_names_in_", None)
+
     def _once(self, name: str, make: Function, *arrays: Any) -> Any:
         """Return what `make` returns for fitted arrays; it is called once, as long as the model has these arrays.
 
@@ -433,7 +439,7 @@ def dimensions(given: Any) -> int:
         return -1
 
 
-def _nothing(asked: Integers) -> Lists:
+def no_lists(asked: Integers) -> Lists:
     """Return empty lists."""
     return np.zeros(asked.size + 1, np.int64), np.empty(0, np.int32)
 

@@ -12,7 +12,6 @@ from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy import sparse
 from sklearn.base import BaseEstimator, _fit_context
 from sklearn.callback import with_callbacks
 from sklearn.exceptions import ConvergenceWarning
@@ -25,10 +24,10 @@ from schmp_estimators.core.io.checkpoint import Checkpoint, check_records, ident
 from schmp_estimators.core.places.place import Place, choose_place, retry
 from schmp_estimators.core.program import Harvest, Saved, check_saved, identity
 from schmp_estimators.core.typing import Array, Floats, Named
-from schmp_estimators.core.values import offsets_of
 from schmp_estimators.mf.data.clicks import (
     amounts_of,
     arrange,
+    in_units,
     read_clicks,
     weigh_users,
     with_values,
@@ -41,8 +40,8 @@ from schmp_estimators.mf.programs.columns import (
     NO_COLUMNS,
     ColumnShard,
     ItemColumns,
-    chosen,
-    joined,
+    assembled,
+    columns_of,
 )
 
 #: Number of shards at most.
@@ -143,7 +142,6 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
     """
 
     _objective = "dual_gap"
-    random_state: Any = None
 
     _parameter_constraints: ClassVar[Named] = {
         "l1_reg": [NOT_NEGATIVE],
@@ -279,8 +277,7 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
 
             attributes = retry(place, solve)
         self.__dict__.update(attributes)
-        if not self._fitted_on_pairs:
-            self.n_features_in_ = len(self.item_ids_)
+        self._set_n_features()
         return self
 
     def _of_earlier(self) -> Any:
@@ -294,24 +291,32 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
     def _run(self, X: Any, y: Any, clicks: Any, place: Place, anew: bool) -> Named:
         """Solve all columns, and return the fitted attributes."""
         values = amounts_of(clicks.data, self.confidence).astype(np.float32)
+        if not values.any():
+            raise ValueError(
+                "confidence is 0 for all clicks; it must be above 0 for some, as numpy.log1p is"
+            )
         amounts = with_values(clicks, values)
-        fitted = weigh_users(amounts, self.user_weight) if self.user_weight else amounts
+        fitted, unit = in_units(
+            weigh_users(amounts, self.user_weight) if self.user_weight else amounts
+        )
         n_items = clicks.shape[1]
         most = min(self.max_neighbors or n_items, n_items)
-        arranged = arrange(fitted, float(self.l1_reg), most, place.each)
+        arranged = arrange(fitted, float(self.l1_reg) / unit**2, most, place.each)
+        at_zero = unit**2 * arranged.squares / 2
         lengths = np.diff(amounts.indptr).astype(np.float64)
         costs = with_values(clicks, np.ones(clicks.nnz)).T @ lengths
         shards = deal(costs, min(_SHARDS, n_items)).members
-        self.__dict__["_portions"] = min(_PORTIONS, max(1, ceil(costs.sum() / _PORTION)))
+        self._portions = min(_PORTIONS, max(1, ceil(costs.sum() / _PORTION)))
         program = ItemColumns(
             float(self.l1_reg),
             float(self.l2_reg),
             most,
             float(self.tol),
             int(self.max_iter),
+            unit,
             self._portions,
         )
-        columns = NO_COLUMNS if anew else _columns_of(self.coef_)
+        columns = NO_COLUMNS if anew else columns_of(self.coef_)
         shared = place.lasting((arranged, columns))
         sources = [Source(partial(_make_shard, items), (shared,)) for items in shards]
         of_all: Named = {
@@ -321,11 +326,11 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
         usual = np.asarray(amounts.mean(axis=0, dtype=np.float64))
 
         def attributes(harvest: Harvest) -> Named:
-            coefficients, gaps, n_iter = _assembled(harvest, arranged.squares / 2)
+            coefficients, gaps, n_iter = assembled(harvest, at_zero, unit)
             solved = {"coef_": coefficients, "dual_gap_": gaps, "n_iter_": n_iter}
             return {**of_all, **solved, "_usual": usual @ coefficients, "_tables": {}}
 
-        checkpoint, (first, saved, self.history_) = self._resume(program, clicks, len(shards))
+        checkpoint, (first, saved, self.history_) = self._resume(program, fitted, len(shards))
         self.n_iter_ = first
         with static_run(
             program,
@@ -350,21 +355,20 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
                     run.keep(checkpoint, done, partial(_values, list(self.history_)))
             found = attributes(run.harvest())
         if len(self.history_) == self._portions:
-            self._warn_of(found["dual_gap_"], arranged.squares / 2)
+            self._warn_of(found["dual_gap_"], at_zero)
         return found
 
     def _resume(
-        self, program: ItemColumns, clicks: Any, n_shards: int
+        self, program: ItemColumns, fitted: Any, n_shards: int
     ) -> tuple[Checkpoint | None, tuple[int, Saved | None, list[Named]]]:
         """Return the checkpoint, the first portion to solve, what is solved, and the history."""
         if self.checkpoint is None:
             return None, (0, None, [])
-        digests = [hashlib.sha256(array.tobytes()).hexdigest() for array in _arrays(clicks)]
+        arrays = fitted.indptr, fitted.indices, fitted.data
+        digests = [hashlib.sha256(array.tobytes()).hexdigest() for array in arrays]
         names = {"l1": "l1_reg", "l2": "l2_reg", "most": "max_neighbors",
-                 "max_passes": "max_iter"}  # fmt: skip
-        found = identity_of(
-            self, [*digests, repr(self.user_weight)], **identity(program, names), n_shards=n_shards
-        )
+                 "max_passes": "max_iter", "unit": "confidence"}  # fmt: skip
+        found = identity_of(self, digests, **identity(program, names), n_shards=n_shards)
         checkpoint = Checkpoint(self.checkpoint, found)
 
         def go_on(found: Named) -> tuple[int, Saved | None, list[Named]]:
@@ -412,37 +416,3 @@ def _make_shard(items: Any, shared: Any) -> ColumnShard:
 
 def _values(history: list[Named], saved: Saved) -> Named:
     return {"history": history, "saved": saved}
-
-
-def _arrays(clicks: Any) -> list[Array]:
-    return [clicks.indptr, clicks.indices, clicks.data]
-
-
-def _columns_of(coefficients: Any) -> Any:
-    """Return the columns of a CSR array of coefficients."""
-    columns = coefficients.tocsc()
-    return NO_COLUMNS._replace(
-        offsets=columns.indptr.astype(np.int64),
-        items=columns.indices.astype(np.int32),
-        values=columns.data,
-    )
-
-
-def _assembled(harvest: Harvest, at_zero: Floats) -> tuple[Any, Floats, Any]:
-    """Return coefficients, gaps and numbers of passes of all columns; unsolved ones are zero.
-
-    `at_zero` are the objectives of such columns.
-    """
-    n_items = at_zero.size
-    items = np.concatenate([of_shard for of_shard, _ in harvest.shards])
-    columns = joined([found for _, found in harvest.shards])
-    where = np.full(n_items, items.size)
-    where[items] = np.arange(items.size)
-    ordered = chosen(columns, where)
-    gaps, n_iter = at_zero.copy(), np.zeros(n_items, np.int32)
-    gaps[items], n_iter[items] = columns.gaps, columns.n_passes
-    shape = n_items, n_items
-    found = sparse.csc_array(
-        (ordered.values, ordered.items, offsets_of(np.diff(ordered.offsets))), shape
-    )
-    return found.tocsr(), gaps, n_iter

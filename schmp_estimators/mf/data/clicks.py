@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from math import frexp, ldexp
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data.inputs import clicks_of
 from schmp_estimators.mf.data.rows import RatingRows
 from schmp_estimators.mf.data.seen import DuplicateRatingError
-from schmp_estimators.mf.kernels.columns import Clicks, Lists, count_candidates, multiply
+from schmp_estimators.mf.kernels.columns import Clicks, count_candidates, multiply
 from schmp_estimators.mf.kernels.layout import repeated, sort_ratings
+from schmp_estimators.mf.kernels.lists import Lists
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 #: The table of inner products takes at most this many bytes.
@@ -41,7 +43,9 @@ def read_clicks(ratings: RatingRows, earlier: Any) -> Any:
     """
     amounts_of(np.array(ratings.range), None)
     if ratings.range[1] <= 0:
-        raise ValueError("no value is above 0: there are no clicks to fit")
+        raise ValueError(
+            "no value is above 0: there are no clicks to fit; pass 1, or a count, for what a user took"
+        )
     users, items = ratings.known
     shape = len(users), len(items)
     blocks = ratings.pieces.here(ratings.pieces.partitions)
@@ -70,8 +74,17 @@ def amounts_of(values: Array, confidence: Callable[[Array], Any] | None) -> Arra
 
 
 def with_values(rows: Any, values: Array) -> Any:
-    """Return a CSR array with other values."""
+    """Return a CSR array with the same entries, but for their values."""
     return sparse.csr_array((values, rows.indices, rows.indptr), rows.shape)
+
+
+def in_units(amounts: Any) -> tuple[Any, float]:
+    """Return a matrix whose largest value is in [1, 2), and the power of two it was divided by.
+
+    Products of its columns are neither too large nor too small for float32.
+    """
+    unit = ldexp(1.0, frexp(float(amounts.data.max(initial=1e-38)))[1] - 1)
+    return with_values(amounts, amounts.data / np.float32(unit)), unit
 
 
 def weigh_users(amounts: Any, power: float) -> Any:
@@ -95,7 +108,7 @@ def lists_of(rows: Any) -> Lists:
 def arrange(amounts: Any, l1: float, most: int, each: Each) -> Clicks:
     """Return a matrix as the solver reads it, with a table of products of frequent items."""
     columns = amounts.tocsc()
-    squares = columns.power(2).sum(axis=0, dtype=np.float64)
+    squares = columns.astype(np.float64).power(2).sum(axis=0)
     n_items = amounts.shape[1]
     none = np.full(n_items, -1, np.int32)
     clicks = Clicks(

@@ -20,19 +20,10 @@ import numpy as np
 
 from schmp_estimators.core.jit import index, inlined, kernel
 from schmp_estimators.core.typing import Floats, Floats32, Integers, Integers32
-from schmp_estimators.mf.kernels.foldin import insert
+from schmp_estimators.mf.kernels.lists import ONE, Lists, add_to, sum_of, value_of
 
-_ONE = index(1)
 #: A column is checked as soon as a pass began at an estimated gap below this multiple of the goal.
 _NEARLY = 8.0
-
-
-class Lists(NamedTuple):
-    """The entries of a sparse matrix above 0, row by row."""
-
-    offsets: Integers  #: (n_rows + 1,) int64
-    ids: Any  #: columns, uint32
-    values: Floats32  #: empty if all are 1
 
 
 class Clicks(NamedTuple):
@@ -68,32 +59,7 @@ class _Work(NamedTuple):
     starts: Integers  #: (n_items + 1,) where the clicks of a candidate begin
     at_zero: Floats  #: (n_items,) gradients at zero
     weights: Floats  #: (n_items,) coefficients
-    slopes: Floats  #: (n_items,) gradients
-
-
-@inlined
-def _value(lists, at):
-    """Return the value of an entry."""
-    return np.float64(lists.values[at]) if lists.values.size else 1.0
-
-
-@inlined
-def _sum(lists, start, stop, vector):
-    """Return the inner product of some entries and a vector."""
-    at, end, total = index(start), index(stop), 0.0
-    while at < end:
-        total += _value(lists, at) * vector[lists.ids[at]]
-        at += _ONE
-    return total
-
-
-@inlined
-def _add(factor, lists, start, stop, vector):
-    """Add a multiple of some entries to a vector."""
-    at, end = index(start), index(stop)
-    while at < end:
-        vector[lists.ids[at]] += factor * _value(lists, at)
-        at += _ONE
+    gains: Floats  #: (n_items,) by how much a candidate alone would lower the objective, twice
 
 
 @inlined
@@ -102,7 +68,7 @@ def _clear(lists, start, stop, vector):
     at, end = index(start), index(stop)
     while at < end:
         vector[lists.ids[at]] = 0.0
-        at += _ONE
+        at += ONE
 
 
 @inlined
@@ -113,17 +79,17 @@ def _count(clicks, item, work):
     at, last = index(users.offsets[item]), index(users.offsets[item + 1])
     while at < last:
         user = users.ids[at]
-        own = _value(users, at)
-        at += _ONE
+        own = value_of(users, at)
+        at += ONE
         entry, end = index(rows.offsets[user]), index(rows.offsets[user + 1])
         while entry < end:
             other = rows.ids[entry]
-            value = own * _value(rows, entry)
+            value = own * value_of(rows, entry)
             work.candidates[n_found] = other
             if work.common[other] == 0.0:
-                n_found += _ONE
+                n_found += ONE
             work.common[other] += value
-            entry += _ONE
+            entry += ONE
     return np.int64(n_found)
 
 
@@ -134,7 +100,7 @@ def _gradient(clicks, near, place, work):
     column = clicks.column[item]
     if column >= 0:
         return work.rest[column]
-    total = _sum(near, work.starts[place], work.starts[place + 1], work.residual)
+    total = sum_of(near, work.starts[place], work.starts[place + 1], work.residual)
     products = clicks.products[item]
     for number in range(work.used[0]):
         at = work.used[1 + number]
@@ -178,22 +144,21 @@ def _move(clicks, near, place, step, work):
         elif after == 0.0:
             _drop(column, work)
     else:
-        _add(-step, near, work.starts[place], work.starts[place + 1], work.residual)
+        add_to(-step, near, work.starts[place], work.starts[place + 1], work.residual)
 
 
 @inlined
 def _excess(slope, weight, l1, l2):
-    """Return the part of a candidate in the duality gap times 2 l2; `l2` is above 0."""
+    """Return the part of a candidate in the duality gap; `l2` is above 0."""
     if slope > l1:
-        return (slope - l1 - l2 * weight) ** 2
-    return 2.0 * l2 * (l1 + 0.5 * l2 * weight - slope) * weight
+        return (slope - l1 - l2 * weight) ** 2 / (2.0 * l2)
+    return (l1 + 0.5 * l2 * weight - slope) * weight
 
 
 @inlined
 def _pass(clicks, near, n_live, l1, l2, work):
     """Improve all live coefficients once; return how many are left, and about the gap before."""
     n_left, gap = 0, 0.0
-    ridge = l2 if l2 > 0.0 else 1.0
     for number in range(n_live):
         place = work.live[number]
         slope = _gradient(clicks, near, place, work)
@@ -204,7 +169,7 @@ def _pass(clicks, near, n_live, l1, l2, work):
         n_left += 1
         square = clicks.squares[work.candidates[place]] + l2
         step = max((slope - l1 - l2 * weight) / square, -weight)
-        gap += _excess(slope, weight, l1, l2) / (2.0 * ridge) if l2 > 0.0 else step * step * square
+        gap += _excess(slope, weight, l1, l2) if l2 > 0.0 else step * step * square
         if step != 0.0:
             _move(clicks, near, place, step, work)
     return n_left, gap
@@ -217,16 +182,15 @@ def _check(clicks, near, size, square, l1, l2, work):
     `square` is twice the objective at zero.
     """
     n_live, steepest = 0, l1
-    gap, loss, fitted, weights, products = 0.0, square, 0.0, 0.0, 0.0
+    gap, fitted, weights, products = 0.0, 0.0, 0.0, 0.0
     for place in range(size):
         slope, weight = _gradient(clicks, near, place, work), work.weights[place]
-        work.slopes[place] = slope
         steepest = max(steepest, slope)
         if slope > l1 or weight > 0.0:
             work.live[n_live] = place
             n_live += 1
             if l2 > 0.0:
-                gap += _excess(slope, weight, l1, l2) / (2.0 * l2)
+                gap += _excess(slope, weight, l1, l2)
             fitted += work.at_zero[place] * weight
             products += slope * weight
             weights += (l1 + 0.5 * l2 * weight) * weight
@@ -260,25 +224,25 @@ def _keep_best(clicks, size, l1, most, work):
     highest = 0.0
     for place in range(size):
         slope = work.at_zero[place] - l1
-        work.slopes[place] = slope * slope / clicks.squares[work.candidates[place]]
-        highest = max(highest, work.slopes[place])
+        work.gains[place] = slope * slope / clicks.squares[work.candidates[place]]
+        highest = max(highest, work.gains[place])
     low, middle, high = 0.0, highest, 2.0 * highest  # at least `most` gain `low`, fewer `high`
     n_above = 0
     while low < middle < high:
         n_least = 0
         for place in range(size):
-            n_least += work.slopes[place] >= middle
+            n_least += work.gains[place] >= middle
         if n_least >= most:
             low = middle
         else:
             high = middle
         middle = 0.5 * (low + high)
     for place in range(size):
-        n_above += work.slopes[place] > low
+        n_above += work.gains[place] > low
     n_kept, n_equal = 0, most - n_above
     for place in range(size):
-        is_equal = work.slopes[place] == low
-        if work.slopes[place] > low or (is_equal and n_equal > 0):
+        is_equal = work.gains[place] == low
+        if work.gains[place] > low or (is_equal and n_equal > 0):
             n_equal -= is_equal
             work.candidates[n_kept] = work.candidates[place]
             work.at_zero[n_kept] = work.at_zero[place]
@@ -294,7 +258,7 @@ def _begin(clicks, size, work):
         other = work.candidates[place]
         work.weights[place] = 0.0
         work.live[place] = place
-        length = users.offsets[other + _ONE] - users.offsets[other]
+        length = users.offsets[other + ONE] - users.offsets[other]
         work.starts[place + 1] = work.starts[place] + (length if clicks.column[other] < 0 else 0)
     return work.starts[size]
 
@@ -310,8 +274,8 @@ def _gather(clicks, size, near, work):
             near.ids[to] = users.ids[at]
             if users.values.size:
                 near.values[to] = users.values[at]
-            to += _ONE
-            at += _ONE
+            to += ONE
+            at += ONE
 
 
 @inlined
@@ -384,7 +348,7 @@ def solve_columns(items, clicks, start, l1, l2, most, tol, max_passes):
         if n_near > near.ids.size:
             near = _room(2 * n_near, clicks.by_item)
         _gather(clicks, size, near, work)
-        _add(1.0, clicks.by_item, own[0], own[1], work.residual)
+        add_to(1.0, clicks.by_item, own[0], own[1], work.residual)
         for column in range(n_frequent):
             work.rest[column] = clicks.products[item, column]
         square, n_live, estimate = clicks.squares[item], size, 0.0
@@ -442,63 +406,6 @@ def multiply(clicks, items, out):
         users = clicks.by_item
         for at in range(users.offsets[items[number]], users.offsets[items[number] + 1]):
             user = users.ids[at]
-            own = _value(users, at)
-            first, last = clicks.by_user.offsets[user], clicks.by_user.offsets[user + _ONE]
-            _add(own, clicks.by_user, first, last, out[number])
-
-
-@kernel
-def rank_rows(told, model, usual, may_be, seen_ptr, seen_items, out_items, out_scores):
-    """Find the items with the largest scores for each row, except those in the list of the row.
-
-    Parameters
-    ----------
-    told : Lists
-        What each of n users has taken.
-    model : Lists
-        For each item the coefficients with which it speaks for others.
-    usual : (n_items,) float64
-        Scores for rows for which no coefficient speaks.
-    may_be : (n_items,) bool
-        Which items may be found.
-    seen_ptr, seen_items : (n + 1,) int64, int32
-        The lists.
-    out_items, out_scores : (n, n_top) int64 and float64
-        Mutated: best first, of equal scores the lower number first; -1 and -inf if no item is left.
-    """
-    n_items, n_top = usual.size, out_items.shape[1]
-    scores, is_out = np.zeros(n_items), np.empty(n_items, np.bool_)
-    for row in range(out_items.shape[0]):
-        scores[:] = 0.0
-        spoken = False
-        for at in range(told.offsets[row], told.offsets[row + 1]):
-            item = told.ids[at]
-            first, last = model.offsets[item], model.offsets[item + _ONE]
-            spoken |= last > first
-            _add(_value(told, at), model, first, last, scores)
-        for item in range(n_items):
-            is_out[item] = not may_be[item]
-        for at in range(seen_ptr[row], seen_ptr[row + 1]):
-            is_out[seen_items[at]] = True
-        best, values = out_items[row], out_scores[row]
-        best[:] = -1
-        values[:] = -np.inf
-        for item in range(n_items):
-            score = scores[item] if spoken else usual[item]
-            if is_out[item] or not score > values[n_top - 1]:
-                continue
-            insert(score, item, values, best)
-
-
-@kernel
-def score_pairs(rows, items, told, model, out):
-    """Fill `out` (n,) with the scores of n pairs of a row and an item; `model` has sorted rows."""
-    for number in range(rows.size):
-        total = 0.0
-        for at in range(told.offsets[rows[number]], told.offsets[rows[number] + 1]):
-            first = model.offsets[told.ids[at]]
-            last = model.offsets[told.ids[at] + _ONE]
-            where = first + np.searchsorted(model.ids[first:last], np.uint32(items[number]))
-            if where < last and model.ids[where] == items[number]:
-                total += _value(told, at) * _value(model, where)
-        out[number] = total
+            own = value_of(users, at)
+            first, last = clicks.by_user.offsets[user], clicks.by_user.offsets[user + ONE]
+            add_to(own, clicks.by_user, first, last, out[number])

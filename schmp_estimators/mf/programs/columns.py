@@ -5,13 +5,14 @@ Every column is a problem of its own, so it does not matter which shard solves i
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from scipy import sparse
 
-from schmp_estimators.core.program import Program
+from schmp_estimators.core.program import Harvest, Program
 from schmp_estimators.core.stages import At, Stage, each
-from schmp_estimators.core.typing import Integers, Named, Numbered
+from schmp_estimators.core.typing import Floats, Integers, Integers32, Named, Numbered
 from schmp_estimators.core.values import freeze, offsets_of
 from schmp_estimators.mf.kernels.columns import Clicks, Columns, solve_columns
 
@@ -48,6 +49,8 @@ class ItemColumns(Program[_State, None, Solved, Solved]):
     ----------
     l1, l2, most, tol, max_passes
         As in `solve_columns`.
+    unit : float
+        What values were divided by.
     n_portions : int
         Number of sweeps.
     """
@@ -57,6 +60,7 @@ class ItemColumns(Program[_State, None, Solved, Solved]):
     most: int
     tol: float
     max_passes: int
+    unit: float
     n_portions: int
 
     name: ClassVar[str] = "slim"
@@ -79,8 +83,8 @@ class ItemColumns(Program[_State, None, Solved, Solved]):
         clicks, earlier, _ = at.shard
         found = solve_columns(
             *freeze((items, clicks, chosen(earlier, items))),
-            self.l1,
-            self.l2,
+            self.l1 / self.unit**2,
+            self.l2 / self.unit**2,
             self.most,
             self.tol,
             self.max_passes,
@@ -145,3 +149,33 @@ def chosen(columns: Columns, items: Integers) -> Columns:
     starts[known] = begins
     at = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
     return NO_COLUMNS._replace(offsets=offsets, items=columns.items[at], values=columns.values[at])
+
+
+def columns_of(coefficients: Any) -> Columns:
+    """Return the columns of a CSR array of coefficients."""
+    columns = coefficients.tocsc()
+    return NO_COLUMNS._replace(
+        offsets=columns.indptr.astype(np.int64),
+        items=columns.indices.astype(np.int32),
+        values=columns.data,
+    )
+
+
+def assembled(harvest: Harvest, at_zero: Floats, unit: float) -> tuple[Any, Floats, Integers32]:
+    """Return coefficients, gaps and numbers of passes of all columns; unsolved ones are zero.
+
+    `at_zero` are the objectives of such columns; values were divided by `unit`.
+    """
+    n_items = at_zero.size
+    items = np.concatenate([of_shard for of_shard, _ in harvest.shards])
+    columns = joined([found for _, found in harvest.shards])
+    where = np.full(n_items, items.size)
+    where[items] = np.arange(items.size)
+    ordered = chosen(columns, where)
+    gaps, n_iter = at_zero.copy(), np.zeros(n_items, np.int32)
+    gaps[items], n_iter[items] = unit**2 * columns.gaps, columns.n_passes
+    shape = n_items, n_items
+    found = sparse.csc_array(
+        (ordered.values, ordered.items, offsets_of(np.diff(ordered.offsets))), shape
+    )
+    return found.tocsr(), gaps, n_iter

@@ -96,7 +96,12 @@ def test_a_fit_that_dies_goes_on_from_its_checkpoint(fitted, many_portions, tmp_
     assert len(deaths) > 1
     assert same(found, fitted)
     assert same(fit(), fitted)  # all is in the file
-    for change in ({"l2_reg": 4.0}, {"user_weight": 0.5}, {"max_neighbors": 3}):
+    for change in (
+        {"l2_reg": 4.0},
+        {"user_weight": 0.5},
+        {"max_neighbors": 3},
+        {"confidence": np.log1p},
+    ):
         with pytest.raises(CheckpointMismatchError, match=r"belongs to another fit|other data"):
             make(checkpoint=path, **change).fit(CLICKS)
     with pytest.raises(CheckpointMismatchError, match="data"):
@@ -246,6 +251,15 @@ def test_without_clicks_it_serves_users_whose_clicks_are_given(fitted):
     assert fitted.clicks_ is not None
 
 
+def test_new_items_end_the_names_of_columns():
+    names = [f"item {number}" for number in range(30)]
+    model = make().fit(pd.DataFrame(CLICKS.toarray(), columns=names))
+    assert model.feature_names_in_.tolist() == names
+    model.partial_fit([[3, 30]], [1])
+    assert model.n_features_in_ == 31
+    assert not hasattr(model, "feature_names_in_")
+
+
 def test_new_users_and_items_are_appended():
     first = PAIRS[PAIRS[:, 1] < 25]
     model = make(tol=1e-6).fit(first, np.ones(len(first)))
@@ -268,6 +282,7 @@ def test_new_users_and_items_are_appended():
         (lambda: make().fit(PAIRS, 0 * ONES), "no value is above 0"),
         (lambda: make(tol=1e-9).fit(CLICKS), "'tol' parameter"),
         (lambda: make(confidence=np.negative).fit(CLICKS), "confidence holds -1"),
+        (lambda: make(confidence=np.zeros_like).fit(CLICKS), "confidence is 0 for all clicks"),
         (lambda: make(n_items=4).fit(PAIRS, ONES), "item 29, but n_items=4"),
         (lambda: make().fit(CLICKS).recommend(-CLICKS), "Negative values in data"),
         (lambda: make().fit(CLICKS).explain(999, 1), "user=999 is not among the users"),

@@ -128,6 +128,19 @@ def test_users_may_count_less_and_values_be_made_of_counts():
     np.testing.assert_allclose(scores, amounts @ slim.coef_.toarray(), rtol=1e-5)
 
 
+@pytest.mark.parametrize("unit", [1e-12, 1e12])
+def test_units_of_values_do_not_matter(unit):
+    """Sums of squares need more than float32, which the values have."""
+    expected = DistributedSLIM(2.0, 5.0).fit(COUNTS)
+    found = DistributedSLIM(2.0 * unit**2, 5.0 * unit**2).fit(COUNTS * unit)
+    np.testing.assert_allclose(
+        found.coef_.toarray(), expected.coef_.toarray(), rtol=1e-4, atol=1e-6
+    )
+    np.testing.assert_allclose(found.dual_gap_ / unit**2, expected.dual_gap_, rtol=1e-2, atol=1e-6)
+    far = DistributedSLIM(0.0, 5e50).fit(COUNTS * 1e25)
+    assert np.isfinite(far.dual_gap_).all()
+
+
 @pytest.mark.parametrize("n_more", [1, 30])
 def test_more_clicks_are_fitted_as_if_they_had_been_there(n_more, n_frequent):
     first, more = COUNTS.copy(), np.zeros_like(COUNTS)
