@@ -42,7 +42,8 @@ def divided(X, share, seed=0):
     taken = np.random.default_rng(seed).random(X.nnz) < share
     parts = []
     for kept in (~taken, taken):
-        part = sp.csr_array((kept.astype(np.float32), X.indices, X.indptr), X.shape)
+        part = X.copy()
+        part.data = kept.astype(np.float32)
         part.eliminate_zeros()
         parts.append(part)
     return parts
@@ -82,7 +83,7 @@ def serve(folder):
     matrix, many, new = sp.csr_matrix(train), np.arange(400), train[:100]
     als.fit(matrix, show_progress=False)
     rows = [
-        (name, *(milliseconds(call, 15) for call in (
+        (name, *(milliseconds(15, call) for call in (
             lambda m=model: m.recommend([7], 10), lambda m=model: m.recommend(many, 10),
             lambda m=model: m.recommend(new, 10), lambda m=model: m.similar_items([5], 10),
         )))
@@ -93,7 +94,7 @@ def serve(folder):
         lambda: als.recommend(many[:100], matrix[:100], 10, recalculate_user=True),
         lambda: als.similar_items(5, 10),
     )  # fmt: skip
-    rows.append(("implicit", *(milliseconds(call, 15) for call in calls)))
+    rows.append(("implicit", *(milliseconds(15, call) for call in calls)))
     header = ("CPU milliseconds", "one user", "400 users", "100 new users", "similar items")
     table(folder.name, header, rows)
 
@@ -129,7 +130,8 @@ def generated(shape, n_clicks, setting):
     row = (known.nnz, most, cpu, wall, peak, model.coef_.nnz, float(model.n_iter_.mean()))
     recall, _ = judge(lambda users: (known[users] @ model.coef_).toarray(), known, wanted, 3000)
     header = (
-        "clicks", "most popular", "CPU s", "wall s", "peak GiB", "coefficients", "passes", "recall@20"
+        "clicks", "most popular", "CPU s", "wall s", "peak GiB", "coefficients", "passes",
+        "recall@20",
     )  # fmt: skip
     table(f"{shape}, two threads", header, [(*row, float(recall))])
 
