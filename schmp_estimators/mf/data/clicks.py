@@ -44,7 +44,8 @@ def read_clicks(ratings: RatingRows, earlier: Any) -> Any:
     amounts_of(np.array(ratings.range), None)
     if ratings.range[1] <= 0:
         raise ValueError(
-            "no value is above 0: there are no clicks to fit; pass 1, or a count, for what a user took"
+            "no value is above 0: there are no clicks to fit; "
+            "pass 1, or a count, for what a user took"
         )
     users, items = ratings.known
     shape = len(users), len(items)
