@@ -24,6 +24,8 @@ from schmp_estimators.mf.kernels.lists import ONE, Lists, add_to, sum_of, value_
 
 #: A column is checked as soon as a pass began at an estimated gap below this multiple of the goal.
 _NEARLY = 8.0
+#: A residual is set to zero as a whole if candidates have a click of more than one user in so many.
+_FEW = 8
 
 
 class Clicks(NamedTuple):
@@ -69,6 +71,17 @@ def _clear(lists, start, stop, vector):
     while at < end:
         vector[lists.ids[at]] = 0.0
         at += ONE
+
+
+@inlined
+def _forget(users, own, near, n_near, work):
+    """Set the residual of a column to zero."""
+    if n_near > work.residual.size // _FEW:
+        work.residual[:] = 0.0
+    else:
+        _clear(users, own[0], own[1], work.residual)
+        _clear(near, 0, n_near, work.residual)
+    work.used[0] = 0
 
 
 @inlined
@@ -376,9 +389,7 @@ def solve_columns(items, clicks, start, l1, l2, most, tol, max_passes):
                 found[written], values[written] = work.candidates[place], work.weights[place]
                 written += 1
         offsets[number + 1] = written
-        _clear(clicks.by_item, own[0], own[1], work.residual)
-        _clear(near, 0, work.starts[size], work.residual)
-        work.used[0] = 0
+        _forget(clicks.by_item, own, near, n_near, work)
     return Columns(offsets, found[: offsets[-1]], values[: offsets[-1]], gaps, n_passes)
 
 

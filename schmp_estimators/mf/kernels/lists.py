@@ -27,12 +27,19 @@ def value_of(lists, at):
 
 @inlined
 def sum_of(lists, start, stop, vector):
-    """Return the inner product of some entries and a vector."""
-    at, end, total = index(start), index(stop), 0.0
+    """Return the inner product of some entries and a vector, by four sums that do not wait."""
+    at, end = index(start), index(stop)
+    first, second, third, fourth = 0.0, 0.0, 0.0, 0.0
+    while at + index(3) < end:
+        first += value_of(lists, at) * vector[lists.ids[at]]
+        second += value_of(lists, at + ONE) * vector[lists.ids[at + ONE]]
+        third += value_of(lists, at + index(2)) * vector[lists.ids[at + index(2)]]
+        fourth += value_of(lists, at + index(3)) * vector[lists.ids[at + index(3)]]
+        at += index(4)
     while at < end:
-        total += value_of(lists, at) * vector[lists.ids[at]]
+        first += value_of(lists, at) * vector[lists.ids[at]]
         at += ONE
-    return total
+    return (first + second) + (third + fourth)
 
 
 @inlined
