@@ -25,7 +25,7 @@ from unittest import mock
 import numpy as np
 from common import SweepClock, machine, median, table
 
-from schmp_estimators import ModelParallelMF
+from schmp_estimators import DistributedSLIM, ModelParallelMF
 from schmp_estimators.mf import fit as _mf_fit
 from schmp_estimators.mf.programs.ccd import CcdFactorization
 from schmp_estimators.mf.programs.sgd import SgdFactorization
@@ -417,8 +417,12 @@ class Nights:
 def nightly(arguments):
     """Error, or NDCG@10 of clicks, and CPU seconds after seven nights: day one, `partial_fit`, fit anew."""
     rows = []
-    for name, parameters in (("ratings", {}), ("clicks", {"unobserved_weight": 0.1})):
-        data, fitted = Nights(bool(parameters)), mf(32, max_iter=20, **parameters | {"tol": 1e-4})
+    for name, are_clicks, fitted in (
+        ("ratings", False, mf(32, max_iter=20, tol=1e-4)),
+        ("clicks", True, mf(32, max_iter=20, tol=1e-4, unobserved_weight=0.1)),
+        ("clicks, DistributedSLIM", True, DistributedSLIM()),
+    ):
+        data = Nights(are_clicks)
         fitted.fit([[0, 0], [1, 1]], [1.0, 2.0]).partial_fit([[2, 0]], [1.0])  # compiles
         spent = data.seconds(fitted.fit, data.night < 0)
         rows.append((name, "fit of the first day", spent, *data.judge(fitted)))

@@ -8,8 +8,8 @@ Set OMP_NUM_THREADS=1 and OPENBLAS_NUM_THREADS=1 before.  The folder is one of b
 Times are medians of three fits, of 15 calls.  `fit` fits the training part by one and two threads,
 judges a fit of the training and validation parts on the test part, and adds 1 % of the clicks by
 `partial_fit` to a fit of the others.  `serve` has the package implicit beside both models, K = 64.
-`generated` draws users with three of 500 interests each, and clicks at random besides; a tenth of
-the clicks is held out.  Memory is the peak of the process, the input included.
+`generated` draws users with three of many interests each, and clicks at random besides; a tenth of
+the clicks is held out, and factors with K = 64 are fitted, too.  Memory is the peak of the process, the input included.
 """
 
 import argparse
@@ -23,6 +23,7 @@ import numpy as np
 import scipy.sparse as sp
 from bench_public import judge, read
 from common import machine, milliseconds, table
+from sklearn.base import clone
 
 from schmp_estimators import DistributedSLIM, ModelParallelMF
 
@@ -99,7 +100,7 @@ def serve(folder):
     table(folder.name, header, rows)
 
 
-def draw(n_users, n_items, n_clicks, n_interests=500, seed=0):
+def draw(n_users, n_items, n_clicks, n_interests, seed=0):
     """Return clicks of users with three interests, a quarter of them on any item."""
     rng = np.random.default_rng(seed)
     interest = rng.integers(0, n_interests, n_items)
@@ -120,20 +121,28 @@ def draw(n_users, n_items, n_clicks, n_interests=500, seed=0):
     return X
 
 
-def generated(shape, n_clicks, setting):
-    X = draw(*shape, n_clicks)
+def generated(shape, n_clicks, n_interests, setting):
+    X = draw(*shape, n_clicks, n_interests)
     known, wanted = divided(X, 0.1)
-    DistributedSLIM(**setting).fit(known[:200])
-    cpu, wall, model = timed(lambda: DistributedSLIM(**setting, n_jobs=2).fit(known), 1)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    models = {
+        "DistributedSLIM": DistributedSLIM(**setting, n_jobs=2),
+        "ModelParallelMF": ModelParallelMF(64, unobserved_weight=0.03, n_jobs=2, random_state=0),
+    }
+    rows = []
+    for name, model in models.items():
+        clone(model).fit(known[:200])
+        cpu, wall, fitted = timed(lambda one=model: one.fit(known), 1)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        if name == "DistributedSLIM":
+            print(f"{fitted.coef_.nnz} coefficients, {fitted.n_iter_.mean():.1f} passes")
+            scores = lambda users, one=fitted: (known[users] @ one.coef_).toarray()  # noqa: E731
+        else:
+            scores = lambda users, one=fitted: one.user_factors_[users] @ one.components_  # noqa: E731
+        quality = judge(scores, known, wanted, 3000)
+        rows.append((name, cpu, wall, peak, *map(float, quality)))
     most = np.bincount(X.indices).max() / shape[0]
-    row = (known.nnz, most, cpu, wall, peak, model.coef_.nnz, float(model.n_iter_.mean()))
-    recall, _ = judge(lambda users: (known[users] @ model.coef_).toarray(), known, wanted, 3000)
-    header = (
-        "clicks", "most popular", "CPU s", "wall s", "peak GiB", "coefficients", "passes",
-        "recall@20",
-    )  # fmt: skip
-    table(f"{shape}, two threads", header, [(*row, float(recall))])
+    title = f"{shape}, {known.nnz} clicks, {most:.3f} of users on one item, two threads"
+    table(title, ("model", "CPU s", "wall s", "peak GiB", "recall@20", "NDCG@20"), rows)
 
 
 def main():
@@ -145,6 +154,7 @@ def main():
     parser.add_argument("--setting", type=json.loads, default={}, help="parameters, as JSON")
     parser.add_argument("--shape", default="100000x20000", help="users x items")
     parser.add_argument("--clicks", type=float, default=3e6)
+    parser.add_argument("--interests", type=int, default=500)
     options = parser.parse_args()
     print(machine())
     if options.what == "fit":
@@ -153,7 +163,7 @@ def main():
         serve(options.folder)
     else:
         shape = [int(float(side)) for side in options.shape.split("x")]
-        generated(shape, int(options.clicks), options.setting)
+        generated(shape, int(options.clicks), options.interests, options.setting)
 
 
 if __name__ == "__main__":
