@@ -9,9 +9,13 @@ write a list for each user.
 
 # %%
 # The log.  There are eight kinds of items, users like two of them, and new items come every day.
+import tempfile
+
+import dask.dataframe as dd
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from dask import delayed
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
@@ -78,8 +82,8 @@ for name, search in searches.items():
 
 # %%
 # Seven nights.  Each morning's lists are judged by the new pairs of the day.  At night the day's
-# clicks are added: ``DistributedSLIM`` adds them to what it has, ``ModelParallelMF`` takes pairs
-# that it does not know.  A third model stays as it was.
+# clicks are added to both models, which also take pairs that they know.  A third model stays as it
+# was.
 item_model = searches["items"].best_estimator_
 factor_model = searches["factors"].best_estimator_
 stays = clone(item_model).fit(pairs[["user", "item"]], pairs["value"])
@@ -93,8 +97,8 @@ for today in range(30, 37):
     judged = events[fresh & events["item"].isin(item_model.item_ids_)]  # what can be recommended
     for name, model in zip(found, (item_model, factor_model, stays), strict=True):
         found[name].append(scorer(model, judged[["user", "item"]], judged["value"]))
-    item_model.partial_fit(events[["user", "item"]], events["value"])
-    factor_model.partial_fit(events.loc[fresh, ["user", "item"]], events.loc[fresh, "value"])
+    for model in (item_model, factor_model):
+        model.partial_fit(events[["user", "item"]], events["value"])
     known |= set(zip(events["user"], events["item"], strict=True))
 
 figure, axes = plt.subplots(figsize=(6.5, 3.6), layout="constrained")
@@ -105,18 +109,21 @@ axes.legend(fontsize=8)
 plt.show()
 
 # %%
-# The lists of all users.  On a cluster, make them lazily from a Dask series of ids, and write them
-# where they are made: ``ids.map_partitions(lists_of, meta=…).to_parquet(path)``.
+# The lists of all users.  The ids are a Dask collection, so that each partition's lists are made and
+# written by themselves, on a cluster by its workers.
 
 
-def lists_of(users):
-    items, scores = item_model.recommend(users, n=5)
-    return pd.DataFrame(
-        {"user": np.repeat(users, 5), "item": items.ravel(), "score": scores.ravel()}
-    )
+def lists_of(frame, model):
+    items, scores = model.recommend(frame["user"], n=5)
+    users = np.repeat(frame["user"], 5)
+    return pd.DataFrame({"user": users, "item": items.ravel(), "score": scores.ravel()})
 
 
-lists = lists_of(item_model.user_ids_)
+folder = tempfile.mkdtemp()
+like = pd.DataFrame({"user": [0], "item": ["i000"], "score": [0.0]})
+ids = dd.from_pandas(pd.DataFrame({"user": item_model.user_ids_}), npartitions=4)
+ids.map_partitions(lists_of, delayed(item_model), meta=like).to_parquet(folder, write_index=False)
+lists = pd.read_parquet(folder)
 print(lists.head())
 
 # %%

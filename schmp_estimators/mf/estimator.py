@@ -300,7 +300,8 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         `unobserved_weight`.  A penalty keeps users and items with new ratings near their earlier vectors.  It grows
         with the number of their earlier ratings.  The objective in `history_` includes it.  `global_mean_`,
         `rating_scale_` and an automatic `alpha_` do not change.  Both solvers use epochs of "ccd".  A call with exactly
-        the ratings of an earlier call changes nothing.
+        the ratings of an earlier call changes nothing.  With `unobserved_weight`, a pair of an earlier call counts as
+        one more click, so that confidences add up.
 
         Parameters
         ----------
@@ -319,7 +320,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         Raises
         ------
         DuplicateRatingError
-            If a pair was rated in an earlier call; the user guide says when this is known.
+            If a pair was rated in an earlier call, without `unobserved_weight`; the user guide says when this is known.
         ValueError
             As in `fit`; if the ratings are on another scale; if `loss` is not "squared".
         """

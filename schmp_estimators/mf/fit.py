@@ -147,7 +147,7 @@ class MFFit:
             plan, found = self._plan, run.told_by_sources()  # all shards have been made by then
             if plan.keep_seen:
                 self._seen = SeenItems(tuple(found), plan.users, plan.item_ids)
-                if self._earlier:
+                if self._earlier and not self._unobserved:
                     check_not_seen(self._seen, estimator._seen or ())
             for done in estimator._follow(
                 run,
@@ -303,9 +303,10 @@ class MFFit:
             )
         if self._told in estimator._told:
             raise RepeatedCallError
-        if not (keep_seen and estimator._seen is not None) and self._told[0] in {
-            pairs for pairs, _ in estimator._told
-        }:
+        unknown = not (keep_seen and estimator._seen is not None)
+        if self._unobserved or not unknown:
+            return  # clicks add up; and single pairs are checked, when there are shards
+        if self._told[0] in {pairs for pairs, _ in estimator._told}:
             raise ValueError(
                 "the pairs of this call are those of an earlier one, with other ratings, and each is rated once; leave "
                 "them out of partial_fit, or begin anew with fit"
