@@ -1,10 +1,13 @@
 """A billion tokens on one machine: time, memory and disk of whole fits, by number of topics.
 
     python benchmarks/bench_large.py --folder FOLDER --tokens 1e9 --topics 1000 10000 --sweeps 20 5 --limit 10
+    python benchmarks/bench_large.py --folder FOLDER --tokens 1e9 --topics 50 --sweeps 10 --limit 6 --kind cells
 
 The corpus is generated into memory-mapped files of the folder, once.  Lengths of documents are log-normal (250 tokens
 on average).  A document has a few of 500 topics; three tokens in ten come from a background under Zipf-Mandelbrot's
-law, the others from topics, each of which has 4,000 words of its own.  A part of its documents is held out.  Each fit
+law, the others from topics, each of which has 4,000 words of its own.  With `--kind cells` documents are cells of 5,900
+tokens, the words are 220,000 regions, topics have 20,000 of them, all of them more alike than words are, and every
+count is 1.  A part of the documents is held out.  Each fit
 is a process of its own, after a small fit that loads the kernels.  `--limit` is the memory limit that the fit is told
 of, in GiB.  A whole fit is everything from the call of `fit` to its return, reading of the input included; CPU is that
 of all its threads.  Memory is the most that the process has of pages that no file backs, and the most of all resident
@@ -26,6 +29,7 @@ import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import dask
 import numpy as np
@@ -36,14 +40,34 @@ from scipy import sparse
 
 from schmp_estimators import DistributedLDA
 
-WORDS, TOPICS, OF_A_TOPIC, BACKGROUND, MEAN_LENGTH = 200_000, 500, 4_000, 0.3, 250
-#: Documents that are made at a time, and those that are held out.
-CHUNK, HELD_OUT = 20_000, 5_000
+
+class Kind(NamedTuple):
+    """A kind of corpus."""
+
+    words: int
+    topics: int
+    of_a_topic: int
+    mean_length: int
+    #: Deviation of the logarithm of the length.
+    spread: float
+    #: Exponent of Zipf-Mandelbrot's law.
+    power: float
+    is_binary: bool
+    #: Documents that are made at a time, and those that are held out.
+    chunk: int
+    held_out: int
+
+
+KINDS = {
+    "text": Kind(200_000, 500, 4_000, 250, 1.0, 1.07, False, 20_000, 5_000),
+    "cells": Kind(220_000, 40, 20_000, 6_200, 0.5, 0.5, True, 1_000, 1_000),
+}
+BACKGROUND = 0.3
 
 
 @njit(nogil=True, cache=True)
 def make_chunk(
-    seed, lengths, background, of_topic, topic_words, indices, counts, ptr
+    seed, lengths, background, of_topic, topic_words, is_binary, indices, counts, ptr
 ):  # pragma: no cover
     """Fill in the counts of some documents, and return how many there are."""
     np.random.seed(seed)
@@ -63,7 +87,7 @@ def make_chunk(
         tokens.sort()
         for i in range(length):
             if i and tokens[i] == tokens[i - 1]:
-                counts[filled - 1] += 1
+                counts[filled - 1] += not is_binary
             else:
                 indices[filled], counts[filled] = tokens[i], 1
                 filled += 1
@@ -71,34 +95,36 @@ def make_chunk(
     return filled
 
 
-def zipf(n):
+def zipf(n, power):
     """Return the distribution function of Zipf-Mandelbrot's law over so many ranks."""
-    upto = np.cumsum(1.0 / (np.arange(n) + 2.7) ** 1.07)
+    upto = np.cumsum(1.0 / (np.arange(n) + 2.7) ** power)
     return upto / upto[-1]
 
 
-def write_corpus(folder, n_tokens):
+def write_corpus(folder, n_tokens, kind):
     """Write a corpus of about so many tokens to files, unless it is there."""
-    told = {"tokens": n_tokens, "words": WORDS}
+    told = {"tokens": n_tokens, **kind._asdict()}
     if (folder / "told.json").exists() and json.loads((folder / "told.json").read_text()) == told:
         return
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(0)
-    background, of_topic = zipf(WORDS), zipf(OF_A_TOPIC)
+    background, of_topic = zipf(kind.words, kind.power), zipf(kind.of_a_topic, kind.power)
     # Words of topics: more likely the frequent ones, as in text, but none twice as often as it occurs anyway.
-    topic_words = np.searchsorted(background, rng.random((TOPICS, OF_A_TOPIC)) ** 0.6).astype(
-        np.int32
-    )
-    n_docs = n_tokens // MEAN_LENGTH + HELD_OUT
-    column = rng.permutation(WORDS).astype(np.int32)
+    drawn = rng.random((kind.topics, kind.of_a_topic)) ** 0.6
+    topic_words = np.searchsorted(background, drawn).astype(np.int32)
+    n_docs = n_tokens // kind.mean_length + kind.held_out
+    column = rng.permutation(kind.words).astype(np.int32)
 
     def made(number):
-        n = min(CHUNK, n_docs - number * CHUNK)
-        drawn = np.random.default_rng(number + 1).lognormal(math.log(MEAN_LENGTH) - 0.5, 1.0, n)
+        n = min(kind.chunk, n_docs - number * kind.chunk)
+        centre = math.log(kind.mean_length) - kind.spread**2 / 2
+        drawn = np.random.default_rng(number + 1).lognormal(centre, kind.spread, n)
         lengths = np.clip(drawn, 5, 20_000).astype(np.int64)
         room = np.empty((2, lengths.sum()), np.int32)
         ptr = np.zeros(n + 1, np.int64)
-        filled = make_chunk(number, lengths, background, of_topic, topic_words, *room, ptr)
+        filled = make_chunk(
+            number, lengths, background, of_topic, topic_words, kind.is_binary, *room, ptr
+        )
         return column[room[0, :filled]], room[1, :filled], ptr[1:]
 
     ptr, end = [np.zeros(1, np.int64)], 0
@@ -107,7 +133,7 @@ def write_corpus(folder, n_tokens):
         (folder / "data").open("wb") as data,
         ThreadPoolExecutor(2) as pool,
     ):
-        numbers = range(-(-n_docs // CHUNK))
+        numbers = range(-(-n_docs // kind.chunk))
         for first in range(0, len(numbers), 8):
             for columns, counts, ends in pool.map(made, numbers[first : first + 8]):
                 columns.tofile(indices)
@@ -118,15 +144,15 @@ def write_corpus(folder, n_tokens):
     (folder / "told.json").write_text(json.dumps(told))
 
 
-def open_corpus(folder):
+def open_corpus(folder, kind):
     """Return the documents to fit, memory-mapped, and those that are held out."""
     ptr = np.fromfile(folder / "indptr", np.int32)
-    last = len(ptr) - 1 - HELD_OUT
+    last = len(ptr) - 1 - kind.held_out
     indices, data = (np.memmap(folder / name, np.int32, "r") for name in ("indices", "data"))
 
     def rows(a, b):
         parts = data[ptr[a] : ptr[b]], indices[ptr[a] : ptr[b]], ptr[a : b + 1] - ptr[a]
-        return sparse.csr_array(parts, shape=(b - a, WORDS), copy=False)
+        return sparse.csr_array(parts, shape=(b - a, kind.words), copy=False)
 
     return rows(0, last), rows(last, len(ptr) - 1)
 
@@ -170,13 +196,14 @@ def fit(args, topics, sweeps):
         "temporary-directory": str(folder),
     }
     with dask.config.set(settings):
+        sampler = "warp" if args.kind == "text" else "auto"
         small = np.random.default_rng(0).poisson(0.2, (40, 60))
         with warnings.catch_warnings():
-            DistributedLDA(topics, max_iter=2, sampler="warp", spill=None, **parameters).fit(small)
-        X, held_out = open_corpus(folder)
+            DistributedLDA(topics, max_iter=2, sampler=sampler, **parameters).fit(small)
+        X, held_out = open_corpus(folder, KINDS[args.kind])
         n_tokens, clock = int(X.data.sum(dtype=np.int64)), SweepClock()
         lda = DistributedLDA(
-            topics, max_iter=sweeps, spill="auto", sampler="warp", **parameters
+            topics, max_iter=sweeps, spill=args.spill or None, sampler=sampler, **parameters
         ).set_callbacks(clock)
         watch, disk = Watch(), Disk(folder)
         forget_peak()
@@ -212,12 +239,14 @@ def main():
     parser.add_argument("--sweeps", type=int, nargs="+", default=[20, 5])
     parser.add_argument("--limit", type=float, default=10.0)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--kind", choices=KINDS, default="text")
+    parser.add_argument("--spill", default="auto", help="'' keeps all tokens in memory")
     parser.add_argument("--fit", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.fit:
         return fit(args, args.topics[0], args.sweeps[0])
     began = time.perf_counter()
-    write_corpus(Path(args.folder), int(args.tokens))
+    write_corpus(Path(args.folder), int(args.tokens), KINDS[args.kind])
     print(f"{machine()}\ncorpus after {time.perf_counter() - began:.0f} s", flush=True)
     rows = []
     for topics, sweeps in zip(args.topics, args.sweeps, strict=True):
@@ -227,6 +256,8 @@ def main():
             "sweeps": sweeps,
             "limit": args.limit,
             "jobs": args.jobs,
+            "kind": args.kind,
+            "spill": args.spill,
         }
         options = [text for name, value in told.items() for text in (f"--{name}", str(value))]
         command = [sys.executable, __file__, *options, "--fit"]
