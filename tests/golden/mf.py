@@ -5,7 +5,7 @@ import numpy as np
 from golden.record import result
 from scipy import sparse
 
-from schmp_estimators import ModelParallelMF
+from schmp_estimators import DistributedSLIM, ModelParallelMF
 
 EVERYWHERE = ("here", "threads", "cluster", "dask")
 HERE = ("here",)
@@ -90,6 +90,31 @@ def partial(**parameters):
     return run
 
 
+def slim(n_calls=1, **parameters):
+    """Fit an item model on counts, the last ones by `partial_fit`."""
+
+    def run(place):
+        model = DistributedSLIM(n_jobs=2 if place == "threads" else None, **parameters)
+        for part in np.array_split(np.arange(len(PAIRS)), n_calls):
+            given = PAIRS[part], np.round(np.abs(RATINGS[part])) + 1
+            if place == "dask":
+                given = tuple(
+                    da.from_array(array, chunks=(90, *array.shape[1:])) for array in given
+                )
+            model.partial_fit(*given)
+        items, scores = model.recommend(model.user_ids_, n=4)
+        return result(
+            {"loss": model.dual_gap_.sum() + float(model.coef_.sum())},
+            coef=model.coef_,
+            gap=model.dual_gap_,
+            n_iter=model.n_iter_,
+            items=items,
+            scores=scores,
+        )
+
+    return run
+
+
 #: By name: what runs, and where all give the same bits.
 CASES = {
     "defaults": (fit(max_iter=20, tol=1e-4, n_components=20, alpha="auto"), EVERYWHERE),
@@ -127,6 +152,12 @@ CASES = {
     "ccd, sparse": (matrix(MATRIX, solver="ccd"), HERE),
     "ccd, dense": (matrix(DENSE, solver="ccd", n_shards=3), EVERYWHERE),
     "ccd, partial_fit": (partial(solver="ccd"), HERE),
+    "slim": (slim(l2_reg=5.0), EVERYWHERE),
+    "slim, partial_fit": (slim(3, l1_reg=1.0, l2_reg=2.0, max_neighbors=6), EVERYWHERE),
+    "slim, weighted": (
+        slim(l2_reg=1.0, user_weight=0.3, confidence=np.log1p, tol=1e-5),
+        EVERYWHERE,
+    ),
     "clicks, 1 shard": (fit(solver="ccd", n_shards=1, unobserved_weight=0.1), EVERYWHERE),
     "clicks, 3 shards": (
         fit(solver="ccd", n_shards=3, unobserved_weight=0.1, n_components=11),
@@ -135,4 +166,4 @@ CASES = {
 }
 
 #: These run at all their places with every change; the others elsewhere than here in the slow lane.
-EVERY_CHANGE = {"clicks, 3 shards"}
+EVERY_CHANGE = {"clicks, 3 shards", "slim, partial_fit"}
