@@ -318,6 +318,7 @@ class SparseGLMCV(Pair, CrossValidated):
         positive: bool = False,
         max_iter: int = 1000,
         tol: float = 1e-4,
+        max_worse: int | None = None,
         n_jobs: int | None = None,
         verbose: int = 0,
     ) -> None:
@@ -342,6 +343,8 @@ def sparse_glm_path(
     max_iter: int = 1000,
     tol: float = 1e-4,
     max_explained: float = 1.0,
+    max_worse: int | None = None,
+    validation_data: Any = None,
     sample_weight: Any = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Solve a linear model with any loss and any penalty for several alphas, each starting from the previous solution.
