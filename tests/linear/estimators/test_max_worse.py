@@ -13,7 +13,7 @@ from schmp_estimators.genotypes import pack
 from schmp_estimators.linear.programs import choose
 
 RNG = np.random.default_rng(0)
-X = RNG.integers(0, 3, size=(180, 80))
+X = RNG.integers(0, 3, size=(180, 100))
 Y = 1.0 * X[:, 0] - X[:, 1] + 2.0 * RNG.normal(size=180)
 OLD, NEW = slice(120), slice(120, 180)
 RESPONSES = {
@@ -75,7 +75,7 @@ def test_a_path_ends_by_new_data(solver, loss, most):
     [
         pytest.param(sp.csr_array, id="sparse", marks=pytest.mark.slow),
         pytest.param(
-            lambda rows: da.from_array(rows, chunks=(25, 80)), id="dask", marks=pytest.mark.slow
+            lambda rows: da.from_array(rows, chunks=(25, 100)), id="dask", marks=pytest.mark.slow
         ),
         pytest.param(pack, id="packed"),
     ],
@@ -212,7 +212,7 @@ def test_values_that_cannot_be_used_are_named():
     ):
         with pytest.raises(ValueError, match=r"max_worse needs validation_data=\(X, y\) or"):
             se.prioritized_lasso_path(X, Y, **given)
-    with pytest.raises(ValueError, match="X has 79 features"):
+    with pytest.raises(ValueError, match="X has 99 features"):
         se.prioritized_lasso_path(X, Y, max_worse=2, validation_data=(X[NEW, 1:], Y[NEW]))
     labels = RESPONSES["logistic"]
     with pytest.raises(ValueError, match="'perhaps'"):
