@@ -58,6 +58,14 @@ def test_files_are_those_of_bed_reader(tmp_path, count_a1):
             assert (counted == properties["allele_1" if count_a1 else "allele_2"]).all()
 
 
+def test_blocks_of_people_travel_packed():
+    """Two bits a value, and eight bytes for the number of each person and of each variant, and for its mean."""
+    G = pack(doses(3000, 400)).filled(np.ones(400))
+    for start in (0, 1000, 2000):
+        size = len(pickle.dumps(G.rows(np.arange(start, start + 1000)), 5))
+        assert size < 1000 * 400 / 4 + 8 * 1000 + 16 * 400 + 2000
+
+
 @pytest.mark.parametrize("kind", ["file", "small file", "memory"])
 def test_rows_and_columns_are_those_of_numpy(tmp_path, kind):
     given = doses(300 if kind == "file" else 61, 40)
