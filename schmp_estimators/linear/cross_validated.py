@@ -324,9 +324,10 @@ class CrossValidated(Penalised):
         tasks = [task.subcontext(task_name="fold", max_subtasks=count) for _ in range(n_folds)]
         scores, end = np.full((n_folds, count), np.nan), None
         tried = [self._try_fold(tasks[k], given, k, scores[k]) for k in range(n_folds)]
-        run = Parallel(n_jobs=self.n_jobs if given.problem.is_local else 1, prefer="threads")
-        step = self.max_worse and 1
-        while end is None and any(run(delayed(list)(islice(one, step)) for one in tried)):
+        run = Parallel(n_jobs=self.n_jobs if given.problem.is_local else 1, require="sharedmem")
+        while end is None and any(
+            run(delayed(list)(islice(one, self.max_worse and 1)) for one in tried)
+        ):
             end = end_of(-self._sign * scores.mean(axis=0), self.max_worse)
         for one in tried:
             with suppress(StopIteration):

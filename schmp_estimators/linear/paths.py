@@ -244,9 +244,9 @@ def path_of(
                 return -float(model.score(*new_data))
             model.classes_, model.coef_, model.intercept_ = classes, coef, levels
             X, y, weight = (*new_data, None)[:3]
-            known = (here(one, "validation_data", place) for one in (y, model.predict_proba(X)))
-            weight = here(weight, "sample_weight", place)
-            return float(log_loss(*known, sample_weight=weight, labels=classes))
+            known = y, model.predict_proba(X), weight
+            y, found, weight = (here(one, "validation_data", place) for one in known)
+            return float(log_loss(y, found, sample_weight=weight, labels=classes))
 
         with open_problem(model, samples, targets, place, name="path") as problem:
             asked = model._asked(model.l1_ratio, classes)

@@ -10,6 +10,7 @@ from sklearn.metrics import d2_tweedie_score, log_loss, r2_score
 
 import schmp_estimators as se
 from schmp_estimators.genotypes import pack
+from schmp_estimators.linear.penalties.choose import end_of
 from schmp_estimators.linear.programs import choose
 
 RNG = np.random.default_rng(0)
@@ -53,6 +54,22 @@ def costs_of(loss, coefs, levels, weights):
             proba = odds / odds.sum(axis=1, keepdims=True)
             found.append(log_loss(y, proba, sample_weight=weights))
     return found
+
+
+def test_the_rule_is_that_of_windows():
+    for costs in RNG.integers(0, 4, (300, 9)).tolist():
+        for most in (1, 2, 3):
+            assert (end_of(costs, most) or 9) == first_end(costs, most)
+        assert end_of(costs, None) is None
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic", "multinomial"])
+def test_equal_solutions_are_not_worse(solver, loss):
+    """Not even by rounding: penalties that select nothing end no path."""
+    y, alphas = RESPONSES[loss], np.append(np.geomspace(50.0, 2.0, 12), 0.1)
+    options = {"alphas": alphas, "max_worse": 1, "validation_data": (X[NEW], y[NEW])}
+    _, coefs, *_ = se.sparse_glm_path(X[OLD], y[OLD], loss, **options)
+    assert coefs.shape[-1] == 13 and not coefs[..., :12].any()
 
 
 @pytest.mark.parametrize("loss", slow_but(["squared", "logistic"], RESPONSES))
