@@ -82,11 +82,10 @@ max_explained : float
     The path ends with the first penalty whose solution explains this share of the deviance.  The share is 0 without
     penalised coefficients, and 1 if predictions are exact.  1: the path goes to the last penalty.
 max_worse : int or None
-    The path ends, and what is returned, when so many solutions in a row have been worse on `validation_data` than the
-    best one before: by the log loss of a classifier, or else by `score`.  None: it goes to the last penalty.
-cv_max_worse : int or None
-    All folds end when their mean has been worse than the best one before for so many penalties in a row.  What belongs
-    to further penalties is NaN, and they are never chosen.  None: folds go to the last penalty.
+    The path ends when so many penalties in a row have been worse than the best one before them, on samples that are not
+    fitted.  A path function scores `validation_data`, classes by the log loss, and returns what it has solved for until
+    then.  Cross-validation takes the mean over folds, which end together; what belongs to later penalties is NaN, and
+    they are never chosen.  None: the path goes to the last penalty.
 validation_data : tuple
     ``(X, y)`` or ``(X, y, sample_weight)``: samples that are not fitted, for `max_worse`.
 cv : int, cross-validation generator or iterable
