@@ -59,7 +59,7 @@ def test_files_are_those_of_bed_reader(tmp_path, count_a1):
 
 
 def test_blocks_of_people_travel_packed():
-    """Two bits a value, and eight bytes for the number of each person and of each variant, and for its mean."""
+    """Two bits a value; eight bytes for the number of a person or variant, and for its mean."""
     G = pack(doses(3000, 400)).filled(np.ones(400))
     for start in (0, 1000, 2000):
         size = len(pickle.dumps(G.rows(np.arange(start, start + 1000)), 5))

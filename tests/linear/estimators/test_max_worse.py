@@ -1,4 +1,4 @@
-"""Paths that end by new data: the penalties and the bits of whole paths, cut by the rule written out."""
+"""Paths that end by new data have the bits of whole paths, cut by the rule written out."""
 
 import dask.array as da
 import numpy as np
