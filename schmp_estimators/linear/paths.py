@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from inspect import signature
 from typing import Any, NamedTuple
 
@@ -362,6 +362,10 @@ class Fold:
             self._saved = self._problem.rounds.save()
             self._problem.free()
 
+    @cached_property
+    def _held_out(self) -> Any:
+        return self._problem.held_out()
+
     def _functions(self) -> Functions:
         """Return the solutions that have not been scored."""
         assert self.paths is not None
@@ -369,7 +373,7 @@ class Fold:
 
     def held_out(self, score: Any) -> Floats:
         """Return the mean scores, for each new penalty, on the samples held out."""
-        functions, here = self._functions(), self._problem.held_out()
+        functions, here = self._functions(), self._held_out
         if here is None:
             sums, total = tree_sum(
                 self._problem.do(HeldOut(functions, score, self._problem.target or 0))
@@ -383,7 +387,7 @@ class Fold:
 
     def decisions(self) -> Floats:
         """Return the values of the new functions on the held-out samples, shape (n_penalties, n_functions, n)."""
-        functions, here = self._functions(), self._problem.held_out()
+        functions, here = self._functions(), self._held_out
         if here is not None:
             return functions.of(here[0].columns[functions.columns])
         return np.concatenate(
