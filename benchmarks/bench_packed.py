@@ -1,11 +1,17 @@
-"""Packed genotypes: products with all columns, and a path on a .bed file.
+"""Packed genotypes: products with all columns, a path on a .bed file, fits, and folds.
 
     OPENBLAS_NUM_THREADS=1 python benchmarks/bench_packed.py --products 5000x50000
     OPENBLAS_NUM_THREADS=1 python benchmarks/bench_packed.py --path 20000x500000 --folder F
+    OPENBLAS_NUM_THREADS=1 python benchmarks/bench_packed.py --fits 463x50000 --folds 2000x100000
 
 Products are those of a vector with all columns, in 10⁹ genotypes per CPU second of one thread.  The
 path is of 50 penalties down to a tenth of the largest; its gaps are computed again from the file.
-The last penalty is fitted alone, too, with one and two threads.
+The columns that each kernel reads are counted, in units of the whole file.  The last penalty is
+fitted alone, too, with one and two threads, in one and two partitions, and on two workers.
+Fits are of the genotypes of bench_lasso.py, packed and as int8, in turn: the least CPU seconds of
+three.  Half the mean square of the difference of their predictions is at most the sum of their
+gaps.  Folds are five of logistic regression with 30 penalties down to a tenth of the largest, three
+covariates beside the genotypes, and 1 % missing; memory is the peak beyond that before the fit.
 Each haplotype copies its neighbour with odds of 19 to 1; 50 variants explain .4 of the variance of
 the trait; .2 % of all genotypes are missing.
 """
@@ -13,16 +19,23 @@ the trait; .2 % of all genotypes are missing.
 import side_by_side  # noqa: F401  isort: skip  (limits BLAS threads)
 
 import argparse
+import threading
 import time
+from collections import Counter
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from unittest import mock
 
 import joblib
+import l1_cases
 import numpy as np
 from common import table
+from distributed import Client, LocalCluster
 from numba import njit
 
-from schmp_estimators import PrioritizedLasso, prioritized_lasso_path
-from schmp_estimators.genotypes import pack, read_plink
+from schmp_estimators import PrioritizedLasso, SparseGLMCV, prioritized_lasso_path
+from schmp_estimators.genotypes import join, pack, read_plink
+from schmp_estimators.linear.kernels import packed as kernels
 
 #: Inverse odds that a haplotype is drawn anew, and that a genotype is missing.
 ANEW, MISSING = 20, 500
@@ -101,6 +114,25 @@ def products(n_people, n_variants):
     table(f"{n_people} × {n_variants}", ("columns", "10⁹/s"), rows)
 
 
+@contextmanager
+def counting():
+    """Count the columns that kernels read, by the name of the kernel."""
+    read = Counter()
+
+    def counted(name, kernel):
+        def run(codes, chosen, *others):
+            read[name] += len(chosen)
+            return kernel(codes, chosen, *others)
+
+        return run
+
+    with ExitStack() as stack:
+        for name in ("packed_products", "packed_pairs", "packed_combine", "packed_take"):
+            kernel = counted(name, getattr(kernels, name))
+            stack.enter_context(mock.patch.object(kernels, name, kernel))
+        yield read
+
+
 def path(prefix, n_penalties):
     """Print what a path takes, and its gaps."""
     import psutil
@@ -110,7 +142,8 @@ def path(prefix, n_penalties):
     small = G[:400, :2000]
     prioritized_lasso_path(small, y[:400], alphas=n_penalties, eps=0.1)  # compiles
     start, cpu = time.perf_counter(), time.process_time()
-    alphas, coefs, levels, _ = prioritized_lasso_path(G, y, alphas=n_penalties, eps=0.1)
+    with counting() as read:
+        alphas, coefs, levels, _ = prioritized_lasso_path(G, y, alphas=n_penalties, eps=0.1)
     wall, cpu = time.perf_counter() - start, time.process_time() - cpu
     memory = psutil.Process().memory_info()
     own = (memory.rss - memory.shared) / 2**30
@@ -129,12 +162,89 @@ def path(prefix, n_penalties):
     spent = f"{wall:.1f} s wall, {cpu:.1f} s CPU, {own:.2f} GiB beside the file"
     title = f"{G.shape}: {len(alphas)} penalties, {spent}"
     table(title, ("of the largest", "members", "gap of null"), sorted(rows)[::-1])
+    passes = [(name, count / G.shape[1]) for name, count in read.items()]
+    passes.append(("all", sum(read.values()) / G.shape[1]))
+    table("how often the path reads the file", ("kernel", "times"), passes)
     fits = []
-    for n_jobs in (1, 2):
+
+    def fit(where, **options):
         start = time.perf_counter()
-        model = PrioritizedLasso(alphas[-1], n_jobs=n_jobs).fit(G, y)
-        fits.append((n_jobs, time.perf_counter() - start, str(joblib.hash(model.coef_))[:8]))
-    table("a fit of the last penalty", ("threads", "wall s", "coefficients"), fits)
+        model = PrioritizedLasso(alphas[-1], **options).fit(G, y)
+        fits.append((where, time.perf_counter() - start, str(joblib.hash(model.coef_))[:8]))
+
+    for n_shards in (1, 2):
+        for n_jobs in (1, 2):
+            fit(f"{n_shards} partitions, {n_jobs} threads", n_shards=n_shards, n_jobs=n_jobs)
+    workers = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    with LocalCluster(**workers) as cluster, Client(cluster):
+        fit("2 partitions, 2 workers", n_shards=2)
+    table("a fit of the last penalty", ("where", "wall s", "coefficients"), fits)
+
+
+def fits(n_people, n_variants):
+    """Compare fits to packed genotypes with those to int8."""
+    _, y, counts = l1_cases.genotypes(n_people, n_variants)
+    forms = {"packed": pack(counts), "int8": np.asfortranarray(counts)}
+    largest = np.abs((counts - counts.mean(axis=0)).T @ (y - y.mean())).max() / len(y)
+    rows = []
+    for part in (10, 100):
+        spent, models = {name: [] for name in forms}, {}
+        for _ in range(3):
+            for name, X in forms.items():
+                start = time.process_time()
+                models[name] = PrioritizedLasso(largest / part, tol=1e-6).fit(X, y)
+                spent[name].append(time.process_time() - start)
+        one, other = models.values()
+        apart = one.predict(forms["packed"]) - other.predict(forms["packed"])
+        gaps = one.dual_gap_ + other.dual_gap_
+        seconds = [min(spent[name]) for name in forms]
+        rows.append((f"largest / {part}", *seconds, apart @ apart / 2 / len(y), gaps))
+    columns = "penalty", "packed, s", "int8, s", "apart", "gaps"
+    table(f"fits, {n_people} × {n_variants}", columns, rows)
+
+
+def folds(n_people, n_variants):
+    """Print what a cross-validation of logistic regression takes."""
+    import psutil
+
+    rng, parts = np.random.default_rng(0), []
+    causes, genetic = rng.choice(n_variants, 30, replace=False), np.zeros(n_people)
+    counts = np.empty((n_people, n_variants), np.int8)
+    for part in np.array_split(np.arange(n_variants), max(1, n_variants // 5000)):
+        frequencies = rng.uniform(0.05, 0.5, len(part))
+        counts[:, part] = rng.binomial(2, frequencies, (n_people, len(part)))
+        here = np.intersect1d(part, causes)
+        genetic += (counts[:, here] - counts[:, here].mean(axis=0)) @ rng.normal(size=len(here))
+        missing = rng.random((n_people, len(part)), np.float32) < 0.01
+        counts[:, part] = np.where(missing, -1, counts[:, part])
+    covariates = rng.normal(size=(n_people, 3))
+    odds = 0.5 * genetic + covariates @ [0.5, -0.5, 0.3]
+    y, X = rng.random(n_people) < 1.0 / (1.0 + np.exp(-odds)), join(pack(counts), covariates)
+    del counts
+    factors = np.append(np.ones(n_variants), np.zeros(3))
+    few = join(X.left[:300, :2000], covariates[:300])
+    options = {"alphas": 30, "eps": 0.1, "cv": 5}
+    SparseGLMCV("logistic", penalty_factors=factors[-2003:], **options).fit(few, y[:300])
+    process, over = psutil.Process(), threading.Event()
+    before, peak = process.memory_info().rss, [0]
+
+    def watch():
+        while not over.wait(0.05):
+            peak[0] = max(peak[0], process.memory_info().rss)
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    for max_worse in (None, 3):
+        peak[0], start = 0, time.process_time()
+        model = SparseGLMCV("logistic", penalty_factors=factors, max_worse=max_worse, **options)
+        model.fit(X, y)
+        spent, done = time.process_time() - start, (~np.isnan(model.deviance_path_[:, 0])).sum()
+        memory = (peak[0] - before) / 2**20
+        parts.append((str(max_worse), spent, memory, int(done), int(np.sum(model.coef_ != 0.0))))
+    over.set()
+    watching.join()
+    columns = "max_worse", "CPU s", "MiB", "penalties", "members"
+    table(f"five folds, {n_people} × {n_variants}, {X.left.stored / 2**22:.0f} MiB", columns, parts)
 
 
 def main():
@@ -143,11 +253,17 @@ def main():
     )
     parser.add_argument("--products", help="people x variants")
     parser.add_argument("--path", help="people x variants")
+    parser.add_argument("--fits", help="people x variants")
+    parser.add_argument("--folds", help="people x variants")
     parser.add_argument("--penalties", type=int, default=50)
     parser.add_argument("--folder", default=".", help="where the files are, or are written")
     options = parser.parse_args()
     if options.products:
         products(*map(int, options.products.split("x")))
+    if options.fits:
+        fits(*map(int, options.fits.split("x")))
+    if options.folds:
+        folds(*map(int, options.folds.split("x")))
     if options.path:
         prefix = Path(options.folder, f"study-{options.path}")
         if not prefix.with_suffix(".fam").exists():

@@ -148,7 +148,11 @@ def test_configuration_counts_without_dask(tmp_path, variables, text, imports):
 # What is imported is declared: nobody relies on what another package happens to bring.
 
 #: Names of imports that are not those of the distribution.
-DISTRIBUTION = {"sklearn": "scikit-learn", "sphinx_gallery": "sphinx-gallery"}
+DISTRIBUTION = {
+    "bed_reader": "bed-reader",
+    "sklearn": "scikit-learn",
+    "sphinx_gallery": "sphinx-gallery",
+}
 #: Imported only where it is asked for.
 OPTIONAL = {"dashboard": {"bokeh"}, "plot": {"matplotlib", "rich"}}
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache, partial
+from itertools import islice
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -28,11 +29,12 @@ from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.places.place import Place, retry
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.linear.fitting import Penalised
-from schmp_estimators.linear.paths import Common, Fold, Paths, Penalties
+from schmp_estimators.linear.paths import Common, Fold, Penalties
 from schmp_estimators.linear.penalties.choose import (
     Floats,
     Grid,
     best_of,
+    end_of,
     ratios_of,
     within_one_standard_error,
 )
@@ -196,13 +198,21 @@ class CrossValidated(Penalised):
             given = common._replace(
                 asked=self._asked(ratio, common.targets.classes), grid=self._grid()
             )
-            whole = self._solved(Fold(given, given.problem.fold(len(given.folds))), given.grid)
-            given = given._replace(grid=given.grid.at(whole.values))
-            tried.append((whole, self._try_folds(context, given)))
+            whole = Fold(given, given.problem.fold(len(given.folds)))
+            values = whole.solve(given.grid, until=self.max_worse and 1).values
+            whole.pause()
+            given = given._replace(grid=given.grid.at(values))
+            held_out, end = self._try_folds(context, given)
+            path = whole.solve(given.grid, until=end).at(slice(end))
+            path.warn(given.grid.name, given.asked, self._what)
+            tried.append((path, held_out))
         paths, scores = zip(*tried, strict=True)
         best, count = divmod(best_of(self._sign * np.concatenate(scores)), len(scores[0]))
         simple, path = within_one_standard_error(self._sign * scores[best]), paths[best]
         coefs, levels = path.solutions()
+        if missing := len(scores[best]) - len(coefs):
+            after = np.full((missing, *coefs.shape[1:]), np.nan)
+            coefs, levels = np.concatenate([coefs, after]), np.concatenate([levels, after[..., 0]])
         levels, name = levels + common.targets.shifts, self._grid().name
         several, of_paths = np.ndim(self.l1_ratio) > 0, self._grid().given is None
         one = common.targets.classes is None  # function
@@ -223,14 +233,6 @@ class CrossValidated(Penalised):
         final = self._final(partial(self._fit_all, context, place, common))
         kept = ("classes_", "coef_", "intercept_", "dual_gap_", "n_iter_")
         return found | {name: getattr(final, name) for name in kept if hasattr(final, name)}
-
-    def _solved(
-        self, fold: Fold, grid: Grid, report: Callable[[], bool] | None = None, of: str = ""
-    ) -> Paths:
-        """Return the solutions of a fold; warn if a gap is above its tolerance."""
-        found = fold.solve(grid, report)
-        found.warn(grid.name, fold.given.asked, f"{of}{self._what}")
-        return found
 
     def _scores(self, fold: Fold) -> Floats:
         """Return the scores of a fold on its held-out samples, for each penalty; by default deviances."""
@@ -311,37 +313,55 @@ class CrossValidated(Penalised):
                 estimator=self, X=X, y=y, reconstruction_attributes=lambda: vars(self).copy()
             )
 
-    def _try_folds(self, context: Any, given: Common) -> Floats:
-        """Return the scores of all fits, shape (n_penalties, n_folds); NaN for fits that a callback has ended."""
+    def _try_folds(self, context: Any, given: Common) -> tuple[Floats, int | None]:
+        """Return the scores of all fits, and with which penalty they end, or None.
+
+        Scores are of shape (n_penalties, n_folds), NaN where a path has ended.
+        """
         n_folds, count = len(given.folds), len(given.grid.given)
         task = context.subcontext(task_name="cross-validation", max_subtasks=n_folds)
         task.call_on_fit_task_begin(estimator=self)
         tasks = [task.subcontext(task_name="fold", max_subtasks=count) for _ in range(n_folds)]
-        runs = [delayed(self._try_fold)(one, given, number) for number, one in enumerate(tasks)]
-        threads = self.n_jobs if given.problem.is_local else 1
-        found = list(Parallel(n_jobs=threads, prefer="threads")(runs))
+        scores, end = np.full((n_folds, count), np.nan), None
+        tried = [self._try_fold(tasks[k], given, k, scores[k]) for k in range(n_folds)]
+        run = Parallel(n_jobs=self.n_jobs if given.problem.is_local else 1, require="sharedmem")
+        while end is None and any(
+            run(delayed(list)(islice(one, self.max_worse and 1)) for one in tried)
+        ):
+            end = end_of(-self._sign * scores.mean(axis=0), self.max_worse)
+        for one in tried:
+            with suppress(StopIteration):
+                one.send(end)
+        scores[:, end or count :] = np.nan
         task.call_on_fit_task_end(estimator=self)
-        return np.array(found).T
+        return scores.T, end
 
-    def _try_fold(self, task: Any, given: Common, number: int) -> Floats:
-        """Return the scores of a fold, for each penalty."""
+    def _try_fold(
+        self, task: Any, given: Common, number: int, row: Floats
+    ) -> Generator[None, int | None, None]:
+        """Write the scores of a fold, for all penalties or for one at a time, which is when others may end it."""
         data, count = (
             {"estimator": self, **_shown(given.samples, given.folds[number][0])},
             len(given.grid.given),
         )
         task.call_on_fit_task_begin(**data)
-        fold = Fold(given, given.problem.fold(number))
+        fold, end = Fold(given, given.problem.fold(number)), None
         told = Penalties(task, data, fold, count) if self._is_heard else None
-        paths = self._solved(
-            fold, given.grid, told.told if told is not None else None, "A fold of "
-        )
-        if told is not None:
-            if not told.count:
-                any(told.told() for _ in range(count))
-            fold.paths = paths.first(told.count)
-        scores = self._scores(fold)
+        while end is None:
+            until = self.max_worse and fold.scored + 1
+            paths = fold.solve(given.grid, told.told if told is not None else None, until)
+            if told is not None:
+                if not told.count:
+                    any(told.told() for _ in range(count))
+                paths = fold.paths = paths.at(slice(told.count))
+            if fold.scored == paths.reached:
+                break
+            row[fold.scored : paths.reached] = self._scores(fold)
+            fold.scored = paths.reached
+            fold.pause()
+            end = yield
+        paths.at(slice(end)).warn(given.grid.name, given.asked, f"A fold of {self._what}")
         task.call_on_fit_task_end(**data)
-        return np.pad(scores, (0, count - len(scores)), constant_values=np.nan)
 
     def _fit_all(self, context: Any, place: Place, given: Common, model: Any) -> list[Any]:
         """Fit a model on all samples, as a task whose steps callbacks may see."""

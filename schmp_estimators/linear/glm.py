@@ -263,7 +263,7 @@ class SparseGLMCV(Pair, CrossValidated):
     alphas_
     deviance_path_ : ndarray of shape (n_alphas, n_folds) or (n_ratios, n_alphas, n_folds)
         Twice the mean loss of each held-out fold, weighted by `sample_weight`; for the squared loss this is the mean
-        squared error.  If several classes are fitted one by one, the sum over them.
+        squared error.  If several classes are fitted one by one, the sum over them.  NaN after the end of a path.
     classes_ : ndarray of shape (n_classes,)
         Class labels, if the model is a classifier.
     coef_ : ndarray of shape (n_features,)
@@ -318,6 +318,7 @@ class SparseGLMCV(Pair, CrossValidated):
         positive: bool = False,
         max_iter: int = 1000,
         tol: float = 1e-4,
+        max_worse: int | None = None,
         n_jobs: int | None = None,
         verbose: int = 0,
     ) -> None:
@@ -342,6 +343,8 @@ def sparse_glm_path(
     max_iter: int = 1000,
     tol: float = 1e-4,
     max_explained: float = 1.0,
+    max_worse: int | None = None,
+    validation_data: Any = None,
     sample_weight: Any = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Solve a linear model with any loss and any penalty for several alphas, each starting from the previous solution.

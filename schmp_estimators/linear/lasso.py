@@ -121,7 +121,7 @@ class PrioritizedLassoCV(MultiOutputMixin, CrossValidated, LinearRegressor):
     alpha_1se_
     alphas_
     mse_path_ : ndarray of shape (n_alphas, n_folds) or (n_ratios, n_alphas, n_folds)
-        Mean squared error of each held-out fold, weighted by `sample_weight`; NaN after a callback has ended a path.
+        Mean squared error of each held-out fold, weighted by `sample_weight`; NaN after the end of a path.
     coef_ : ndarray of shape (n_features,)
         Coefficients of the fit on all samples with `alpha_`.
     sparse_coef_ : sparse array of shape (1, n_features)
@@ -176,6 +176,7 @@ class PrioritizedLassoCV(MultiOutputMixin, CrossValidated, LinearRegressor):
         positive: bool = False,
         max_iter: int = 1000,
         tol: float = 1e-4,
+        max_worse: int | None = None,
         n_jobs: int | None = None,
         verbose: int = 0,
     ) -> None:
@@ -199,6 +200,8 @@ def prioritized_lasso_path(
     max_iter: int = 1000,
     tol: float = 1e-4,
     max_explained: float = 1.0,
+    max_worse: int | None = None,
+    validation_data: Any = None,
     sample_weight: Any = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Solve the Lasso for several penalties, with a duality gap for each solution.

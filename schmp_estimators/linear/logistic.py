@@ -142,9 +142,9 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
         Smallest value whose mean score is at most one standard error below the largest mean: a simpler model that is
         about as good.  The standard error is that of the largest mean.
     Cs_ : ndarray of shape (n_Cs,)
-        Values that were tried, in rising order.
+        Values, in rising order.
     scores_ : ndarray of shape (n_Cs, n_folds) or (n_ratios, n_Cs, n_folds)
-        Score of each held-out fold, weighted by `sample_weight`; NaN after a callback has ended a path.
+        Score of each held-out fold, weighted by `sample_weight`; NaN after the end of a path.
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
         Coefficients of the fit on all samples with `C_`.
     sparse_coef_ : sparse array of the same shape
@@ -197,6 +197,7 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
         class_weight: Any = None,
         max_iter: int = 1000,
         tol: float = 1e-7,
+        max_worse: int | None = None,
         n_jobs: int | None = None,
         verbose: int = 0,
     ) -> None:
@@ -237,7 +238,7 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
         scorer = _knowing_classes(self._scorer(), fold.given.targets.classes)
         by_decisions, rows = hasattr(scorer, "_response_method") or is_dask(samples.X), None
         found = []
-        for number, values in enumerate(decisions):
+        for number, values in enumerate(decisions, fold.scored):
             if by_decisions:
                 model, X = (
                     _model_of(fold.of_all_classes(np.eye(len(values)), np.zeros(len(values)))),
@@ -293,6 +294,8 @@ def sparse_logistic_path(
     max_iter: int = 1000,
     tol: float = 1e-4,
     max_explained: float = 1.0,
+    max_worse: int | None = None,
+    validation_data: Any = None,
     sample_weight: Any = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Solve sparse logistic regression for several C, with a duality gap for each solution.

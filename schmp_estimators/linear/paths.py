@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.metrics import log_loss
 
 from schmp_estimators.core.places.place import retry
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.linear.fitting import warn_of_gap
 from schmp_estimators.linear.losses.base import total_of
-from schmp_estimators.linear.penalties.choose import Floats, Grid
+from schmp_estimators.linear.penalties.choose import Floats, Grid, end_of
 from schmp_estimators.linear.problem import Problem, open_problem, place_of
 from schmp_estimators.linear.programs.choose import Asked, Path, choose_solver, is_saturated
 from schmp_estimators.linear.programs.folds import Decide, Functions, HeldOut
@@ -26,6 +27,7 @@ from schmp_estimators.linear.samples import (
     Targets,
     by_class,
     find_targets,
+    here,
     positives,
     read_samples,
     reading,
@@ -36,7 +38,7 @@ from schmp_estimators.linear.texts import check_arguments
 class Paths(NamedTuple):
     """The solutions for falling penalties, of one target or of each class."""
 
-    #: penalties in the user's units
+    #: penalties in the user's units, also those that were not reached
     values: Floats
     points: list[Points]
     #: numbers that were subtracted from the columns, the sum of weights, and the tolerances of the gaps
@@ -52,14 +54,20 @@ class Paths(NamedTuple):
         coefs, levels = zip(*found, strict=True)
         return np.concatenate(coefs, axis=1), np.concatenate(levels, axis=1)
 
-    def first(self, count: int) -> Paths:
-        """Return the first solutions."""
-        points = [Points(*(field[:count] for field in one)) for one in self.points]
-        return self._replace(values=self.values[:count], points=points)
+    @property
+    def reached(self) -> int:
+        """Number of penalties that were reached."""
+        return len(self.points[0].penalties)
+
+    def at(self, chosen: slice) -> Paths:
+        """Return some of the solutions."""
+        return self._replace(
+            points=[Points(*(field[chosen] for field in one)) for one in self.points]
+        )
 
     def functions(self) -> Functions:
         """Return the linear functions of these solutions."""
-        shape = len(self.values), -1, len(self.means)
+        shape = self.reached, -1, len(self.means)
         coefs = np.concatenate([one.coefs.reshape(shape) for one in self.points], axis=1)
         levels = np.concatenate([one.levels.reshape(shape[:2]) for one in self.points], axis=1)
         columns = np.flatnonzero(coefs.any(axis=(0, 1)))
@@ -123,9 +131,7 @@ def solve_paths(
         ]
         met = all((one.gaps <= goal).all() for one, goal in zip(points, tolerances, strict=True))
         if found.at_hand or met:
-            return Paths(
-                values[: len(points[0].penalties)], points, found.means, found.total, tolerances
-            )
+            return Paths(values, points, found.means, found.total, tolerances)
     return _by_rounds(problem, asked, grid, targets, most, report)
 
 
@@ -185,7 +191,7 @@ def _by_rounds(
         solve(job, ahead)
     done = done[-len(jobs) :]
     total, points = done[0].program.design.total_weight, [path.points() for path in done]
-    values = grid.values(largest or done[0].largest, total, unit)[: len(points[0].penalties)]
+    values = grid.values(largest or done[0].largest, total, unit)
     return Paths(
         values, points, done[0].means, total, [path.program.certificate.tolerance for path in done]
     )
@@ -213,6 +219,11 @@ def path_of(
     model._check()
     loss, grid = model._loss(), grid or model._grid()
     grid.check(model.l1_ratio, signature(function).parameters["eps"].default)
+    most, new_data = given["max_worse"], given["validation_data"]
+    if (most is None) != (new_data is None) or (most and len(new_data) not in (2, 3)):
+        raise ValueError(
+            "max_worse needs validation_data=(X, y) or (X, y, sample_weight), which needs max_worse"
+        )
 
     def run() -> tuple[Floats, Floats, Floats, Floats]:
         options = {**reading(loss), "multi_output": False, "place": place}
@@ -225,9 +236,32 @@ def path_of(
                 f"y holds {count} classes, {named}{', …' if count > 5 else ''} (of samples with positive weight); a "
                 "path is for two classes: pass y == label for one class against all others"
             )
+
+        def cost(coef: Floats, levels: Floats) -> float:
+            levels = levels + targets.shifts
+            if classes is None:
+                model.coef_, model.intercept_ = coef[0], levels[0]
+                return -float(model.score(*new_data))
+            model.classes_, model.coef_, model.intercept_ = classes, coef, levels
+            X, y, weight = (*new_data, None)[:3]
+            known = y, model.predict_proba(X), weight
+            y, found, weight = (here(one, "validation_data", place) for one in known)
+            return float(log_loss(y, found, sample_weight=weight, labels=classes))
+
         with open_problem(model, samples, targets, place, name="path") as problem:
             asked = model._asked(model.l1_ratio, classes)
-            found = solve_paths(problem, asked, grid, targets, most=given["max_explained"])
+            costs = list[float]()
+
+            def ends(path: Path) -> bool:
+                if most:
+                    costs.append(cost(*_solution(path, -1)))
+                return end_of(costs, most) is not None
+
+            share = given["max_explained"]
+            found = solve_paths(problem, asked, grid, targets, most=share, report=ends)
+            if most and not costs:  # they were found in one call
+                costs.extend(map(cost, *found.solutions()))
+            found = found.at(slice(end_of(costs, most)))
         found.warn(grid.name, asked, model._what)
         coefs, levels = found.solutions()
         one = coefs.shape[1] == 1
@@ -237,12 +271,8 @@ def path_of(
             else (coefs.transpose(1, 2, 0), levels.T)
         )
         [points] = found.points
-        return (
-            found.values,
-            coefs,
-            levels,
-            grid.in_units(points.gaps, found.values, found.total, unit),
-        )
+        values = found.values[: found.reached]
+        return values, coefs, levels, grid.in_units(points.gaps, values, found.total, unit)
 
     with place_of(given["X"], function.__name__) as place, one_blas_thread():
         return retry(place, run)
@@ -289,34 +319,61 @@ class Fold:
         if self.targets.labels:
             jobs = [Label(self.codes[k]) for k in positives(len(self.codes))]
             self.targets = self.targets._replace(jobs=jobs)
+        #: the solutions, and how many of them have been scored
         self.paths: Paths | None = None
+        self.scored = 0
+        #: a path by rounds that may go on, and the state of its partitions
         self._under_way: Path | None = None
+        self._saved: Any = None
 
     @property
     def rows(self) -> NDArray[np.int64]:
         """Numbers of the samples held out."""
         return self.given.counted[self._problem.tested]
 
-    def solve(self, grid: Grid, report: Callable[[], bool] | None = None) -> Paths:
-        """Solve for all penalties of a grid; `report` is called after each if there is one function, and rounds."""
+    def solve(
+        self, grid: Grid, report: Callable[[], bool] | None = None, until: int | None = None
+    ) -> Paths:
+        """Solve for all penalties of a grid, or go on until so many of them are reached.
+
+        If there is one function, and rounds, `report` is called after each penalty, and the path may pause.
+        """
 
         def heard(path: Path) -> bool:
             self._under_way = path
-            return report is not None and report()
+            if report is not None and report():
+                self._under_way = None
+            return self._under_way is None or len(path.found) == until
 
-        told = heard if report is not None and len(self.targets.jobs) == 1 else None
-        self.paths = solve_paths(self._problem, self.given.asked, grid, self.targets, report=told)
+        path = self._under_way
+        if self.paths is None:
+            told = heard if (report or until) and len(self.targets.jobs) == 1 else None
+            given = self._problem, self.given.asked, grid, self.targets
+            self.paths = solve_paths(*given, report=told)
+        elif path is not None:
+            self._problem.rounds.restore(self._saved)
+            self._problem.run(path, lambda _: heard(path))
+            self.paths = self.paths._replace(points=[path.points()])
         return self.paths
 
+    def pause(self) -> None:
+        """Save the state of a path by rounds, and let go of the rows."""
+        if self._under_way is not None:
+            self._saved = self._problem.rounds.save()
+            self._problem.free()
+
     @cached_property
-    def _solutions(self) -> tuple[Floats, Floats]:
+    def _held_out(self) -> Any:
+        return self._problem.held_out()
+
+    def _functions(self) -> Functions:
+        """Return the solutions that have not been scored."""
         assert self.paths is not None
-        return self.paths.solutions()
+        return self.paths.at(slice(self.scored, None)).functions()
 
     def held_out(self, score: Any) -> Floats:
-        """Return the mean scores, for each penalty, on the samples held out."""
-        assert self.paths is not None
-        functions, here = self.paths.functions(), self._problem.held_out()
+        """Return the mean scores, for each new penalty, on the samples held out."""
+        functions, here = self._functions(), self._held_out
         if here is None:
             sums, total = tree_sum(
                 self._problem.do(HeldOut(functions, score, self._problem.target or 0))
@@ -329,9 +386,8 @@ class Fold:
         return found
 
     def decisions(self) -> Floats:
-        """Return the values of the functions on the held-out samples, shape (n_penalties, n_functions, n)."""
-        assert self.paths is not None
-        functions, here = self.paths.functions(), self._problem.held_out()
+        """Return the values of the new functions on the held-out samples, shape (n_penalties, n_functions, n)."""
+        functions, here = self._functions(), self._held_out
         if here is not None:
             return functions.of(here[0].columns[functions.columns])
         return np.concatenate(
@@ -341,13 +397,12 @@ class Fold:
     def attributes(self, number: int) -> dict[str, Any]:
         """Return the fitted attributes with one of the penalties."""
         given, path = self.given, self._under_way
-        if self.paths is not None:
-            coef, levels = (part[number] for part in self._solutions)
+        if path is None:
+            assert self.paths is not None
+            found = self.paths.at(slice(number, number + 1)).solutions()
+            coef, levels = (part[0] for part in found)
         else:
-            assert path is not None
-            coefs = path.coefs[number : number + 1]
-            levels = np.array([path.found[number][0]]) - coefs @ path.means
-            coef, levels = (part[0] for part in by_class(coefs, levels))
+            coef, levels = _solution(path, number)
         fill = self._problem.fill
         return {
             f"{given.grid.name}_": float(given.grid.given[number]),
@@ -372,6 +427,14 @@ class Fold:
             intercept[list(self.codes)] = signs[:, 0] * levels
             coef, levels = whole, intercept
         return {"classes_": classes, "coef_": coef, "intercept_": levels}
+
+
+def _solution(path: Path, number: int) -> tuple[Floats, Floats]:
+    """Return the coefficients (k, p) and intercepts (k,) of a path by rounds."""
+    coefs = path.coefs[: len(path.found)][[number]]
+    levels = np.array([path.found[number][0]]) - coefs @ path.means
+    coefs, levels = by_class(coefs, levels)
+    return coefs[0], levels[0]
 
 
 class Penalties:

@@ -152,12 +152,17 @@ class Problem:
         """
         assert self._plan is not None
         one, size = copy(self), self.extent
-        if self.is_local:
-            one.rounds = Rounds(Place(), self._first, self._name)
+        one.free()
         one._number, one._take = number, self._plan.take(number)
         n_rows = len(one.fitted)
         one.extent = size._replace(n_rows=n_rows, stored=round(size.stored * n_rows / size.n_rows))
         return one
+
+    def free(self) -> None:
+        """Let go of the rows of a fold in this process, which have been saved, or will be taken."""
+        if self.is_local:
+            keeper = Keeper(save_fold, restore_fold)
+            self.rounds = Rounds(Place(), self._first, self._name, keeper)
 
     def of_target(self, number: int) -> Problem:
         """Return the problem of one of several targets."""

@@ -81,6 +81,13 @@ alphas : int or array-like
 max_explained : float
     The path ends with the first penalty whose solution explains this share of the deviance.  The share is 0 without
     penalised coefficients, and 1 if predictions are exact.  1: the path goes to the last penalty.
+max_worse : int or None
+    The path ends when so many penalties in a row have been worse than the best one before them, on samples that are not
+    fitted.  A path function scores `validation_data`, classes by the log loss, and returns what it has solved for until
+    then.  Cross-validation takes the mean over folds, which end together; what belongs to later penalties is NaN, and
+    they are never chosen.  None: the path goes to the last penalty.
+validation_data : tuple
+    ``(X, y)`` or ``(X, y, sample_weight)``: samples that are not fitted, for `max_worse`.
 cv : int, cross-validation generator or iterable
     How samples are split.  None: five folds, stratified if y holds classes.
 coef_ : ndarray of shape (n_features,) or (n_targets, n_features)
@@ -118,12 +125,12 @@ alpha_1se_ : float
     Largest penalty whose mean is at most one standard error above the smallest mean: a simpler model that is about as
     good.  The standard error is that of the smallest mean.
 alphas_ : ndarray of shape (n_alphas,) or (n_ratios, n_alphas)
-    Penalties that were tried, in falling order.  If `alphas` is a number and `l1_ratio` has several values, there is a
-    row for each of these values.
+    Penalties, in falling order.  If `alphas` is a number and `l1_ratio` has several values, there is a row for each of
+    these values.
 l1_ratio_ : float
     The chosen value of `l1_ratio`.
 coefs_path_ : ndarray of shape (n_features, n_penalties) or (n_classes, n_features, n_penalties)
-    Coefficients fitted to all samples, along the path with `l1_ratio_`.
+    Coefficients fitted to all samples, along the path with `l1_ratio_`; NaN after its end, if `max_worse` has ended it.
 intercepts_path_ : ndarray of shape (n_penalties,) or (n_classes, n_penalties)
     Intercepts along the same path.
 coef_1se_ : ndarray of the shape of `coef_`
@@ -204,6 +211,8 @@ _CONSTRAINTS: dict[str, Any] = {
     "random_state": ["random_state"],
     "eps": [Interval(Real, 0, 1, closed="neither")],
     "max_explained": [Interval(Real, 0, 1, closed="right")],
+    "max_worse": [_COUNT],
+    "validation_data": [tuple, list],
     "alphas": [_COUNT, "array-like"],
     "Cs": [_COUNT, "array-like"],
     "cv": ["cv_object"],

@@ -238,7 +238,9 @@ class PathDisplay:
             row = list(model.l1_ratio).index(model.l1_ratio_)
             penalties = penalties[row] if penalties.ndim > 1 else penalties
             values = values[row]
-        coefs = model.coefs_path_
+        reached = ~np.isnan(np.atleast_2d(model.intercepts_path_)[0])
+        penalties, values = penalties[reached], values[reached]
+        coefs = model.coefs_path_[..., reached]
         if kind == "path":
             if coefs.ndim > 2:
                 raise ValueError(

@@ -1,6 +1,6 @@
 """Penalties for the parameters of an estimator, and those of a path or of folds, in the user's units."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any, Self
@@ -250,6 +250,21 @@ def best_of(values: NDArray[np.float64]) -> int:
     """
     means = values.mean(axis=1)
     return int(np.argmax(np.where(np.isnan(means), -np.inf, means)))
+
+
+def end_of(costs: Iterable[float], most: int | None) -> int | None:
+    """Return how many costs there are when `most` in a row have been above the least before; None if this never is so.
+
+    snpnet's rule: J. Qian et al., "A fast and scalable framework for large-scale and ultrahigh-dimensional sparse
+    regression", PLOS Genetics 2020.
+    """
+    least, worse = np.inf, 0
+    for count, cost in enumerate(costs, 1):
+        worse = worse + 1 if cost > least else 0
+        least = min(least, cost)
+        if worse == most:
+            return count
+    return None
 
 
 def within_one_standard_error(values: NDArray[np.float64]) -> int:

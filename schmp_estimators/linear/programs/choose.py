@@ -223,7 +223,7 @@ def is_saturated(loss: float, null: float, most: float) -> bool:
 
 
 class Path:
-    """A path and the solutions found so far.
+    """A path and the solutions found so far; a run that follows one which was ended goes on from there.
 
     Parameters
     ----------
@@ -255,21 +255,23 @@ class Path:
         self.penalties: Sequence[float] = ()
         self.coefs = np.empty((0, 0))
         self.found = list[tuple[Any, ...]]()
-        self.largest = 0.0
+        self.largest = self._null = 0.0
 
     def __call__(self, state: None = None) -> Steps:
-        """Return the steps; each solution is reported, and the answer True ends the path."""
+        """Return the steps; each solution is reported, and the answer True ends the run."""
         program = self.program
-        yield from _asking(program())
-        null, total = program.certificate.objective, program.design.total_weight
-        self.largest = program.largest(self.asked.penalty)
-        self.penalties = self._ahead(self.largest, total)
-        self.coefs = np.zeros((len(self.penalties), *program.solution().coef.shape))
-        for strength, coef in zip(self.penalties, self.coefs, strict=True):
-            yield from self._go_to(of_strength(self.asked.penalty, strength, total))
-            coef[:] = program.solution().coef
+        if not self.found:
+            yield from _asking(program())
+            self._null = program.certificate.objective
+            self.largest = program.largest(self.asked.penalty)
+            self.penalties = self._ahead(self.largest, program.design.total_weight)
+            self.coefs = np.zeros((len(self.penalties), *program.solution().coef.shape))
+        total = program.design.total_weight
+        for number in range(len(self.found), len(self.penalties)):
+            yield from self._go_to(of_strength(self.asked.penalty, self.penalties[number], total))
+            self.coefs[number] = program.solution().coef
             loss = program.certificate.objective - program.cost()
-            if (yield Report({})) or is_saturated(loss, null, self._most):
+            if (yield Report({})) or is_saturated(loss, self._null, self._most):
                 break
 
     @property

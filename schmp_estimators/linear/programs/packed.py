@@ -202,7 +202,7 @@ class Packed(Storage):
     def _bytes(self) -> tuple[int, int]:
         """The first byte, and the number of bytes, of all rows; at least what kernels need."""
         width = self.source.codes.shape[1]
-        first, last = int(self.people.min(initial=width)), int(self.people.max(initial=-1))
+        first, last = int(self.people.min(initial=4 * width)), int(self.people.max(initial=-1))
         first = max(0, min(first // 4, width - packed.BLOCK))
         return first, max(last // 4 + 1 - first, packed.BLOCK)
 

@@ -40,6 +40,32 @@ def test_files_are_read_and_packed(tmp_path, n_people):
     assert np.isnan(found.phenotype).all()
 
 
+@pytest.mark.parametrize("count_a1", [True, False])
+def test_files_are_those_of_bed_reader(tmp_path, count_a1):
+    """The same values and names, of a file that we wrote, and of one that bed-reader wrote."""
+    theirs = pytest.importorskip("bed_reader")
+    for n_people in (1, 4, 7, 257):
+        path, other = write_plink(tmp_path / "a", doses(n_people, 5)), tmp_path / "b.bed"
+        with theirs.open_bed(path.with_suffix(".bed"), count_A1=count_a1) as file:
+            values, properties = file.read(dtype="float64"), file.properties
+        theirs.to_bed(other, values, properties=properties, count_A1=count_a1)
+        for found in (read_plink(path, count_a1=count_a1), read_plink(other, count_a1=count_a1)):
+            np.testing.assert_array_equal(found.to_array(), values)
+            assert found.sample_ids[:, 1].tolist() == properties["iid"].tolist()
+            assert found.variant_names.tolist() == properties["sid"].tolist()
+            assert found.positions.tolist() == properties["bp_position"].tolist()
+            counted, _ = found.alleles.T
+            assert (counted == properties["allele_1" if count_a1 else "allele_2"]).all()
+
+
+def test_blocks_of_people_travel_packed():
+    """Two bits a value; eight bytes for the number of a person or variant, and for its mean."""
+    G = pack(doses(3000, 400)).filled(np.ones(400))
+    for start in (0, 1000, 2000):
+        size = len(pickle.dumps(G.rows(np.arange(start, start + 1000)), 5))
+        assert size < 1000 * 400 / 4 + 8 * 1000 + 16 * 400 + 2000
+
+
 @pytest.mark.parametrize("kind", ["file", "small file", "memory"])
 def test_rows_and_columns_are_those_of_numpy(tmp_path, kind):
     given = doses(300 if kind == "file" else 61, 40)

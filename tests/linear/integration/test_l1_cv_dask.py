@@ -62,6 +62,11 @@ CASES = {
     "weights": (lasso, Y, WEIGHTS),
     "logistic": (logistic, LABELS == "up", None),
     "classes": (lambda: logistic(class_weight="balanced", Cs=[1.0], tol=0.01), LABELS, WEIGHTS),
+    "worse": (
+        lambda: logistic(Cs=np.geomspace(0.01, 100.0, 12), max_worse=2, scoring="neg_log_loss"),
+        LABELS == "up",
+        None,
+    ),
     "log loss": (lambda: logistic(scoring="neg_log_loss"), LABELS, WEIGHTS),
     "callable": (lambda: logistic(scoring=lambda model, X, y: model.score(X, y)), LABELS, None),
 }
