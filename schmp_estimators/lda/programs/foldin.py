@@ -1,13 +1,14 @@
 """Fitted topics applied to documents: proportions, scores of document completion, topics of tokens."""
 
 from itertools import pairwise
+from threading import Lock
 from typing import Any
 
 import numpy as np
 
 from schmp_estimators.core.places.place import Each, in_turn
-from schmp_estimators.core.rng import stream_key
-from schmp_estimators.core.typing import Array, Floats, Integers32
+from schmp_estimators.core.rng import GAMMA, stream_key
+from schmp_estimators.core.typing import Array, Floats, Integers, Integers32
 from schmp_estimators.core.values import freeze, offsets_of
 from schmp_estimators.lda.data.counts import (
     Counts,
@@ -19,6 +20,7 @@ from schmp_estimators.lda.data.counts import (
 from schmp_estimators.lda.kernels.foldin import (
     TopicModel,
     draw,
+    draw_shares,
     fold_in,
     make_scratch,
     rows_of_words,
@@ -29,6 +31,8 @@ from schmp_estimators.lda.kernels.foldin import (
 _JOB = 1 << 14
 #: The most proportions that a job makes.
 _PROPORTIONS = 1 << 20
+#: Sweeps before the first draw of `share_totals`, and for each draw.
+SKIPPED, THIN = 20, 3
 
 
 def proportions(matrix: Any, model: TopicModel, each: Each = in_turn) -> Floats:
@@ -95,6 +99,74 @@ def draw_topics(counts: Counts, model: TopicModel, seed: int, each: Each = in_tu
 
     each(work, _jobs(counts, model))
     return topics
+
+
+def share_totals(
+    counts: Counts,
+    groups: Integers,
+    first: int,
+    model: TopicModel,
+    *,
+    seed: int,
+    shape: tuple[int, int, int],
+    n_draws: int,
+    scale: float,
+    by_tokens: bool,
+    each: Each = in_turn,
+) -> Integers:
+    """Return sums over the documents of groups, of draws or of proportions.
+
+    Parameters
+    ----------
+    counts : Counts
+        The documents, the first of which has the number `first`.
+    groups : (n_docs,) int64
+        Their groups; documents below 0 are left out.
+    model : TopicModel
+    seed : int
+        Together with their numbers, seed of the draws of documents.
+    shape : (max(1, n_draws), n_groups, K)
+        Of the result, int64.
+    n_draws : int
+        0 for sums of the proportions of `proportions`.
+    scale : float
+        By what proportions are multiplied before they are rounded; 0 for draws of tokens.
+    by_tokens : bool
+        Whether proportions are also multiplied by the tokens of their document.
+    """
+    totals = np.zeros(shape, np.int64)
+    model = freeze(model)
+    lengths = sum_rows(counts.indptr, counts.data)
+    key = stream_key(seed)
+    lock = Lock()
+
+    def work(job: tuple[slice, Counts]) -> None:
+        docs, (ptr, words, tokens, _) = job
+        theta = _fold(ptr, words, tokens, model)
+        used, own = np.unique(np.maximum(groups[docs], -1), return_inverse=True)
+        used, own = used[used >= 0], own - np.count_nonzero(used < 0)
+        found = np.zeros((len(totals), len(used), shape[2]), np.int64)
+        if n_draws:
+            numbers = np.arange(first + docs.start, first + docs.stop, dtype=np.uint64)
+            longest = int(lengths[docs].max(initial=0))
+            scratch = (
+                np.empty(shape[2]),
+                np.empty(shape[2], np.int64),
+                np.empty(longest, np.int32),
+            )
+            given = freeze((ptr, tokens, key + numbers * GAMMA, own))
+            rows = rows_of_words(model.rows, words)
+            draw_shares(*given, rows, model[1:6], theta, (SKIPPED, THIN, scale), scratch, found)
+        else:
+            weights = scale * (lengths[docs] if by_tokens else np.ones(len(own)))
+            kept = own >= 0
+            whole = np.rint(theta * weights[:, None]).astype(np.int64)
+            np.add.at(found[0], own[kept], whole[kept])
+        with lock:
+            totals[:, used] += found
+
+    each(work, _jobs(counts, model))
+    return totals
 
 
 def _fold(ptr: Array, words: Array, counts: Array, model: TopicModel) -> Floats:

@@ -1,0 +1,334 @@
+"""Shares of topics in groups of documents, with intervals from draws given the topics."""
+
+import math
+from datetime import date
+from functools import partial
+from itertools import pairwise
+from numbers import Integral, Real
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from schmp_estimators.core.inputs.masks import unmask
+from schmp_estimators.core.inputs.validation import SHARE, is_dask
+from schmp_estimators.core.later import Later
+from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.reduction import tree_sum
+from schmp_estimators.core.typing import Array, Floats, Integers, Named
+from schmp_estimators.core.values import offsets_of
+from schmp_estimators.lda.data.corpus import Corpus
+from schmp_estimators.lda.diagnose import TopicsOfDocuments
+from schmp_estimators.lda.matching import MatchedTopics
+from schmp_estimators.lda.programs.foldin import share_totals
+from schmp_estimators.lda.use import check_room
+
+dask: Any = Later("dask")
+
+_SHARES: Named = {
+    "n_draws": [Interval(Integral, 0, None, closed="left")],
+    "confidence_level": [SHARE],
+    "weighted_by": [StrOptions({"documents", "tokens"})],
+    "n_fits": [Interval(Integral, 0, None, closed="left")],
+    "random_state": ["random_state"],
+}
+#: Days of a year, in which trends over dates are measured.
+_DAYS = 365.25
+
+
+class TopicShares(NamedTuple):
+    """Shares of topics in groups of documents: what `DistributedLDA.topic_shares` returns.
+
+    Parameters
+    ----------
+    groups : ndarray of shape (n_groups,)
+        The groups, sorted.
+    topic_names : ndarray of shape (n_components,), dtype object
+        Names of the topics.
+    share : ndarray of shape (n_groups, n_components)
+        Mean share of each topic; rows sum to 1.  A group without words has NaN.
+    lower, upper : ndarray of shape (n_groups, n_components), or None
+        Ends of the intervals; None without draws.
+    trend : ndarray of shape (n_components,), or None
+        Slope of the line through the shares of the groups: the change of the share per unit if groups are numbers, per
+        year if they are dates, per step if they are an ordered categorical.  It is fitted by least squares, with the
+        sizes of the groups as weights.  None if groups are not ordered, or if fewer than two have words.
+    trend_lower, trend_upper : ndarray of shape (n_components,), or None
+        Ends of its intervals.
+    refits : ndarray of shape (n_fits, n_groups, n_components), or None
+        The shares under the matching topics of fits with other seeds.
+    n_documents, n_tokens : ndarray of shape (n_groups,)
+        Numbers of documents with words, and of their tokens.
+    n_empty : int
+        Number of documents without words, which do not count.
+    n_unlabelled : int
+        Number of documents with words but without a label, which do not count.
+    """
+
+    groups: Array
+    topic_names: Array
+    share: Floats
+    lower: Floats | None
+    upper: Floats | None
+    trend: Floats | None
+    trend_lower: Floats | None
+    trend_upper: Floats | None
+    refits: Floats | None
+    n_documents: Integers
+    n_tokens: Integers
+    n_empty: int
+    n_unlabelled: int
+
+    def table(self) -> dict[str, Array]:
+        """Return a row for each group and topic, as columns for ``pandas.DataFrame``.
+
+        Returns
+        -------
+        dict of str to ndarray of shape (n_groups * n_components,)
+            "group", "topic", "name", "share", "n_documents", "n_tokens"; with intervals also "lower" and "upper", and
+            with other fits "refits_min" and "refits_max", the least and the largest share that they have found.
+        """
+        n_groups, n_topics = self.share.shape
+        found = {
+            "group": np.repeat(self.groups, n_topics),
+            "topic": np.tile(np.arange(n_topics), n_groups),
+            "name": np.tile(self.topic_names, n_groups),
+            "share": self.share.ravel(),
+            "n_documents": np.repeat(self.n_documents, n_topics),
+            "n_tokens": np.repeat(self.n_tokens, n_topics),
+        }
+        if self.lower is not None and self.upper is not None:
+            found |= {"lower": self.lower.ravel(), "upper": self.upper.ravel()}
+        if self.refits is not None:
+            found["refits_min"] = self.refits.min(axis=0).ravel()
+            found["refits_max"] = self.refits.max(axis=0).ravel()
+        return found
+
+
+class Labels(NamedTuple):
+    """The groups of documents."""
+
+    #: (n_groups,) sorted.
+    groups: Array
+    #: (n_docs,) number of the group of each document, -1 without a label.
+    codes: Integers
+    #: (n_groups,) where the groups are on an axis, or None if they are not ordered.
+    places: Floats | None
+
+
+def read_labels(by: Any, n_docs: int) -> Labels:
+    """Return the groups of documents, from labels of any kind; None is one group of all.
+
+    Raises
+    ------
+    ValueError
+        If there is not one label for each document, or they cannot be sorted.
+    """
+    if by is None:
+        return Labels(np.array(["all"], object), np.zeros(n_docs, np.int64), None)
+    [by] = dask.compute(by) if is_dask(by) else [by]
+    by = unmask(by, "by")
+    labels = np.array(by, object) if isinstance(by, list | tuple) else np.asarray(by)
+    if labels.shape != (n_docs,):
+        raise ValueError(
+            f"by has shape {labels.shape}, but X has {n_docs} documents; give one label for each"
+        )
+    kind = getattr(by, "cat", by)
+    if hasattr(kind, "categories"):  # a categorical of pandas, or a series of one
+        codes = np.array(kind.codes, np.int64)
+        used = np.unique(codes[codes >= 0])
+        codes[codes >= 0] = np.searchsorted(used, codes[codes >= 0])
+        order = np.arange(len(used), dtype=np.float64) if kind.ordered else None
+        return Labels(np.asarray(kind.categories)[used], codes, order)
+    is_known = labels == labels  # noqa: PLR0124  (NaN and NaT differ from themselves)
+    if labels.dtype.kind == "O":
+        is_known = np.array([one is not None and bool(one == one) for one in labels], bool)  # noqa: PLR0124
+    if hasattr(by, "isna"):
+        is_known = ~np.asarray(by.isna())
+    codes = np.full(n_docs, -1, np.int64)
+    try:
+        groups, codes[is_known] = np.unique(labels[is_known], return_inverse=True)
+    except TypeError as error:
+        raise ValueError(
+            "by mixes what cannot be sorted, such as numbers with names; give numbers alone, or strings alone"
+        ) from error
+    return Labels(groups, codes, _places(groups))
+
+
+def _places(groups: Array) -> Floats | None:
+    """Return sorted numbers as they are, and dates in years; None for all else."""
+    if groups.dtype.kind == "O" and all(isinstance(one, date) for one in groups):
+        return np.array([one.toordinal() for one in groups]) / _DAYS
+    if groups.dtype.kind == "O" and all(isinstance(one, Real) for one in groups):
+        groups = groups.astype(np.float64)
+    if groups.dtype.kind == "M":
+        return groups.astype("datetime64[s]").astype(np.float64) / (86400 * _DAYS)
+    return groups.astype(np.float64) if groups.dtype.kind in "iuf" else None
+
+
+def slopes(places: Floats, weights: Floats, shares: Floats) -> Floats:
+    """Return the slopes (..., K) of weighted least-squares lines through shares (..., n_groups, K) at some places."""
+    distance = places - weights @ places / weights.sum()
+    pull = weights * distance
+    return np.asarray(np.einsum("g,...gk->...k", pull, shares) / (pull @ distance))
+
+
+class SharesOfTopics(TopicsOfDocuments, MatchedTopics):
+    """The methods of a fitted topic model, with the shares of topics in groups of documents."""
+
+    def topic_shares(
+        self,
+        X: Any,
+        by: Any = None,
+        *,
+        n_draws: int = 200,
+        confidence_level: float = 0.95,
+        weighted_by: str = "documents",
+        n_fits: int = 0,
+        random_state: Any = None,
+    ) -> TopicShares:
+        """Return the mean share of each topic in groups of documents, with intervals.
+
+        Documents without words, and those without a label, do not count.
+
+        Parameters
+        ----------
+        X : input as in `fit`, of shape (n_documents, n_features)
+            Word counts.  A Dask collection stays on the cluster.
+        by : array-like or Dask collection of shape (n_documents,), default=None
+            The group of each document: numbers, dates, names, or a categorical of pandas.  None, NaN and NaT are
+            missing labels.  None: one group of all documents.
+        n_draws : int, default=200
+            Number of draws of which intervals are made, at least ``2 / (1 - confidence_level) - 1``. 0: no intervals,
+            and shares are means of the proportions that `transform` returns.
+        confidence_level : float, default=0.95
+            Probability of the intervals, between 0 and 1.
+        weighted_by : {"documents", "tokens"}, default="documents"
+            What is averaged: the topic proportions of documents, or the topics of tokens, so that long documents
+            count more.
+        n_fits : int, default=0
+            Number of fits to X with other seeds, whose topics are matched to these as by `match_topics`.  Their shares
+            show how much depends on the fit.
+        random_state : int, RandomState instance or None, default=None
+            An int gives the same result every time, for any chunks, threads and workers.
+
+        Returns
+        -------
+        TopicShares
+            Its ``table()`` is a table for ``pandas.DataFrame``.
+
+        Raises
+        ------
+        ValueError
+            If a parameter is invalid; if `by` has not one label for each document, or labels that cannot be sorted.
+        MemoryError
+            If 8 bytes for each draw, group and topic are more than 2 GiB.
+
+        See Also
+        --------
+        TopicDisplay : Draws shares with their intervals.
+
+        Notes
+        -----
+        The intervals are those of the posterior of the documents, given the topics and priors of this fit.  The topics
+        of the tokens of a document are drawn given its proportions, and these from a Dirichlet distribution given its
+        topics: 20 sweeps before the first draw, then three for each.  With the true topics, intervals of .95 cover
+        the truth with a probability of .95.  They do not cover that the topics themselves are uncertain: another fit
+        may find other ones.  `n_fits` shows it.  They are no intervals for documents that X does not have, either.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from schmp_estimators import DistributedLDA
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.poisson(np.kron(np.eye(2), np.ones((50, 5))))  # five words each of two topics
+        >>> lda = DistributedLDA(2, max_iter=30, random_state=0).fit(X)
+        >>> found = lda.topic_shares(X, ["one"] * 50 + ["two"] * 50, random_state=0)
+        >>> found.groups.tolist(), found.share.shape
+        (['one', 'two'], (2, 2))
+        >>> bool((found.lower <= found.share).all() and (found.share <= found.upper).all())
+        True
+        """
+        self._check("topic_shares", _SHARES, locals())
+        least = math.ceil(2.0 / (1.0 - confidence_level) - 1.0 - 1e-9)
+        if 0 < n_draws < least:
+            raise ValueError(
+                f"n_draws={n_draws} are too few for confidence_level={confidence_level}; give {least} or "
+                "more, or 0 for no intervals"
+            )
+        random = check_random_state(random_state)
+        seed = int(random.randint(np.iinfo(np.int32).max))
+        by_tokens = weighted_by == "tokens"
+
+        def count(corpus: Corpus, place: Place) -> tuple[Integers, float, Labels, Integers]:
+            labels = read_labels(by, len(lengths := corpus.lengths))
+            shape = max(1, n_draws), len(labels.groups), self._n_features_out
+            what = "n_draws={}, {} groups and {} topics need".format(*shape)
+            check_room(8 * math.prod(shape), what, "", "take fewer groups or draws, or ")
+            total = int(lengths.sum()) if by_tokens else len(lengths)
+            # The sums of rounded numbers, which any order of addition leaves as they are, fill 62 bits.
+            scale = 0.0 if by_tokens and n_draws else 2.0 ** (62 - total.bit_length())
+            draw = partial(
+                share_totals,
+                seed=seed,
+                shape=shape,
+                n_draws=n_draws,
+                scale=scale,
+                by_tokens=by_tokens,
+                each=place.each,
+            )
+            codes = np.where(lengths > 0, labels.codes, -1)
+            model = corpus.rows.place.share(self._model())
+            ends = offsets_of(corpus.partition_rows)
+            given = [
+                (part, codes[first:last], first, model)
+                for part, (first, last) in zip(
+                    corpus.rows.partitions, pairwise(ends.tolist()), strict=True
+                )
+            ]
+            totals = corpus.rows.tasks(draw, given, "lda-shares")
+            return corpus.rows.merged(totals, tree_sum, "lda-shares"), scale or 1.0, labels, lengths
+
+        totals, scale, labels, lengths = self._with_documents(X, count)
+        is_counted = (lengths > 0) & (labels.codes >= 0)
+        own, n_groups = labels.codes[is_counted], len(labels.groups)
+        n_documents = np.bincount(own, minlength=n_groups)
+        n_tokens = np.bincount(own, lengths[is_counted], n_groups).astype(np.int64)
+        sizes = n_tokens if by_tokens else n_documents
+        filled = np.where(sizes > 0, sizes, np.nan)
+        draws = totals / (scale * filled[:, None])
+        trends = None
+        if labels.places is not None and np.count_nonzero(sizes) > 1:
+            some = np.flatnonzero(sizes)
+            trends = slopes(labels.places[some], sizes[some].astype(float), draws[:, some])
+        ends = (1.0 - confidence_level) / 2.0, (1.0 + confidence_level) / 2.0
+
+        def interval(values: Floats | None) -> Any:
+            # This method has the probability asked for with any number of draws.
+            if values is None or not n_draws:
+                return None, None
+            return np.quantile(values, ends, axis=0, method="weibull")
+
+        ends_of_shares, ends_of_trends = interval(draws), interval(trends)
+        refits = [
+            other.topic_shares(
+                X, by, n_draws=n_draws, weighted_by=weighted_by, random_state=seed
+            ).share[:, matched]
+            for other, matched, _ in self._refits(X, n_fits, random)
+        ]
+        return TopicShares(
+            labels.groups,
+            self.topic_names_,
+            draws.mean(axis=0),
+            ends_of_shares[0],
+            ends_of_shares[1],
+            None if trends is None else trends.mean(axis=0),
+            ends_of_trends[0],
+            ends_of_trends[1],
+            np.array(refits) if refits else None,
+            n_documents,
+            n_tokens,
+            int(np.count_nonzero(lengths == 0)),
+            int(np.count_nonzero(lengths) - is_counted.sum()),
+        )
