@@ -74,17 +74,17 @@ class DescribedTopics(TopicMethods):
     @topic_names_.setter
     def topic_names_(self, names: Any) -> None:
         check_is_fitted(self)
-        given = np.array([*names], object)
-        if isinstance(names, str) or given.shape != (n_topics := self._n_features_out,):
+        given = np.array(names, object)
+        if given.shape != (self._n_features_out,):
             raise ValueError(
-                f"topic_names_ has shape {np.shape(names)}, but there are {n_topics} topics; give one name for each"
+                f"topic_names_ has shape {given.shape}, but there are {self._n_features_out} topics; give one name for "
+                "each"
             )
         self._topic_names = given
 
     def _named(self, words: Array) -> Array:
         """Return the names that have been assigned; else the words (n_components, n) of each topic are its name."""
-        made = [", ".join(map(str, row)) for row in words.tolist()]
-        return np.array(made, object) if self._topic_names is None else self._topic_names
+        return joined(words) if self._topic_names is None else self._topic_names
 
     def top_words(
         self,
@@ -328,6 +328,11 @@ class DescribedTopics(TopicMethods):
         check_room(
             needed, what, " for the numbers of documents of all pairs", "take fewer words, or "
         )
+
+
+def joined(words: Array) -> Array:
+    """Return the words of each row in one string."""
+    return np.array([", ".join(map(str, row)) for row in words.tolist()], object)
 
 
 def _count_windows(texts: Any, given: Arguments, place: Place) -> tuple[Integers, int]:

@@ -4,7 +4,7 @@ import math
 from datetime import date
 from functools import partial
 from itertools import pairwise
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -153,6 +153,7 @@ def read_labels(by: Any, n_docs: int) -> Labels:
         raise ValueError(
             "by mixes what cannot be sorted, such as numbers with names; give numbers alone, or strings alone"
         ) from error
+    groups = np.asarray(groups.tolist()) if labels.dtype.kind == "O" else groups
     return Labels(groups, codes, _places(groups))
 
 
@@ -160,8 +161,6 @@ def _places(groups: Array) -> Floats | None:
     """Return sorted numbers as they are, and dates in years; None for all else."""
     if groups.dtype.kind == "O" and all(isinstance(one, date) for one in groups):
         return np.array([one.toordinal() for one in groups]) / _DAYS
-    if groups.dtype.kind == "O" and all(isinstance(one, Real) for one in groups):
-        groups = groups.astype(np.float64)
     if groups.dtype.kind == "M":
         return groups.astype("datetime64[s]").astype(np.float64) / (86400 * _DAYS)
     return groups.astype(np.float64) if groups.dtype.kind in "iuf" else None

@@ -37,7 +37,11 @@ SKIPPED, THIN = 20, 3
 
 def proportions(matrix: Any, model: TopicModel, each: Each = in_turn) -> Floats:
     """Return the topic proportions, shape (n_docs, K), of the documents in a CSR or dense matrix of counts."""
-    documents = canonical_counts(matrix)
+    return proportions_of(canonical_counts(matrix), model, each)
+
+
+def proportions_of(documents: Counts, model: TopicModel, each: Each = in_turn) -> Floats:
+    """Return the topic proportions, shape (n_docs, K), of documents."""
     model = freeze(model)
     theta = np.empty((len(documents.indptr) - 1, len(model.inverse)))
 
