@@ -90,20 +90,22 @@ class TopicShares(NamedTuple):
             with other fits "refits_min" and "refits_max", the least and the largest share that they have found.
         """
         n_groups, n_topics = self.share.shape
-        found = {
+        columns = {
             "group": np.repeat(self.groups, n_topics),
             "topic": np.tile(np.arange(n_topics), n_groups),
             "name": np.tile(self.topic_names, n_groups),
-            "share": self.share.ravel(),
+            "share": self.share,
+            "lower": self.lower,
+            "upper": self.upper,
             "n_documents": np.repeat(self.n_documents, n_topics),
             "n_tokens": np.repeat(self.n_tokens, n_topics),
         }
-        if self.lower is not None and self.upper is not None:
-            found |= {"lower": self.lower.ravel(), "upper": self.upper.ravel()}
         if self.refits is not None:
-            found["refits_min"] = self.refits.min(axis=0).ravel()
-            found["refits_max"] = self.refits.max(axis=0).ravel()
-        return found
+            columns |= {
+                "refits_min": self.refits.min(axis=0),
+                "refits_max": self.refits.max(axis=0),
+            }
+        return {name: np.ravel(one) for name, one in columns.items() if one is not None}
 
 
 class Labels(NamedTuple):

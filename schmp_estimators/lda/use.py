@@ -192,6 +192,8 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
     def _with_documents(self, X: Any, work: Callable[[Corpus, Place], R]) -> R:
         """Return ``work(corpus, place)`` for documents and the place where they are, as `where_it_is`."""
+        if isinstance(X, Corpus):
+            return work(X, X.rows.place)
         self._check_columns(X)
 
         def go(place: Place) -> R:

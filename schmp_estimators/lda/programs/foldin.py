@@ -147,27 +147,20 @@ def share_totals(
     def work(job: tuple[slice, Counts]) -> None:
         docs, (ptr, words, tokens, _) = job
         theta = _fold(ptr, words, tokens, model)
-        used, own = np.unique(np.maximum(groups[docs], -1), return_inverse=True)
-        used, own = used[used >= 0], own - np.count_nonzero(used < 0)
-        found = np.zeros((len(totals), len(used), shape[2]), np.int64)
+        own, found = groups[docs], np.zeros(shape, np.int64)
         if n_draws:
             numbers = np.arange(first + docs.start, first + docs.stop, dtype=np.uint64)
-            longest = int(lengths[docs].max(initial=0))
-            scratch = (
-                np.empty(shape[2]),
-                np.empty(shape[2], np.int64),
-                np.empty(longest, np.int32),
-            )
+            room = np.empty(int(lengths[docs].max(initial=0)), np.int32)
+            scratch = np.empty(shape[2]), np.empty(shape[2], np.int64), room
             given = freeze((ptr, tokens, key + numbers * GAMMA, own))
             rows = rows_of_words(model.rows, words)
             draw_shares(*given, rows, model[1:6], theta, (SKIPPED, THIN, scale), scratch, found)
         else:
             weights = scale * (lengths[docs] if by_tokens else np.ones(len(own)))
-            kept = own >= 0
             whole = np.rint(theta * weights[:, None]).astype(np.int64)
-            np.add.at(found[0], own[kept], whole[kept])
+            np.add.at(found[0], own[own >= 0], whole[own >= 0])
         with lock:
-            totals[:, used] += found
+            totals[...] += found
 
     each(work, _jobs(counts, model))
     return totals
