@@ -34,8 +34,8 @@ logger = logging.getLogger(__name__)
 
 #: Numbers with a perplexity that is higher by at most this share, or by a standard error, predict as well as the best.
 NEAR = 0.05
-#: Numbers in a row that predict worse than a smaller one: the curve has turned.
-TURNED = 2
+#: The curve has turned after so many numbers in a row that lower the perplexity by less than this share.
+TURNED, GAIN = 2, 0.01
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,10 +105,10 @@ def choose_n_components(
 ) -> TopicNumbers:
     """Choose the number of topics by held-out perplexity and by stability.
 
-    Numbers are tried in ascending order, each with several seeds.  The search stops when two numbers in a row have a
-    higher perplexity than a smaller one.  Of all numbers that predict nearly as well as the best, the most stable is
-    chosen: whose topics other seeds find, too.  Nearly as well means a perplexity that is higher by at most 5 %, or by
-    at most the standard error of the difference.
+    Numbers are tried in ascending order, each with several seeds.  The search stops after two numbers in a row that
+    lower the perplexity by less than 1 %.  Of all numbers that predict nearly as well as the best, the most stable is
+    chosen: that whose topics other seeds find, too.  Nearly as well means a perplexity that is higher by at most 5 %,
+    or by at most the standard error of the difference.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ def choose_n_components(
     (4, 4)
     """
     numbers = np.unique(n_components)
-    if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or len(numbers) < 2 or numbers[0] < 1:
+    if numbers.dtype.kind not in "iu" or len(numbers) < 2 or numbers[0] < 1:
         raise ValueError(
             f"n_components={n_components!r}; give two or more different whole numbers, at least 1"
         )
@@ -179,7 +179,7 @@ def choose_n_components(
                 corpus.rows.partitions = []
                 for number in numbers[len(tried) :].tolist():
                     losses = [one.loss for one in tried]
-                    if tried and len(tried) - int(np.argmin(losses)) > TURNED:
+                    if tried[TURNED:] and min(losses[:-TURNED]) - min(losses[-TURNED:]) < GAIN:
                         break
                     tried.append(_try(known, number, seeds, (train, test), names))
 
@@ -264,14 +264,12 @@ def _chosen(tried: list[_Tried]) -> TopicNumbers:
         one
         for one in tried
         if one.loss - lowest.loss
-        <= max(math.log1p(NEAR), np.linalg.norm(one.errors - lowest.errors))
+        <= max(math.log1p(NEAR), float(np.linalg.norm(one.errors - lowest.errors)))
     ]
     chosen = max(near, key=lambda one: one.row["stability"])
     number, best, *others = (one.best.n_components for one in (chosen, lowest, *near))
-    reason = f"{number} topics predict best, and no other number that was tried does nearly as well"
-    if len(others) > 1:
-        reason = f"of {others}, which predict about as well as {best}, {number} topics are the most stable"
+    reason = f"{number} topics are the most stable of {others}, whose perplexity is near the lowest"
     if lowest is tried[-1]:
-        reason += f"; with more topics than {best} perplexity may fall further"
+        reason += f"; it still falls at {best}, so that more topics may predict better"
     table = {name: np.array([one.row[name] for one in tried]) for name in chosen.row}
-    return TopicNumbers(table, number, f"{reason[0].upper()}{reason[1:]}.", chosen.best)
+    return TopicNumbers(table, number, f"{reason}.", chosen.best)

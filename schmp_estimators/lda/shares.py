@@ -8,6 +8,7 @@ from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import sparse
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
@@ -21,7 +22,7 @@ from schmp_estimators.core.values import offsets_of
 from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.diagnose import TopicsOfDocuments
 from schmp_estimators.lda.matching import MatchedTopics
-from schmp_estimators.lda.programs.foldin import share_totals
+from schmp_estimators.lda.programs.foldin import proportions_of, share_totals
 from schmp_estimators.lda.use import check_room
 
 dask: Any = Later("dask")
@@ -108,19 +109,11 @@ class TopicShares(NamedTuple):
         return {name: np.ravel(one) for name, one in columns.items() if one is not None}
 
 
-class Labels(NamedTuple):
-    """The groups of documents."""
+def read_labels(by: Any, n_docs: int) -> tuple[Array, Integers, Floats | None]:
+    """Return sorted groups, the number of the group of each document, and where the groups are on an axis.
 
-    #: (n_groups,) sorted.
-    groups: Array
-    #: (n_docs,) number of the group of each document, -1 without a label.
-    codes: Integers
-    #: (n_groups,) where the groups are on an axis, or None if they are not ordered.
-    places: Floats | None
-
-
-def read_labels(by: Any, n_docs: int) -> Labels:
-    """Return the groups of documents, from labels of any kind; None is one group of all.
+    Labels may be of any kind; None is one group of all.  Documents without a label have -1.  If groups are not ordered,
+    they are nowhere: None.
 
     Raises
     ------
@@ -128,7 +121,7 @@ def read_labels(by: Any, n_docs: int) -> Labels:
         If there is not one label for each document, or they cannot be sorted.
     """
     if by is None:
-        return Labels(np.array(["all"], object), np.zeros(n_docs, np.int64), None)
+        return np.array(["all"], object), np.zeros(n_docs, np.int64), None
     [by] = dask.compute(by) if is_dask(by) else [by]
     by = unmask(by, "by")
     labels = np.array(by, object) if isinstance(by, list | tuple) else np.asarray(by)
@@ -142,12 +135,10 @@ def read_labels(by: Any, n_docs: int) -> Labels:
         used = np.unique(codes[codes >= 0])
         codes[codes >= 0] = np.searchsorted(used, codes[codes >= 0])
         order = np.arange(len(used), dtype=np.float64) if kind.ordered else None
-        return Labels(np.asarray(kind.categories)[used], codes, order)
-    is_known = labels == labels  # noqa: PLR0124  (NaN and NaT differ from themselves)
-    if labels.dtype.kind == "O":
-        is_known = np.array([one is not None and bool(one == one) for one in labels], bool)  # noqa: PLR0124
-    if hasattr(by, "isna"):
-        is_known = ~np.asarray(by.isna())
+        return np.asarray(kind.categories)[used], codes, order
+    # NaN and NaT differ from themselves.
+    differs = by.isna() if hasattr(by, "isna") else [one is None or one != one for one in labels]  # noqa: PLR0124
+    is_known = ~np.array(differs, bool)
     codes = np.full(n_docs, -1, np.int64)
     try:
         groups, codes[is_known] = np.unique(labels[is_known], return_inverse=True)
@@ -156,7 +147,7 @@ def read_labels(by: Any, n_docs: int) -> Labels:
             "by mixes what cannot be sorted, such as numbers with names; give numbers alone, or strings alone"
         ) from error
     groups = np.asarray(groups.tolist()) if labels.dtype.kind == "O" else groups
-    return Labels(groups, codes, _places(groups))
+    return groups, codes, _places(groups)
 
 
 def _places(groups: Array) -> Floats | None:
@@ -262,47 +253,47 @@ class SharesOfTopics(TopicsOfDocuments, MatchedTopics):
         seed = int(random.randint(np.iinfo(np.int32).max))
         by_tokens = weighted_by == "tokens"
 
-        def count(corpus: Corpus, place: Place) -> tuple[Integers, float, Labels, Integers]:
-            labels = read_labels(by, len(lengths := corpus.lengths))
-            shape = max(1, n_draws), len(labels.groups), self._n_features_out
-            what = "n_draws={}, {} groups and {} topics need".format(*shape)
+        def count(corpus: Corpus, place: Place) -> tuple[Any, ...]:
+            lengths, rows = corpus.lengths, corpus.rows
+            groups, codes, places = read_labels(by, len(lengths))
+            counted = np.flatnonzero((lengths > 0) & (codes >= 0))
+            own, n_groups, n_topics = codes[counted], len(groups), self._n_features_out
+            n_documents = np.bincount(own, minlength=n_groups)
+            n_tokens = np.bincount(own, lengths[counted], n_groups).astype(np.int64)
+            shape = n_draws or len(lengths), n_groups if n_draws else 1, n_topics
+            what = f"{n_draws} draws of {n_topics} topics in {n_groups} groups of {len(lengths)} documents need"
             check_room(8 * math.prod(shape), what, "", "take fewer groups or draws, or ")
-            total = int(lengths.sum()) if by_tokens else len(lengths)
-            # The sums of rounded numbers, which any order of addition leaves as they are, fill 62 bits.
-            scale = 0.0 if by_tokens and n_draws else 2.0 ** (62 - total.bit_length())
-            draw = partial(
-                share_totals,
-                seed=seed,
-                shape=shape,
-                n_draws=n_draws,
-                scale=scale,
-                by_tokens=by_tokens,
-                each=place.each,
-            )
-            codes = np.where(lengths > 0, labels.codes, -1)
-            model = corpus.rows.place.share(self._model())
-            ends = offsets_of(corpus.partition_rows)
-            given = [
-                (part, codes[first:last], first, model)
-                for part, (first, last) in zip(
-                    corpus.rows.partitions, pairwise(ends.tolist()), strict=True
-                )
-            ]
-            totals = corpus.rows.tasks(draw, given, "lda-shares")
-            return corpus.rows.merged(totals, tree_sum, "lda-shares"), scale or 1.0, labels, lengths
+            model = rows.place.share(self._model())
+            if n_draws:
+                # Sums of rounded numbers, which any order of addition leaves as they are, fill 62 bits.
+                scale = 0.0 if by_tokens else 2.0 ** (62 - len(lengths).bit_length())
+                draw = partial(share_totals, seed=seed, shape=shape, scale=scale, each=place.each)
+                codes = np.where(lengths > 0, codes, -1)
+                ends = pairwise(offsets_of(corpus.partition_rows).tolist())
+                given = [
+                    (one, codes[a:b], a, model)
+                    for one, (a, b) in zip(rows.partitions, ends, strict=True)
+                ]
+                totals = rows.merged(
+                    rows.tasks(draw, given, "lda-shares"), tree_sum, "lda-shares"
+                ) / (scale or 1.0)
+            else:
+                find = partial(proportions_of, each=place.each)
+                theta = np.concatenate(rows.here(corpus.tasks(find, "lda-fold-in", self._model())))
+                weights = lengths[counted] if by_tokens else np.ones(len(own))
+                member = sparse.csr_array((weights, (own, counted)), (n_groups, len(lengths)))
+                totals = (member @ theta)[None]
+            n_empty = int(np.count_nonzero(lengths == 0))
+            left = n_documents, n_tokens, n_empty, len(lengths) - n_empty - len(counted)
+            return groups, places, totals, left
 
-        totals, scale, labels, lengths = self._with_documents(X, count)
-        is_counted = (lengths > 0) & (labels.codes >= 0)
-        own, n_groups = labels.codes[is_counted], len(labels.groups)
-        n_documents = np.bincount(own, minlength=n_groups)
-        n_tokens = np.bincount(own, lengths[is_counted], n_groups).astype(np.int64)
-        sizes = n_tokens if by_tokens else n_documents
-        filled = np.where(sizes > 0, sizes, np.nan)
-        draws = totals / (scale * filled[:, None])
+        groups, places, totals, left = self._with_documents(X, count)
+        sizes = left[1 if by_tokens else 0]
+        draws = totals / np.where(sizes > 0, sizes, np.nan)[:, None]
         trends = None
-        if labels.places is not None and np.count_nonzero(sizes) > 1:
+        if places is not None and np.count_nonzero(sizes) > 1:
             some = np.flatnonzero(sizes)
-            trends = slopes(labels.places[some], sizes[some].astype(float), draws[:, some])
+            trends = slopes(places[some], sizes[some].astype(float), draws[:, some])
         ends = (1.0 - confidence_level) / 2.0, (1.0 + confidence_level) / 2.0
 
         def interval(values: Floats | None) -> Any:
@@ -319,7 +310,7 @@ class SharesOfTopics(TopicsOfDocuments, MatchedTopics):
             for other, matched, _ in self._refits(X, n_fits, random)
         ]
         return TopicShares(
-            labels.groups,
+            groups,
             self.topic_names_,
             draws.mean(axis=0),
             ends_of_shares[0],
@@ -328,8 +319,5 @@ class SharesOfTopics(TopicsOfDocuments, MatchedTopics):
             ends_of_trends[0],
             ends_of_trends[1],
             np.array(refits) if refits else None,
-            n_documents,
-            n_tokens,
-            int(np.count_nonzero(lengths == 0)),
-            int(np.count_nonzero(lengths) - is_counted.sum()),
+            *left,
         )

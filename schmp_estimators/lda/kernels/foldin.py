@@ -448,11 +448,10 @@ def draw_shares(ptr, counts, keys, groups, rows, priors, theta, ways, scratch, t
                 address = mix(address + GAMMA)
                 weight[k] = _gamma(priors[1][k] + seen[k], address)
                 whole += weight[k]
-            at = (sweep - skipped) // thin
-            is_kept = sweep >= skipped and (sweep - skipped) % thin == thin - 1
+            at, rest = divmod(sweep - skipped + 1, thin)
             for k in range(len(weight)):
                 weight[k] /= whole
-                if is_kept:
-                    totals[at, groups[doc], k] += (
+                if rest == 0 and at > 0:
+                    totals[at - 1, groups[doc], k] += (
                         np.int64(weight[k] * scale + 0.5) if scale > 0.0 else seen[k]
                     )

@@ -113,52 +113,27 @@ def share_totals(
     *,
     seed: int,
     shape: tuple[int, int, int],
-    n_draws: int,
     scale: float,
-    by_tokens: bool,
     each: Each = in_turn,
 ) -> Integers:
-    """Return sums over the documents of groups, of draws or of proportions.
+    """Return sums of draws over the documents of groups, int64 of a `shape`: (n_draws, n_groups, K).
 
-    Parameters
-    ----------
-    counts : Counts
-        The documents, the first of which has the number `first`.
-    groups : (n_docs,) int64
-        Their groups; documents below 0 are left out.
-    model : TopicModel
-    seed : int
-        Together with their numbers, seed of the draws of documents.
-    shape : (max(1, n_draws), n_groups, K)
-        Of the result, int64.
-    n_draws : int
-        0 for sums of the proportions of `proportions`.
-    scale : float
-        By what proportions are multiplied before they are rounded; 0 for draws of tokens.
-    by_tokens : bool
-        Whether proportions are also multiplied by the tokens of their document.
+    `first` is the number of the first document, from which its random numbers follow; the others are parameters of
+    `draw_shares`.
     """
     totals = np.zeros(shape, np.int64)
     model = freeze(model)
-    lengths = sum_rows(counts.indptr, counts.data)
-    key = stream_key(seed)
+    longest = int(sum_rows(counts.indptr, counts.data).max(initial=0))
+    keys = stream_key(seed) + GAMMA * np.arange(first, first + len(groups), dtype=np.uint64)
     lock = Lock()
 
     def work(job: tuple[slice, Counts]) -> None:
         docs, (ptr, words, tokens, _) = job
+        found = np.zeros_like(totals)
+        room = np.empty(shape[2]), np.empty(shape[2], np.int64), np.empty(longest, np.int32)
+        given = *freeze((ptr, tokens, keys[docs], groups[docs])), rows_of_words(model.rows, words)
         theta = _fold(ptr, words, tokens, model)
-        own, found = groups[docs], np.zeros(shape, np.int64)
-        if n_draws:
-            numbers = np.arange(first + docs.start, first + docs.stop, dtype=np.uint64)
-            room = np.empty(int(lengths[docs].max(initial=0)), np.int32)
-            scratch = np.empty(shape[2]), np.empty(shape[2], np.int64), room
-            given = freeze((ptr, tokens, key + numbers * GAMMA, own))
-            rows = rows_of_words(model.rows, words)
-            draw_shares(*given, rows, model[1:6], theta, (SKIPPED, THIN, scale), scratch, found)
-        else:
-            weights = scale * (lengths[docs] if by_tokens else np.ones(len(own)))
-            whole = np.rint(theta * weights[:, None]).astype(np.int64)
-            np.add.at(found[0], own[own >= 0], whole[own >= 0])
+        draw_shares(*given, model[1:6], theta, (SKIPPED, THIN, scale), room, found)
         with lock:
             totals[...] += found
 
