@@ -770,10 +770,10 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("figures", nargs="+", choices=FIGURES)
-    parser.add_argument("--corpora", nargs="+", default=["sotu_passages", "peps", "msdocs::12"])
+    parser.add_argument("--corpora", nargs="*", default=["sotu_passages", "peps", "msdocs::12"])
     parser.add_argument("--large", default="msdocs")
     parser.add_argument("--small", default="sotu_passages")
-    parser.add_argument("--topics", nargs="+", type=int, default=[100, 1000])
+    parser.add_argument("--topics", nargs="*", type=int, default=[100, 1000])
     parser.add_argument("--topics-throughput", nargs="+", type=int, default=[100, 1000, 1_000_000])
     parser.add_argument("--topics-shards", nargs="+", type=int, default=[200, 1000])
     parser.add_argument("--proposals", nargs="+", type=int, default=[1, 2])
