@@ -1,4 +1,4 @@
-"""How many topics: fits with several numbers of topics to the same documents, judged by others and by each other."""
+"""How many topics: several numbers, judged by other documents and by other seeds."""
 
 import logging
 import math
@@ -32,9 +32,9 @@ from schmp_estimators.monitor.curves import draw_curves
 
 logger = logging.getLogger(__name__)
 
-#: Numbers with a perplexity that is higher by at most this share, or by a standard error, predict as well as the best.
+#: Perplexities that are higher by at most this share, or by a standard error, are near the lowest.
 NEAR = 0.05
-#: The curve has turned after so many numbers in a row that lower the perplexity by less than this share.
+#: The curve has turned after so many numbers in a row that lower perplexity by less than this share.
 TURNED, GAIN = 2, 0.01
 
 
@@ -48,19 +48,20 @@ class TopicNumbers:
         A table for ``pandas.DataFrame``, with a row for each number of topics that was tried.
 
         - "n_components": the number.
-        - "perplexity", "perplexity_se": of held-out documents, the lowest of the fits; and its standard error over
-          documents.
-        - "coherence", "coherence_std": mean "npmi" of the topics in the fitted documents; and its standard deviation
-          over fits.
-        - "stability", "stability_std": mean cosine similarity of the topics of two fits, matched as by `match_topics`;
-          and its standard deviation over pairs of fits.
+        - "perplexity", "perplexity_se": of held-out documents, the lowest of the fits; and its
+          standard error over documents.
+        - "coherence", "coherence_std": mean "npmi" of the topics in the fitted documents; and its
+          standard deviation over fits.
+        - "stability", "stability_std": mean cosine similarity of the topics of two fits, matched as
+          by `match_topics`; and its standard deviation over pairs of fits.
         - "seconds": CPU seconds of a fit, the mean; on a cluster elapsed seconds.
     n_components_ : int
         The number chosen.
     reason_ : str
         Why, in a sentence.
     best_estimator_ : DistributedLDA
-        Of the fits with this number, the one with the lowest perplexity.  It has not seen the held-out documents.
+        Of the fits with this number, the one with the lowest perplexity.  It has not seen the
+        held-out documents.
     """
 
     table_: dict[str, Array]
@@ -69,7 +70,7 @@ class TopicNumbers:
     best_estimator_: Any
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw perplexity, coherence and stability by the number of topics; a line marks the number chosen.
+        """Draw perplexity, coherence and stability; a line marks the number chosen.
 
         Parameters
         ----------
@@ -105,27 +106,30 @@ def choose_n_components(
 ) -> TopicNumbers:
     """Choose the number of topics by held-out perplexity and by stability.
 
-    Numbers are tried in ascending order, each with several seeds.  The search stops after two numbers in a row that
-    lower the perplexity by less than 1 %.  Of all numbers that predict nearly as well as the best, the most stable is
-    chosen: that whose topics other seeds find, too.  Nearly as well means a perplexity that is higher by at most 5 %,
-    or by at most the standard error of the difference.
+    Numbers are tried in ascending order, each with several seeds.  The search stops after two
+    numbers in a row that lower the perplexity by less than 1 %.  Of all numbers that predict nearly
+    as well as the best, the most stable is chosen: that whose topics other seeds find, too.  Nearly
+    as well means a perplexity that is higher by at most 5 %, or by at most the standard error of
+    the difference.
 
     Parameters
     ----------
     estimator : DistributedLDA
-        Its other parameters stay as they are.  It is not changed.  Fits write no checkpoint, and do not spill.
+        Its other parameters stay as they are.  It is not changed.  Fits write no checkpoint, and do
+        not spill.
     X : input as in `DistributedLDA.fit`, of shape (n_documents, n_features)
-        Word counts.  They are read once, and all fits work on them in one place: threads, or the workers of a Dask
-        cluster.
+        Word counts.  They are read once, and all fits work on them in one place: threads, or the
+        workers of a Dask cluster.
     n_components : array-like of int, default=(5, 10, 20, 40, 80, 160)
         Numbers to try.
     n_fits : int, default=3
         Number of fits with each, at least 2.
     test_size : float, default=0.1
-        Share of the documents that are held out, between 0 and 1.  A hash of the words of a document decides, so that
-        copies stay together.  Documents without words are left out.
+        Share of the documents that are held out, between 0 and 1.  A hash of the words of a
+        document decides, so that copies stay together.  Documents without words are left out.
     random_state : int, RandomState instance or None, default=None
-        Source of the seeds; an int gives the same result every time, for any chunks, threads and workers.
+        Source of the seeds; an int gives the same result every time, for any chunks, threads and
+        workers.
 
     Returns
     -------
@@ -134,11 +138,12 @@ def choose_n_components(
     Raises
     ------
     ValueError
-        If a parameter is invalid; if X has too few different documents to hold some out; as in `DistributedLDA.fit`.
+        If a parameter is invalid; if X has too few different documents to hold some out; as in
+        `DistributedLDA.fit`.
 
     See Also
     --------
-    DistributedLDA.perplexity, DistributedLDA.coherence, DistributedLDA.topic_stability : One measure of one model.
+    DistributedLDA.perplexity, DistributedLDA.coherence, DistributedLDA.topic_stability
 
     Examples
     --------
@@ -173,8 +178,9 @@ def choose_n_components(
                 )
                 if not (test.lengths > 1).any() or not len(train.lengths):
                     raise ValueError(
-                        f"test_size={test_size} holds out {len(test.lengths)} documents, none with two tokens, or "
-                        f"leaves {len(train.lengths)} to fit; give more documents that differ, or another share"
+                        f"test_size={test_size} holds out {len(test.lengths)} documents, none with two "
+                        f"tokens, or leaves {len(train.lengths)} to fit; give more documents that "
+                        "differ, or another share"
                     )
                 corpus.rows.partitions = []
                 for number in numbers[len(tried) :].tolist():

@@ -52,9 +52,10 @@ class TopicShares(NamedTuple):
     lower, upper : ndarray of shape (n_groups, n_components), or None
         Ends of the intervals; None without draws.
     trend : ndarray of shape (n_components,), or None
-        Slope of the line through the shares of the groups: the change of the share per unit if groups are numbers, per
-        year if they are dates, per step if they are an ordered categorical.  It is fitted by least squares, with the
-        sizes of the groups as weights.  None if groups are not ordered, or if fewer than two have words.
+        Slope of the line through the shares of the groups: the change of the share per unit if
+        groups are numbers, per year if they are dates, per step if they are an ordered
+        categorical.  It is fitted by least squares, with the sizes of the groups as weights.  None
+        if groups are not ordered, or if fewer than two have words.
     trend_lower, trend_upper : ndarray of shape (n_components,), or None
         Ends of its intervals.
     refits : ndarray of shape (n_fits, n_groups, n_components), or None
@@ -87,8 +88,9 @@ class TopicShares(NamedTuple):
         Returns
         -------
         dict of str to ndarray of shape (n_groups * n_components,)
-            "group", "topic", "name", "share", "n_documents", "n_tokens"; with intervals also "lower" and "upper", and
-            with other fits "refits_min" and "refits_max", the least and the largest share that they have found.
+            "group", "topic", "name", "share", "n_documents", "n_tokens"; with intervals also
+            "lower" and "upper", and with other fits "refits_min" and "refits_max", the least and
+            the largest share that they have found.
         """
         n_groups, n_topics = self.share.shape
         columns = {
@@ -110,10 +112,10 @@ class TopicShares(NamedTuple):
 
 
 def read_labels(by: Any, n_docs: int) -> tuple[Array, Integers, Floats | None]:
-    """Return sorted groups, the number of the group of each document, and where the groups are on an axis.
+    """Return sorted groups, the group of each document, and where the groups are on an axis.
 
-    Labels may be of any kind; None is one group of all.  Documents without a label have -1.  If groups are not ordered,
-    they are nowhere: None.
+    Labels may be of any kind; None is one group of all.  Documents without a label have -1.  If
+    groups are not ordered, they are nowhere: None.
 
     Raises
     ------
@@ -136,15 +138,17 @@ def read_labels(by: Any, n_docs: int) -> tuple[Array, Integers, Floats | None]:
         codes[codes >= 0] = np.searchsorted(used, codes[codes >= 0])
         order = np.arange(len(used), dtype=np.float64) if kind.ordered else None
         return np.asarray(kind.categories)[used], codes, order
-    # NaN and NaT differ from themselves.
-    differs = by.isna() if hasattr(by, "isna") else [one is None or one != one for one in labels]  # noqa: PLR0124
-    is_known = ~np.array(differs, bool)
+    if hasattr(by, "isna"):
+        is_known = ~np.asarray(by.isna())
+    else:  # NaN and NaT differ from themselves
+        is_known = np.array([one is not None and one == one for one in labels], bool)  # noqa: PLR0124
     codes = np.full(n_docs, -1, np.int64)
     try:
         groups, codes[is_known] = np.unique(labels[is_known], return_inverse=True)
     except TypeError as error:
         raise ValueError(
-            "by mixes what cannot be sorted, such as numbers with names; give numbers alone, or strings alone"
+            "by mixes what cannot be sorted, such as numbers with names; give numbers alone, or "
+            "strings alone"
         ) from error
     groups = np.asarray(groups.tolist()) if labels.dtype.kind == "O" else groups
     return groups, codes, _places(groups)
@@ -160,7 +164,7 @@ def _places(groups: Array) -> Floats | None:
 
 
 def slopes(places: Floats, weights: Floats, shares: Floats) -> Floats:
-    """Return the slopes (..., K) of weighted least-squares lines through shares (..., n_groups, K) at some places."""
+    """Return the slopes (..., K) of weighted least-squares lines through shares (..., n_groups, K)."""
     distance = places - weights @ places / weights.sum()
     pull = weights * distance
     return np.asarray(np.einsum("g,...gk->...k", pull, shares) / (pull @ distance))
@@ -189,19 +193,19 @@ class SharesOfTopics(TopicsOfDocuments, MatchedTopics):
         X : input as in `fit`, of shape (n_documents, n_features)
             Word counts.  A Dask collection stays on the cluster.
         by : array-like or Dask collection of shape (n_documents,), default=None
-            The group of each document: numbers, dates, names, or a categorical of pandas.  None, NaN and NaT are
-            missing labels.  None: one group of all documents.
+            The group of each document: numbers, dates, names, or a categorical of pandas.  None,
+            NaN and NaT are missing labels.  None: one group of all documents.
         n_draws : int, default=200
-            Number of draws of which intervals are made, at least ``2 / (1 - confidence_level) - 1``. 0: no intervals,
-            and shares are means of the proportions that `transform` returns.
+            Number of draws of which intervals are made, at least ``2 / (1 - confidence_level) -
+            1``. 0: no intervals, and shares are means of the proportions that `transform` returns.
         confidence_level : float, default=0.95
             Probability of the intervals, between 0 and 1.
         weighted_by : {"documents", "tokens"}, default="documents"
-            What is averaged: the topic proportions of documents, or the topics of tokens, so that long documents
-            count more.
+            What is averaged: the topic proportions of documents, or the topics of tokens, so that
+            long documents count more.
         n_fits : int, default=0
-            Number of fits to X with other seeds, whose topics are matched to these as by `match_topics`.  Their shares
-            show how much depends on the fit.
+            Number of fits to X with other seeds, whose topics are matched to these as by
+            `match_topics`.  Their shares show how much depends on the fit.
         random_state : int, RandomState instance or None, default=None
             An int gives the same result every time, for any chunks, threads and workers.
 
@@ -213,7 +217,8 @@ class SharesOfTopics(TopicsOfDocuments, MatchedTopics):
         Raises
         ------
         ValueError
-            If a parameter is invalid; if `by` has not one label for each document, or labels that cannot be sorted.
+            If a parameter is invalid; if `by` has not one label for each document, or labels that
+            cannot be sorted.
         MemoryError
             If 8 bytes for each draw, group and topic are more than 2 GiB.
 
@@ -223,11 +228,12 @@ class SharesOfTopics(TopicsOfDocuments, MatchedTopics):
 
         Notes
         -----
-        The intervals are those of the posterior of the documents, given the topics and priors of this fit.  The topics
-        of the tokens of a document are drawn given its proportions, and these from a Dirichlet distribution given its
-        topics: 20 sweeps before the first draw, then three for each.  With the true topics, intervals of .95 cover
-        the truth with a probability of .95.  They do not cover that the topics themselves are uncertain: another fit
-        may find other ones.  `n_fits` shows it.  They are no intervals for documents that X does not have, either.
+        The intervals are those of the posterior of the documents, given the topics and priors of
+        this fit.  The topics of the tokens of a document are drawn given its proportions, and these
+        from a Dirichlet distribution given its topics: 20 sweeps before the first draw, then three
+        for each.  With the true topics, intervals of .95 cover the truth with a probability of
+        .95.  They do not cover that the topics themselves are uncertain: another fit may find other
+        ones.  `n_fits` shows it.  They are no intervals for documents that X does not have, either.
 
         Examples
         --------
@@ -246,8 +252,8 @@ class SharesOfTopics(TopicsOfDocuments, MatchedTopics):
         least = math.ceil(2.0 / (1.0 - confidence_level) - 1.0 - 1e-9)
         if 0 < n_draws < least:
             raise ValueError(
-                f"n_draws={n_draws} are too few for confidence_level={confidence_level}; give {least} or "
-                "more, or 0 for no intervals"
+                f"n_draws={n_draws} are too few for confidence_level={confidence_level}; give {least} "
+                "or more, or 0 for no intervals"
             )
         random = check_random_state(random_state)
         seed = int(random.randint(np.iinfo(np.int32).max))
@@ -261,11 +267,11 @@ class SharesOfTopics(TopicsOfDocuments, MatchedTopics):
             n_documents = np.bincount(own, minlength=n_groups)
             n_tokens = np.bincount(own, lengths[counted], n_groups).astype(np.int64)
             shape = n_draws or len(lengths), n_groups if n_draws else 1, n_topics
-            what = f"{n_draws} draws of {n_topics} topics in {n_groups} groups of {len(lengths)} documents need"
+            what = f"{n_draws} draws, {n_topics} topics, {n_groups} groups, {len(lengths)} documents need"
             check_room(8 * math.prod(shape), what, "", "take fewer groups or draws, or ")
             model = rows.place.share(self._model())
             if n_draws:
-                # Sums of rounded numbers, which any order of addition leaves as they are, fill 62 bits.
+                # Sums of rounded numbers are the same in any order; they fill 62 bits.
                 scale = 0.0 if by_tokens else 2.0 ** (62 - len(lengths).bit_length())
                 draw = partial(share_totals, seed=seed, shape=shape, scale=scale, each=place.each)
                 codes = np.where(lengths > 0, codes, -1)

@@ -317,7 +317,9 @@ class TopicDisplay:
             axes.tick_params(labelsize="small")
             axes.tick_params(axis="x", rotation=40)
             axes.set_title(title, fontsize="small", parse_math=False)
-        self.axes_[0].figure.supylabel(f"Share of the topic, percent{self._left_out()}")
+        self.axes_[0].figure.supylabel(
+            f"Share of the topic, percent{self._left_out()}", fontsize="medium"
+        )
 
     def _called(self) -> list[str]:
         """Return the names of the topics."""
@@ -331,7 +333,7 @@ class TopicDisplay:
         ]
 
     def _left_out(self) -> str:
-        return f"\n({self.n_empty} documents without words left out)" if self.n_empty else ""
+        return f"\n(documents without words, left out: {self.n_empty})" if self.n_empty else ""
 
 
 def _topics_of(estimator: Any, feature_names: Any) -> tuple[Any, Any]:

@@ -43,8 +43,8 @@ def test_bars_are_words_of_the_largest_topics(fitted):
         np.testing.assert_array_equal([bar.get_width() for bar in bars], probabilities[topic])
         assert axes.yaxis_inverted()  # the first word is on top
         assert (
-            axes.get_title()
-            == f"{', '.join(words[topic])}\nTopic {topic}: {fitted.topic_sizes_[topic] / SMALL.sum():.1%} of tokens"
+            axes.get_title() == f"{', '.join(words[topic])}\n"
+            f"Topic {topic}: {fitted.topic_sizes_[topic] / SMALL.sum():.1%} of tokens"
         )
         assert axes.get_xlim()[1] >= probabilities[order].max()
     assert display.figure_ is display.axes_[0].figure
@@ -162,7 +162,7 @@ def test_bands_are_intervals(fitted, groups):
                                 n_draws=40, n_fits=2, random_state=0)  # fmt: skip
     display = TopicDisplay.from_estimator(fitted, shares=found, topics=[2, 0])
     display.figure_.canvas.draw()
-    assert "1 documents without words left out" in display.figure_.get_supylabel()
+    assert "documents without words, left out: 1" in display.figure_.get_supylabel()
     for ax, band, topic in zip(display.axes_, display.bands_, [2, 0], strict=True):
         assert ax.lines and len(display.axes_) == 2 and display.image_ is None
         if groups is GROUPS:
@@ -186,4 +186,4 @@ def test_missing_groups_and_empty_documents_do_not_count(fitted):
     theta = fitted.transform(SMALL[1:])
     expected = np.transpose([theta[GROUPS[1:] == group].mean(axis=0) for group in "abc"])
     np.testing.assert_allclose(display.shares, expected)
-    assert "(2 documents without words left out)" in display.image_.colorbar.ax.get_ylabel()
+    assert "(documents without words, left out: 2)" in display.image_.colorbar.ax.get_ylabel()

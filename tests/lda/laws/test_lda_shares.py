@@ -1,4 +1,4 @@
-"""Shares of topics in groups: the posterior by enumeration, coverage, labels of all kinds, and what does not count."""
+"""Shares of topics in groups: by enumeration, coverage, labels of all kinds, what does not count."""
 
 import math
 import pickle
@@ -69,7 +69,7 @@ def test_intervals_cover_what_the_documents_were_drawn_with(weighted_by):
         topics = rng.dirichlet(np.full(30, 0.2), 4)
         shares = rng.dirichlet(np.full(4, 0.3), 40)
         tokens = np.array([rng.multinomial(25, share) for share in shares])
-        counts = [[rng.multinomial(n, row) for n, row in zip(one, topics)] for one in tokens]  # noqa: B905
+        counts = [[rng.multinomial(one[k], topics[k]) for k in range(4)] for one in tokens]
         truth = shares if weighted_by == "documents" else tokens / 25
         truth = np.array([truth[group == g].mean(axis=0) for g in range(2)])
         found = known(topics, 0.3).topic_shares(
