@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 #: Perplexities that are higher by at most this share, or by a standard error, are near the lowest.
 NEAR = 0.05
-#: The curve has turned after so many numbers in a row that lower perplexity by less than this share.
+#: The curve has turned after so many numbers in a row that lower it by less than this share.
 TURNED, GAIN = 2, 0.01
 
 
@@ -178,9 +178,9 @@ def choose_n_components(
                 )
                 if not (test.lengths > 1).any() or not len(train.lengths):
                     raise ValueError(
-                        f"test_size={test_size} holds out {len(test.lengths)} documents, none with two "
-                        f"tokens, or leaves {len(train.lengths)} to fit; give more documents that "
-                        "differ, or another share"
+                        f"test_size={test_size} holds out {len(test.lengths)} documents, none with "
+                        f"two tokens, or leaves {len(train.lengths)} to fit; give more documents "
+                        "that differ, or another share"
                     )
                 corpus.rows.partitions = []
                 for number in numbers[len(tried) :].tolist():

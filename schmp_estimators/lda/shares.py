@@ -138,10 +138,9 @@ def read_labels(by: Any, n_docs: int) -> tuple[Array, Integers, Floats | None]:
         codes[codes >= 0] = np.searchsorted(used, codes[codes >= 0])
         order = np.arange(len(used), dtype=np.float64) if kind.ordered else None
         return np.asarray(kind.categories)[used], codes, order
-    if hasattr(by, "isna"):
-        is_known = ~np.asarray(by.isna())
-    else:  # NaN and NaT differ from themselves
-        is_known = np.array([one is not None and one == one for one in labels], bool)  # noqa: PLR0124
+    # Of what is no column of pandas: NaN and NaT differ from themselves.
+    find = getattr(by, "isna", lambda: [v is None or v != v for v in labels])  # noqa: PLR0124
+    is_known = ~np.array(find(), bool)
     codes = np.full(n_docs, -1, np.int64)
     try:
         groups, codes[is_known] = np.unique(labels[is_known], return_inverse=True)
@@ -164,7 +163,7 @@ def _places(groups: Array) -> Floats | None:
 
 
 def slopes(places: Floats, weights: Floats, shares: Floats) -> Floats:
-    """Return the slopes (..., K) of weighted least-squares lines through shares (..., n_groups, K)."""
+    """Return slopes (..., K) of weighted least-squares lines through shares (..., n_groups, K)."""
     distance = places - weights @ places / weights.sum()
     pull = weights * distance
     return np.asarray(np.einsum("g,...gk->...k", pull, shares) / (pull @ distance))
@@ -252,8 +251,8 @@ class SharesOfTopics(TopicsOfDocuments, MatchedTopics):
         least = math.ceil(2.0 / (1.0 - confidence_level) - 1.0 - 1e-9)
         if 0 < n_draws < least:
             raise ValueError(
-                f"n_draws={n_draws} are too few for confidence_level={confidence_level}; give {least} "
-                "or more, or 0 for no intervals"
+                f"n_draws={n_draws} are too few for confidence_level={confidence_level}; give "
+                f"{least} or more, or 0 for no intervals"
             )
         random = check_random_state(random_state)
         seed = int(random.randint(np.iinfo(np.int32).max))
@@ -267,7 +266,7 @@ class SharesOfTopics(TopicsOfDocuments, MatchedTopics):
             n_documents = np.bincount(own, minlength=n_groups)
             n_tokens = np.bincount(own, lengths[counted], n_groups).astype(np.int64)
             shape = n_draws or len(lengths), n_groups if n_draws else 1, n_topics
-            what = f"{n_draws} draws, {n_topics} topics, {n_groups} groups, {len(lengths)} documents need"
+            what = f"{n_draws} draws, {n_groups} groups, {len(lengths)} documents need"
             check_room(8 * math.prod(shape), what, "", "take fewer groups or draws, or ")
             model = rows.place.share(self._model())
             if n_draws:

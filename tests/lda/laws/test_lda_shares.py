@@ -1,4 +1,4 @@
-"""Shares of topics in groups: by enumeration, coverage, labels of all kinds, what does not count."""
+"""Shares of topics in groups: by enumeration, coverage, labels of all kinds."""
 
 import math
 import pickle
@@ -142,6 +142,7 @@ LABELS = {
         pd.Categorical(YEARS, categories=[1999, 2000, 2001, 2002, 2003], ordered=True),
         1.0,
     ),
+    "missing booleans": (pd.Series(YEARS > 2001).astype("boolean").mask(np.arange(23) == 3), 0),
     "a series of categories": (pd.Series(YEARS.astype(str)).astype("category"), "none"),
     "lazy": (dd.from_pandas(pd.Series(YEARS), npartitions=2), 1.0),
     "one group": (None, "none"),
@@ -153,8 +154,9 @@ def test_labels_of_all_kinds(fitted, case):
     labels, unit = LABELS[case]
     usual = fitted.topic_shares(X, YEARS, random_state=0, n_draws=40)
     found = fitted.topic_shares(X, labels, random_state=0, n_draws=40)
-    if case == "one group":
-        assert found.groups.tolist() == ["all"] and found.n_documents.tolist() == [21]
+    if case in ("one group", "missing booleans"):
+        assert found.groups.tolist() == (["all"] if labels is None else [False, True])
+        assert found.n_documents.sum() == 21 and found.trend is None
         return
     np.testing.assert_array_equal(found.share, usual.share)
     if unit == "none":
