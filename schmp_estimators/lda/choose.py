@@ -3,6 +3,7 @@
 import logging
 import math
 from contextlib import closing
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
@@ -115,8 +116,8 @@ def choose_n_components(
     Parameters
     ----------
     estimator : DistributedLDA
-        Its other parameters stay as they are.  It is not changed.  Fits write no checkpoint, and do
-        not spill.
+        Its other parameters stay as they are.  It is not changed.  Fits write no checkpoint, do not
+        spill, and show no progress bar; the log has a line for each number.
     X : input as in `DistributedLDA.fit`, of shape (n_documents, n_features)
         Word counts.  They are read once, and all fits work on them in one place: threads, or the
         workers of a Dask cluster.
@@ -225,12 +226,11 @@ def _try(
     began = clock()
     fits = []
     for seed in seeds:
-        one = clone(known).set_params(
+        one = copy(known).set_params(
             n_components=number, random_state=seed, checkpoint=None, spill=None
         )
         one._validate_params()
         check_parameters(one, None)
-        vars(one).update({name: vars(known)[name] for name in vars(known) if name.endswith("_in_")})
         # A fit forgets the documents that it was given.
         corpus = replace(train, rows=Rows([*train.rows.partitions], place))
         fit = LDAFit(one, corpus, place, seed=seed, earlier=None, keep=False, names=names)

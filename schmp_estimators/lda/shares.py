@@ -27,11 +27,12 @@ from schmp_estimators.lda.use import check_room
 
 dask: Any = Later("dask")
 
+_WHOLE = [Interval(Integral, 0, None, closed="left")]
 _SHARES: Named = {
-    "n_draws": [Interval(Integral, 0, None, closed="left")],
+    "n_draws": _WHOLE,
     "confidence_level": [SHARE],
     "weighted_by": [StrOptions({"documents", "tokens"})],
-    "n_fits": [Interval(Integral, 0, None, closed="left")],
+    "n_fits": _WHOLE,
     "random_state": ["random_state"],
 }
 #: Days of a year, in which trends over dates are measured.
@@ -299,15 +300,14 @@ class SharesOfTopics(TopicsOfDocuments, MatchedTopics):
         if places is not None and np.count_nonzero(sizes) > 1:
             some = np.flatnonzero(sizes)
             trends = slopes(places[some], sizes[some].astype(float), draws[:, some])
-        ends = (1.0 - confidence_level) / 2.0, (1.0 + confidence_level) / 2.0
 
-        def interval(values: Floats | None) -> Any:
-            # This method has the probability asked for with any number of draws.
+        def summed_up(values: Floats | None) -> tuple[Any, Any, Any]:
             if values is None or not n_draws:
-                return None, None
-            return np.quantile(values, ends, axis=0, method="weibull")
+                return values if values is None else values[0], None, None
+            ends = (1.0 - confidence_level) / 2.0, (1.0 + confidence_level) / 2.0
+            # This method has the probability asked for with any number of draws.
+            return values.mean(axis=0), *np.quantile(values, ends, axis=0, method="weibull")
 
-        ends_of_shares, ends_of_trends = interval(draws), interval(trends)
         refits = [
             other.topic_shares(
                 X, by, n_draws=n_draws, weighted_by=weighted_by, random_state=seed
@@ -317,12 +317,8 @@ class SharesOfTopics(TopicsOfDocuments, MatchedTopics):
         return TopicShares(
             groups,
             self.topic_names_,
-            draws.mean(axis=0),
-            ends_of_shares[0],
-            ends_of_shares[1],
-            None if trends is None else trends.mean(axis=0),
-            ends_of_trends[0],
-            ends_of_trends[1],
+            *summed_up(draws),
+            *summed_up(trends),
             np.array(refits) if refits else None,
             *left,
         )

@@ -125,6 +125,7 @@ def test_a_group_without_words_and_one_of_a_document(fitted):
         20,
     ]
     assert np.isnan(found.share[0]).all() and np.isnan(found.lower[0]).all()
+    np.testing.assert_allclose(found.share[1:].sum(axis=1), 1.0)
     assert (found.lower[1:] <= found.share[1:]).all() and (found.share[1:] <= found.upper[1:]).all()
 
 
