@@ -168,7 +168,8 @@ def choose_n_components(
     with choose_place(estimator.n_jobs, is_dask=is_dask(X), label="schmp-lda") as place:
 
         def search() -> None:
-            known = clone(estimator)
+            # A clone of a vectorizer would have no names.
+            known = clone(estimator).set_params(feature_names=estimator.feature_names)
             with closing(open_corpus(X, known, place=place)) as corpus:
                 names = names_of_words(known, X, corpus.n_features, is_first=True)
                 train, test = (

@@ -175,12 +175,16 @@ class TopicDisplay:
             raise ValueError(
                 "a map needs X, the documents, and groups, the group of each; give both, or none for bars"
             )
-        if shares is not None and (X is not None or shares.lower is None):
+        sizes = model.topic_sizes_
+        if shares is not None and (
+            X is not None or shares.lower is None or len(shares.topic_names) != len(sizes)
+        ):
             raise ValueError(
-                "shares are drawn as bands: give what topic_shares returns with n_draws above 0, and no X and groups"
+                "shares are drawn as bands: give what topic_shares of this model returns with n_draws above 0, and no "
+                "X and groups"
             )
         found = shares if X is None else _by_group(estimator, model, X, groups)
-        numbers = _choose(topics, model.topic_sizes_, None if X is None else found.share.T)
+        numbers = _choose(topics, sizes, None if X is None else found.share.T)
         if n_words is None:
             n_words = _BARS if found is None else _NAME
         words, probabilities = model.top_words(
@@ -197,7 +201,7 @@ class TopicDisplay:
             np.take_along_axis(words, order, 1)[numbers],
             np.take_along_axis(probabilities, order, 1)[numbers],
             topics=numbers,
-            sizes=model.topic_sizes_[numbers] / max(model.topic_sizes_.sum(), 1),
+            sizes=sizes[numbers] / max(sizes.sum(), 1),
             names=called[numbers],
             **of_groups,
         ).plot(ax=ax, **kwargs)

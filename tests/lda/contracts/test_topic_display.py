@@ -92,6 +92,10 @@ MAP = {"X": SMALL, "groups": GROUPS}
         (MAP | {"groups": [1, *GROUPS[1:].tolist()]}, "groups mixes what cannot be sorted"),
         (MAP | {"shares": 1}, "shares are drawn as bands: .* n_draws above 0, and no X and groups"),
         (
+            {"shares": make(n_components=2).fit(SMALL).topic_shares(SMALL, random_state=0)},
+            "shares are drawn as bands: give what topic_shares of this model returns",
+        ),
+        (
             MAP | {"display_labels": ["x"]},
             r"display_labels has 1 names, but there are 3 groups: \['a', 'b', 'c'\]",
         ),

@@ -10,6 +10,7 @@ import pytest
 from corpora import completion_perplexity, planted
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.feature_extraction.text import CountVectorizer
 
 from schmp_estimators import DistributedLDA, choose_n_components
 from schmp_estimators.core.rng import stream_key
@@ -91,6 +92,15 @@ def test_forms_and_threads_do_not_matter(found, form):
 @pytest.mark.covering
 def test_places_and_chunks_do_not_matter(found, in_place):
     assert_same(found, choose(LDA, da.from_array(X, chunks=((5, 1, 0, 294), 13))))
+
+
+def test_a_vectorizer_names_the_words():
+    counter = CountVectorizer(token_pattern=r"\S+")
+    texts = [" ".join(f"w{n}" for n in np.repeat(np.arange(len(row)), row)) for row in X]
+    counts = counter.fit_transform(texts)
+    lda = clone(LDA).set_params(max_iter=2, feature_names=counter)
+    best = choose(lda, counts, n_components=NUMBERS[:2]).best_estimator_
+    assert best.feature_names_.tolist() == counter.get_feature_names_out().tolist()
 
 
 def test_copies_of_documents_stay_together():
