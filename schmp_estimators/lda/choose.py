@@ -275,7 +275,11 @@ def _chosen(tried: list[_Tried]) -> TopicNumbers:
     ]
     chosen = max(near, key=lambda one: one.row["stability"])
     number, best, *others = (one.best.n_components for one in (chosen, lowest, *near))
-    reason = f"{number} topics are the most stable of {others}, whose perplexity is near the lowest"
+    reason = f"only {number} topics have a perplexity near the lowest"
+    if others[1:]:
+        reason = (
+            f"{number} topics are the most stable of {others}, whose perplexity is near the lowest"
+        )
     if lowest is tried[-1]:
         reason += f"; it still falls at {best}, so that more topics may predict better"
     table = {name: np.array([one.row[name] for one in tried]) for name in chosen.row}
