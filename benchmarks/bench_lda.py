@@ -38,8 +38,9 @@ from peers_lda import (
     tomotopy_perplexity,
     trained,
 )
+from scipy import sparse
 
-from schmp_estimators import DistributedLDA
+from schmp_estimators import DistributedLDA, choose_n_components
 
 SEQUENTIAL = ("fplus", "sparse", "light", "alias")
 #: Those of the estimator, where each contestant has its own.
@@ -636,6 +637,109 @@ def first(arguments):
     table(first.__doc__, ["run", "import", "first fit", "second fit", "difference"], rows[1:])
 
 
+def generated(n_topics, seed, *, n_docs=1500, n_words=1000, length=80, alpha=0.1, beta=0.05):
+    """Return a corpus drawn from a topic model: counts, topics, proportions, and tokens of topics in documents."""
+    rng = np.random.default_rng(seed)
+    phi = rng.dirichlet(np.full(n_words, beta), n_topics)
+    theta = rng.dirichlet(np.full(n_topics, alpha), n_docs)
+    tokens = np.array([rng.multinomial(length, row) for row in theta])
+    counts = np.zeros((n_docs, n_words), np.int32)
+    for doc, topic in zip(*np.nonzero(tokens), strict=True):
+        counts[doc] += rng.multinomial(tokens[doc, topic], phi[topic]).astype(np.int32)
+    return counts, phi, theta, tokens
+
+
+#: Numbers of topics that are tried for generated corpora, and for others.
+GRID, GRID_OF_TEXTS = (5, 8, 12, 20, 32, 50, 80, 125), (5, 10, 20, 40, 80, 160)
+
+
+def numbers(arguments):
+    """The number of topics that `choose_n_components` chooses, of corpora with a known number and of others.
+
+    The last column has the CPU seconds of the search beside those of its fits.
+    """
+    warm(5, evaluate_every=0, sampler="auto")
+    some = np.random.default_rng(0).poisson(1.0, (99, 9))
+    choose_n_components(lda(5, max_iter=2, sampler="auto"), some, (2, 3), random_state=0)
+    rows = []
+    corpora = [
+        (f"{k} topics", k, seed) for k in arguments.topics for seed in range(arguments.seeds)
+    ]
+    for name, k, seed in corpora + [(name, None, 0) for name in arguments.corpora]:
+        X = some_documents(name) if k is None else generated(k, seed)[0]
+        grid = GRID_OF_TEXTS if k is None else GRID
+        one = DistributedLDA(max_iter=arguments.max_iter)
+        began = time.process_time()
+        found = choose_n_components(one, X, grid, random_state=seed)
+        seconds = time.process_time() - began
+        table_, fits = found.table_, 3 * found.table_["seconds"].sum()
+        measured = ", ".join(
+            f"{n}: {p:.4g} {c:.3f} {s:.2f}"
+            for n, p, c, s in zip(
+                *(table_[w] for w in ("n_components", "perplexity", "coherence", "stability")),
+                strict=True,
+            )
+        )
+        is_near = "-" if k is None else abs(found.n_components_ / k - 1) <= 0.25
+        rows.append([name, seed, found.n_components_, is_near, measured, fits, seconds / fits - 1])
+        print(rows[-1], file=sys.stderr, flush=True)
+    header = ["corpus", "seed", "chosen", "within 25 %", "perplexity, NPMI, stability"]
+    table(numbers.__doc__, [*header, "fits, CPU s", "beside them"], rows)
+
+
+def _known(phi, alpha):
+    """Return a model that has these topics, and this document-topic prior."""
+    model = DistributedLDA(len(phi), max_iter=1).fit(np.eye(phi.shape[1], dtype=int))
+    model.topic_word_counts_ = sparse.csc_array(np.rint(1e9 * phi).astype(np.int32))
+    model.topic_word_prior_, model.doc_topic_prior_ = 1e-9, alpha
+    return model
+
+
+def intervals(arguments):
+    """Coverage of the intervals of .95 of `topic_shares`: 20 corpora each of ten settings, four groups of documents.
+
+    The truth is what the corpus was drawn with: the mean proportions, or the topics of the tokens.  The topics are the
+    true ones, or those of a fit with the true number, matched to them.
+    """
+    rows = []
+    settings = itertools.product((5, 10, 20), (0.05, 0.5), (20, 100))
+    for n_topics, beta, length in [*settings][: arguments.settings]:
+        covered = {
+            key: [] for key in itertools.product(("true", "fitted"), ("documents", "tokens"))
+        }
+        widths = {key: [] for key in covered}
+        alpha, group = 2.0 / n_topics, np.arange(120) % 4
+        sizes = {"n_docs": 120, "n_words": 300, "length": length, "alpha": alpha, "beta": beta}
+        for seed in range(arguments.repeats):
+            X, phi, theta, tokens = generated(n_topics, seed, **sizes)
+            fitted = DistributedLDA(n_topics, doc_topic_prior=alpha, topic_word_prior=beta)
+            models = {
+                "true": _known(phi, alpha),
+                "fitted": fitted.set_params(random_state=seed).fit(X),
+            }
+            for kind, weighted_by in covered:
+                model = models[kind]
+                truth = theta if weighted_by == "documents" else tokens / length
+                truth = np.array([truth[group == g].mean(axis=0) for g in range(4)])
+                found = model.topic_shares(X, group, weighted_by=weighted_by, random_state=seed)
+                if kind == "fitted":
+                    truth = truth[:, model.match_topics(phi)[0]]
+                inside = (found.lower <= truth) & (truth <= found.upper)
+                covered[kind, weighted_by] += inside.ravel().tolist()
+                widths[kind, weighted_by].append((found.upper - found.lower).mean())
+        for key, values in covered.items():
+            width = f"{np.mean(widths[key]):.3f}"
+            rows.append([n_topics, beta, length, *key, len(values), float(np.mean(values)), width])
+            print(rows[-1], file=sys.stderr, flush=True)
+    for key in covered:
+        some = [row for row in rows if tuple(row[3:5]) == key]
+        n = sum(row[5] for row in some)
+        mean = sum(row[5] * row[6] for row in some) / n
+        rows.append(["all", "", "", *key, n, mean, ""])
+    header = ["K", "beta", "tokens of a document", "topics", "weighted by", "intervals"]
+    table(intervals.__doc__, [*header, "coverage", "mean width"], rows)
+
+
 FIGURES = {
     f.__name__.replace("_", "-"): f
     for f in (
@@ -655,6 +759,8 @@ FIGURES = {
         memory_of_one,
         progress,
         first,
+        numbers,
+        intervals,
     )
 }
 
@@ -665,10 +771,10 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("figures", nargs="+", choices=FIGURES)
-    parser.add_argument("--corpora", nargs="+", default=["sotu_passages", "peps", "msdocs::12"])
+    parser.add_argument("--corpora", nargs="*", default=["sotu_passages", "peps", "msdocs::12"])
     parser.add_argument("--large", default="msdocs")
     parser.add_argument("--small", default="sotu_passages")
-    parser.add_argument("--topics", nargs="+", type=int, default=[100, 1000])
+    parser.add_argument("--topics", nargs="*", type=int, default=[100, 1000])
     parser.add_argument("--topics-throughput", nargs="+", type=int, default=[100, 1000, 1_000_000])
     parser.add_argument("--topics-shards", nargs="+", type=int, default=[200, 1000])
     parser.add_argument("--proposals", nargs="+", type=int, default=[1, 2])
@@ -696,6 +802,7 @@ def main():
     parser.add_argument("--sweeps", nargs="+", type=int, default=[10, 50, 150])
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--settings", type=int, default=10, help="for intervals, at most 12")
     parser.add_argument("--max-iter", type=int, default=300)
     parser.add_argument("--every", type=int, default=5)
     arguments = parser.parse_args()

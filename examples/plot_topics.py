@@ -52,18 +52,24 @@ TopicDisplay.from_estimator(
 plt.show()
 
 # %%
-# Topics differ in quality.  Coherence asks whether the ten most probable words of a topic are in the same docstrings.
+# How sure are these shares?  Given the topics, intervals are short where docstrings are many.
 import numpy as np
 
-coherence, names = lda.coherence(X), lda.top_words(6, feature_names=words)
-for topic in np.argsort(-coherence)[[0, 1, -2, -1]]:
-    print(f"{coherence[topic]:.2f}  {' '.join(names[topic])}")
+packages = np.array(docstrings.target_names)[docstrings.target]
+shares = lda.topic_shares(X, packages, n_draws=100, random_state=0)
+TopicDisplay.from_estimator(lda, shares=shares, topics=4, feature_names=words)
+plt.show()
+
+# %%
+# Topics differ in quality.  Coherence asks whether the most probable words of a topic are in the same docstrings.
+import pandas as pd
+
+summary = pd.DataFrame(lda.summary(X, 6, feature_names=words)).sort_values("coherence")
+print(summary[["share", "coherence", "exclusivity", "words"]].round(2).to_string())
 
 # %%
 # Here are the measures of MALLET as a table.  Then we read the docstrings with the highest proportion of the most
 # distinctive topic.
-import pandas as pd
-
 table = pd.DataFrame(lda.topic_diagnostics(X, 6, feature_names=words, random_state=0))
 columns = ["tokens", "corpus_dist", "exclusivity", "document_entropy", "words"]
 print(table.sort_values("corpus_dist", ascending=False)[columns].head(4).round(2).to_string())

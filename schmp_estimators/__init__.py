@@ -6,7 +6,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from schmp_estimators.lda.choose import TopicNumbers, choose_n_components
     from schmp_estimators.lda.estimator import DistributedLDA
+    from schmp_estimators.lda.shares import TopicShares
     from schmp_estimators.linear.lasso import (
         PrioritizedLasso,
         PrioritizedLassoCV,
@@ -44,7 +46,10 @@ __all__ = [
     "SparseLogisticRegressionCV",
     "Stability",
     "TopicDisplay",
+    "TopicNumbers",
+    "TopicShares",
     "__version__",
+    "choose_n_components",
     "prioritized_lasso_path",
     "sparse_glm_path",
     "sparse_logistic_path",
@@ -69,6 +74,9 @@ _MODULES = {
     "SparseLogisticRegressionCV": "schmp_estimators.linear.logistic",
     "Stability": "schmp_estimators.linear.stability",
     "TopicDisplay": "schmp_estimators.monitor.topic_display",
+    "TopicNumbers": "schmp_estimators.lda.choose",
+    "TopicShares": "schmp_estimators.lda.shares",
+    "choose_n_components": "schmp_estimators.lda.choose",
     "prioritized_lasso_path": "schmp_estimators.linear.lasso",
     "sparse_glm_path": "schmp_estimators.linear.glm",
     "sparse_logistic_path": "schmp_estimators.linear.logistic",

@@ -32,6 +32,8 @@ dask: Any = Later("dask")
 #: What numbers of words and documents, and names of words, may be.
 SOME = [COUNT]
 NAMES = [None, "array-like", HasMethods("get_feature_names_out")]
+#: Words in the name of a topic.
+NAMED = 4
 #: What the parameters of `top_words` and of `coherence` may be.
 _WORDS: Named = {
     "n_words": SOME,
@@ -51,11 +53,38 @@ _COHERENCE: Named = {
 class DescribedTopics(TopicMethods):
     """The methods of a fitted topic model, with those that describe its topics."""
 
+    #: Names that have been assigned to the topics.
+    _topic_names: Array | None = None
+
     @property
     def topic_sizes_(self) -> Integers:
         """Number of tokens of each topic, shape (n_components,): the row sums of `topic_word_counts_`."""
         check_is_fitted(self)
         return topic_totals(self.topic_word_counts_)
+
+    @property
+    def topic_names_(self) -> Array:
+        """Names of the topics, shape (n_components,): at first the most relevant words of each.
+
+        Names that are assigned are in all tables and plots.  `fit` forgets them, `partial_fit` does not.
+        """
+        check_is_fitted(self)
+        return self._named(self.top_words(NAMED))
+
+    @topic_names_.setter
+    def topic_names_(self, names: Any) -> None:
+        check_is_fitted(self)
+        given = np.array(names, object)
+        if given.shape != (self._n_features_out,):
+            raise ValueError(
+                f"topic_names_ has shape {given.shape}, but there are {self._n_features_out} topics; give one name for "
+                "each"
+            )
+        self._topic_names = given
+
+    def _named(self, words: Array) -> Array:
+        """Return the names that have been assigned; else the words (n_components, n) of each topic are its name."""
+        return joined(words) if self._topic_names is None else self._topic_names
 
     def top_words(
         self,
@@ -299,6 +328,11 @@ class DescribedTopics(TopicMethods):
         check_room(
             needed, what, " for the numbers of documents of all pairs", "take fewer words, or "
         )
+
+
+def joined(words: Array) -> Array:
+    """Return the words of each row in one string."""
+    return np.array([", ".join(map(str, row)) for row in words.tolist()], object)
 
 
 def _count_windows(texts: Any, given: Arguments, place: Place) -> tuple[Integers, int]:

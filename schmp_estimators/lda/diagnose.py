@@ -14,17 +14,17 @@ from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.stages import Each
-from schmp_estimators.core.typing import AnyIntegers, Array, Floats, Integers, Integers32
+from schmp_estimators.core.typing import AnyIntegers, Array, Floats, Integers, Integers32, Unary
 from schmp_estimators.core.values import part_of_each
 from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.counts import Counts
 from schmp_estimators.lda.data.topic_rows import rows_of_counts_array
-from schmp_estimators.lda.describe import NAMES, SOME, DescribedTopics
+from schmp_estimators.lda.describe import NAMED, NAMES, SOME, DescribedTopics, joined
 from schmp_estimators.lda.kernels.foldin import TopicModel
 from schmp_estimators.lda.names import check_labels
 from schmp_estimators.lda.parameters import as_numbers
 from schmp_estimators.lda.programs import diagnostics
-from schmp_estimators.lda.programs.foldin import draw_topics
+from schmp_estimators.lda.programs.foldin import draw_topics, proportions_of
 from schmp_estimators.lda.use import check_room
 
 dask: Any = Later("dask")
@@ -56,7 +56,7 @@ class TopicsOfDocuments(DescribedTopics):
         documents : ndarray of shape (n_components, min(n_documents, number of documents)), int64
             Numbers of the documents, by falling proportion; if proportions are equal, by number.
         proportions : ndarray of the same shape, float64
-            Their proportions of the topic.
+            Their proportions of the topic.  Documents without words come last: they have 0.
 
         Raises
         ------
@@ -80,12 +80,18 @@ class TopicsOfDocuments(DescribedTopics):
                 "top_documents needs X, word counts, or proportions, what transform returns: give one"
             )
         check_labels(proportions, -1, self.get_feature_names_out(), "proportions")
-        theta = self.transform(X) if proportions is None else proportions
         take = partial(_most, n_best=int(n_documents), n_topics=self._n_features_out)
-        if not is_dask(theta):
-            found = [take(theta)]
+        if proportions is None:
+
+            def look(corpus: Corpus, place: Place) -> list[tuple[int, Integers, Floats]]:
+                task = partial(_most_of, take=take, each=place.each)
+                return corpus.rows.here(corpus.tasks(task, "lda-top-documents", self._model()))
+
+            found = self._with_documents(X, look)
+        elif not is_dask(proportions):
+            found = [take(proportions)]
         else:
-            chunks = as_chunks(theta)
+            chunks = as_chunks(proportions)
             chunks = chunks if isinstance(chunks, list) else chunks.to_delayed().ravel()
             found = dask.compute(*(dask.delayed(take, pure=False)(chunk) for chunk in chunks))
         begins = np.cumsum([0, *(n for n, _, _ in found)])
@@ -238,7 +244,7 @@ class TopicsOfDocuments(DescribedTopics):
         dict of str to ndarray of shape (n_components,)
             A table for ``pandas.DataFrame``, with a row for each topic.  Topics without tokens have NaN.
 
-            - "topic", "alpha", "tokens": number, document-topic prior and `topic_sizes_` of the topic.
+            - "topic", "name", "alpha", "tokens": number, name, document-topic prior and `topic_sizes_` of the topic.
             - "document_entropy" (only with X): entropy of the distribution of its tokens over documents; low for a
               topic in few documents.
             - "rank_1_docs" (only with X): share of its documents in which no other topic has more tokens.
@@ -297,7 +303,8 @@ class TopicsOfDocuments(DescribedTopics):
         sizes = self.topic_sizes_
         beta = float(self.topic_word_prior_)
         best, weights = self._best_words(int(n_words))
-        found = {"topic": np.arange(len(sizes)), "alpha": self._alphas(), "tokens": sizes}
+        found = {"topic": np.arange(len(sizes)), "name": self.topic_names_}
+        found |= {"alpha": self._alphas(), "tokens": sizes}
         if X is not None:
             seed = make_seed(random_state)
 
@@ -315,12 +322,75 @@ class TopicsOfDocuments(DescribedTopics):
         found |= diagnostics.word_measures(
             rows_of_counts_array(self.topic_word_counts_), len(sizes)
         )
-        is_own = self.topic_word_counts_[np.arange(len(best))[:, None], best].toarray() > 0
-        found["exclusivity"] = diagnostics.exclusivity(
-            *self._rows(), beta, best, np.where(is_own, weights, 0.0)
-        )
+        found["exclusivity"] = self._exclusivity(best, weights)
         found["words"] = np.array([" ".join(row) for row in names[best].tolist()], object)
         return found
+
+    def summary(
+        self, X: Any = None, n_words: int = 10, *, feature_names: Any = None
+    ) -> dict[str, Array]:
+        """Return what there is to say of each topic.
+
+        Parameters
+        ----------
+        X : input as in `fit`, of shape (n_documents, n_features), default=None
+            Word counts of documents, those of the fit or others.  None: leave out what needs documents.
+        n_words : int, default=10
+            Number of words of each topic.
+        feature_names : array-like of shape (n_features,) or vectorizer, default=None
+            Names of the words, as in `top_words`.
+
+        Returns
+        -------
+        dict of str to ndarray of shape (n_components,)
+            A table for ``pandas.DataFrame``, with a row for each topic.
+
+            - "topic", "name": its number, and its name in `topic_names_`.
+            - "share": its share of the tokens of the fit.
+            - "words": the most relevant words, as `top_words` returns them, in one string.
+            - "exclusivity": as in `topic_diagnostics`.
+            - "coherence" (only with X): the "npmi" of `coherence`.
+            - "document", "proportion" (only with X): number of the document with the highest proportion of the topic,
+              and this proportion.
+
+        Raises
+        ------
+        ValueError
+            If a parameter is invalid, or `transform` would not accept X.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from schmp_estimators import DistributedLDA
+        >>> X = np.kron(np.eye(2, dtype=int), np.full((50, 5), 3))  # five words each of two topics
+        >>> lda = DistributedLDA(2, max_iter=30, random_state=0).fit(X)
+        >>> lda.topic_names_ = ["one", "other"]
+        >>> [*lda.summary(X, 5)]
+        ['topic', 'name', 'share', 'words', 'exclusivity', 'coherence', 'document', 'proportion']
+        >>> lda.summary()["share"].tolist()
+        [0.5, 0.5]
+        """
+        self._check("summary", {"n_words": SOME, "feature_names": NAMES}, locals())
+        words = self.top_words(max(NAMED, n_words), feature_names=feature_names)
+        found = {
+            "topic": np.arange(len(words)),
+            "name": self._named(words[:, :NAMED]),
+            "share": self.topic_sizes_ / max(1, self.topic_sizes_.sum()),
+            "words": joined(words[:, :n_words]),
+            "exclusivity": self._exclusivity(*self._best_words(int(n_words))),
+        }
+        if X is not None:
+            found["coherence"] = self.coherence(X, n_words=max(2, n_words))
+            best = self.top_documents(X, 1)
+            found["document"], found["proportion"] = (one[:, 0] for one in best)
+        return found
+
+    def _exclusivity(self, best: Integers, weights: Floats) -> Floats:
+        """Return the exclusivity of topics with these best words, of these weights."""
+        is_own = self.topic_word_counts_[np.arange(len(best))[:, None], best].toarray() > 0
+        beta = float(self.topic_word_prior_)
+        own = np.where(is_own, weights, 0.0)
+        return diagnostics.exclusivity(*self._rows(), beta, best, own)
 
     def _plain_names(self, feature_names: Any) -> Array:
         """Return names without blanks, none of which is empty or that of two words."""
@@ -344,6 +414,15 @@ def _most(theta: Any, n_best: int, n_topics: int) -> tuple[int, Integers, Floats
         raise ValueError("proportions has NaN; leave these documents out")
     order = np.argsort(-shares, axis=0, kind="stable")[:n_best]
     return len(shares), order, np.take_along_axis(shares, order, 0)
+
+
+def _most_of(
+    counts: Counts, model: TopicModel, *, take: Unary, each: Each
+) -> tuple[int, Integers, Floats]:
+    theta = proportions_of(counts, model, each)
+    theta[np.diff(counts.indptr) == 0] = 0.0
+    found: tuple[int, Integers, Floats] = take(theta)
+    return found
 
 
 def _draw(

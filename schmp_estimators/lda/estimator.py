@@ -19,9 +19,7 @@ from schmp_estimators.core.places.place import choose_place, retry
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.typing import Named
 from schmp_estimators.lda.data.corpus import open_corpus
-from schmp_estimators.lda.diagnose import TopicsOfDocuments
 from schmp_estimators.lda.fit import LDAFit
-from schmp_estimators.lda.matching import MatchedTopics
 from schmp_estimators.lda.names import names_of_words
 from schmp_estimators.lda.parameters import (
     LEAST,
@@ -30,12 +28,13 @@ from schmp_estimators.lda.parameters import (
     priors_asked_for,
 )
 from schmp_estimators.lda.samplers import MOST_STEPS, SAMPLERS
+from schmp_estimators.lda.shares import SharesOfTopics
 from schmp_estimators.lda.spill import check_spill
 
 _PRIOR = [None, Interval(Real, LEAST, MOST, closed="both"), StrOptions({"learn"})]
 
 
-class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEstimator):
+class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
     """Latent Dirichlet allocation by parallel sampling, in this process or on a Dask cluster.
 
     A *token* is one occurrence of a word in a document.  A *sweep* is one pass over all tokens that draws a topic for
@@ -159,6 +158,8 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
         ``topic_word_counts_`` plus the prior and the seeds.  It is made on access, and raises MemoryError above 2 GiB.
     topic_sizes_ : ndarray of shape (n_components,), int64
         How many tokens each topic has.
+    topic_names_ : ndarray of shape (n_components,), dtype object
+        Names of the topics in tables and plots: the most relevant words of each, until others are assigned.
     doc_topic_prior_ : float or ndarray of shape (n_components,)
         The prior of the last sweep: the parameter, or what was learned last.  If a callback ended the fit in its first
         sweeps, it may be a larger one.
@@ -382,6 +383,8 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
 
             attributes = retry(place, sample)
         self._n_batches = batch + 1
+        if not keep:
+            self._topic_names = None
         for name, value in attributes.items():
             setattr(self, name, value)
         return self

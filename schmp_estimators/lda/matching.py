@@ -1,5 +1,6 @@
 """Which topics of two models are the same, and how stable those of one are."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -120,15 +121,19 @@ class MatchedTopics(DescribedTopics):
         """
         self._check("topic_stability", {"n_fits": SOME}, locals())
         self._with_documents(X, lambda *_: None)  # raises if it has other columns
-        found = []
-        for seed in (
-            check_random_state(random_state).randint(np.iinfo(np.int32).max, size=n_fits).tolist()
-        ):
+        found = [similarity for _, _, similarity in self._refits(X, n_fits, random_state)]
+        return np.asarray(np.mean(found, axis=0))
+
+    def _refits(
+        self, X: Any, n_fits: int, random_state: Any
+    ) -> Iterator[tuple[Any, Integers, Floats]]:
+        """Yield fits of clones with other seeds, each with the topics that match these, and how similar they are."""
+        seeds = check_random_state(random_state).randint(np.iinfo(np.int32).max, size=n_fits)
+        for seed in seeds.tolist():
             spill = None if self.spill is None else "auto"  # a folder belongs to one fit
             again = clone(self).set_params(random_state=seed, feature_names=self._names(None))
-            again.set_params(checkpoint=None, spill=spill)
-            found.append(self.match_topics(again.fit(X))[1])
-        return np.asarray(np.mean(found, axis=0))
+            again.set_params(checkpoint=None, spill=spill).fit(X)
+            yield again, *self.match_topics(again)
 
     spill: Any
 

@@ -81,7 +81,8 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         Returns
         -------
         ndarray or dask.array.Array of shape (n_documents, n_components), float64
-            Rows sum to 1.  For a Dask collection the result is lazy.
+            Rows sum to 1.  For a Dask collection the result is lazy.  A document without words has the proportions
+            that the document-topic prior expects.
         """
         check_is_fitted(self)
         refuse_container(self, X)
@@ -192,6 +193,8 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
     def _with_documents(self, X: Any, work: Callable[[Corpus, Place], R]) -> R:
         """Return ``work(corpus, place)`` for documents and the place where they are, as `where_it_is`."""
+        if isinstance(X, Corpus):
+            return work(X, X.rows.place)
         self._check_columns(X)
 
         def go(place: Place) -> R:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import KW_ONLY, dataclass
+from datetime import date
 from numbers import Integral
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -15,18 +18,20 @@ from schmp_estimators.monitor.display import last_step
 
 #: Words of a topic in bars and in the name of a row, topics beside each other, inches of a row.
 _BARS, _NAME, _COLUMNS, _ROW = 8, 4, 4, 0.29
+#: Letters of a name above bars or bands, and inches of the latter.
+_LETTERS, _BAND = 38, 1.6
 
 
 @dataclass(eq=False, repr=False)
 class TopicDisplay:
-    """Topics as bars of their words, or as a map of how much each group of documents is about each topic.
+    """Topics as bars of their words, or how much each group of documents is about each topic: a map, or bands.
 
     Use `from_estimator` to make one.
 
     Parameters
     ----------
     words : array-like of shape (n_topics, n_words)
-        Words of each topic, the best word first.
+        Words of each topic, in the order of the bars.
     probabilities : array-like of shape (n_topics, n_words)
         Probabilities of the words in their topics: the lengths of the bars.
     topics : array-like of shape (n_topics,)
@@ -34,27 +39,38 @@ class TopicDisplay:
     sizes : array-like of shape (n_topics,)
         Shares of the topics in all tokens.
     shares : array-like of shape (n_topics, n_groups), default=None
-        Mean proportions of the topics in the documents of each group.  None: bars are drawn.
+        Shares of the topics in each group.  None: bars are drawn.
     group_names : array-like of shape (n_groups,), default=None
-        Names of the groups.
+        Names of the groups; bands may have numbers or dates.
+    names : array-like of shape (n_topics,), default=None
+        Names of the topics.  None: their words.
+    lower, upper : array-like of shape (n_topics, n_groups), default=None
+        Ends of intervals.  None: a map is drawn, otherwise bands.
+    refits : array-like of shape (n_fits, n_topics, n_groups), default=None
+        Shares in other fits, thin lines beside the bands.
+    n_empty : int, default=0
+        Number of documents without words, which the label of a map, and of bands, says.
 
     Attributes
     ----------
     figure_ : matplotlib Figure
     axes_ : ndarray of matplotlib Axes
-        One for each topic, or one for the map.
+        One for each topic with bars or bands, or one for the map.
     ax_ : matplotlib Axes
         The first of them.
     bars_ : list of matplotlib BarContainer
         One for each topic; empty if a map is drawn.
     image_ : matplotlib AxesImage or None
         The map.
+    bands_ : list of matplotlib PolyCollection or ErrorbarContainer
+        One for each topic; empty unless bands are drawn.
     text_ : list of matplotlib Text
         Shares that are written into the map, from 5 percent on.
 
     See Also
     --------
     DistributedLDA.top_words : The words of topics.
+    DistributedLDA.topic_shares : Shares of topics with intervals, for bands.
     ConvergenceDisplay : How a fit went.
 
     Examples
@@ -70,6 +86,10 @@ class TopicDisplay:
     >>> display = TopicDisplay.from_estimator(lda, X, ["one"] * 50 + ["two"] * 50)
     >>> display.shares.shape
     (2, 2)
+    >>> found = lda.topic_shares(X, [2024] * 50 + [2025] * 50, random_state=0)
+    >>> display = TopicDisplay.from_estimator(lda, shares=found)
+    >>> len(display.bands_)
+    2
     """
 
     words: Any
@@ -79,6 +99,11 @@ class TopicDisplay:
     sizes: Any
     shares: Any = None
     group_names: Any = None
+    names: Any = None
+    lower: Any = None
+    upper: Any = None
+    refits: Any = None
+    n_empty: int = 0
 
     @classmethod
     def from_estimator(
@@ -87,6 +112,7 @@ class TopicDisplay:
         X: Any = None,
         groups: Any = None,
         *,
+        shares: Any = None,
         topics: Any = 12,
         n_words: int | None = None,
         by: str = "relevance",
@@ -103,18 +129,21 @@ class TopicDisplay:
         estimator : DistributedLDA, or a Pipeline that ends with one
             Fitted.
         X : input of the estimator's `transform`, default=None
-            Documents, for a map of topics and groups.  A Dask collection is transformed on the workers; the proportions
-            come to this process.
+            Documents, for a map of topics and groups.  A Dask collection is transformed on the workers.
         groups : array-like of shape (n_documents,), default=None
-            The group of each document: numbers or names.
+            The group of each document, as `by` in `DistributedLDA.topic_shares`.  Documents without words, and those
+            whose group is None or NaN, do not count.
+        shares : TopicShares, default=None
+            What `DistributedLDA.topic_shares` has returned with intervals: they are drawn as a band for each topic, if
+            groups are numbers or dates, otherwise as error bars.
         topics : int or array-like of int, default=12
             Number of topics, of which the largest are drawn; or the numbers of the topics, in their order.  A map with
             a number of topics starts with those that are largest in the first group.
         n_words : int, default=None
-            Number of words of each topic.  None: 8 in bars, 4 in a map.
+            Number of words of each topic.  None: 8 in bars, 4 in names of topics without a name of their own.
         by, relevance : str, float
-            Choice and order of the words, as in `DistributedLDA.top_words`.  The length of a bar is always the
-            probability of the word.
+            Choice of the words, as in `DistributedLDA.top_words`.  The length of a bar is the probability of the word,
+            and the longest bar is on top.
         feature_names : array-like of shape (n_features,), default=None
             Names of the words.  None: names known to the estimator or to the steps before it in the pipeline.
         display_labels : array-like of shape (n_groups,), default=None
@@ -122,7 +151,7 @@ class TopicDisplay:
         ax : matplotlib Axes or array-like of Axes, default=None
             Where to draw.  Bars need one Axes for each topic, or a single one that is divided.  None: a new figure.
         **kwargs : dict
-            Passed to ``Axes.barh`` or, for a map, ``Axes.imshow``.
+            Passed to ``Axes.barh``, for a map to ``Axes.imshow``, for bands to ``Axes.plot`` or ``Axes.errorbar``.
 
         Returns
         -------
@@ -133,47 +162,59 @@ class TopicDisplay:
         TypeError
             If the estimator has no topics.
         ValueError
-            If only one of `X` and `groups` is given, or `display_labels` without them; if their lengths differ; if
-            groups cannot be sorted; if the number of names differs from the number of groups; if there is no such
-            topic.
+            If only one of `X` and `groups` is given, or `display_labels` without them, or `shares` with them; if
+            lengths differ; if groups cannot be sorted; if the number of names differs from the number of groups; if
+            `shares` have no intervals, or other topics; if there is no such topic.
         """
         check_matplotlib_support(f"{cls.__name__}.from_estimator")
         check_is_fitted(estimator)
         model, names = _topics_of(estimator, feature_names)
-        if groups is None and display_labels is not None:
+        if groups is None and shares is None and display_labels is not None:
             raise ValueError("display_labels are names of groups, but groups is None; give both")
         if (X is None) != (groups is None):
             raise ValueError(
                 "a map needs X, the documents, and groups, the group of each; give both, or none for bars"
             )
-        shares, group_names = (
-            (None, None) if X is None else _by_group(estimator.transform(X), groups, display_labels)
-        )
-        total = model.topic_sizes_.sum()
-        numbers = _choose(topics, model.topic_sizes_, shares)
+        sizes = model.topic_sizes_
+        if shares is not None and (
+            X is not None or shares.lower is None or len(shares.topic_names) != len(sizes)
+        ):
+            raise ValueError(
+                "shares are drawn as bands: give what topic_shares of this model returns with n_draws above 0, and no "
+                "X and groups"
+            )
+        found = shares if X is None else _by_group(estimator, model, X, groups)
+        numbers = _choose(topics, sizes, None if X is None else found.share.T)
         if n_words is None:
-            n_words = _BARS if X is None else _NAME
+            n_words = _BARS if found is None else _NAME
         words, probabilities = model.top_words(
-            n_words, by, relevance=relevance, feature_names=names, return_probability=True
+            n_words,
+            by,
+            relevance=relevance,
+            feature_names=names,
+            return_probability=True,
         )
+        called = model._named(words[:, :_NAME] if found is None else words)
+        order = np.argsort(-probabilities, axis=1, kind="stable")
+        of_groups = {} if found is None else _of_groups(found, numbers, display_labels)
         return cls(
-            words[numbers],
-            probabilities[numbers],
+            np.take_along_axis(words, order, 1)[numbers],
+            np.take_along_axis(probabilities, order, 1)[numbers],
             topics=numbers,
-            sizes=model.topic_sizes_[numbers] / max(total, 1),
-            shares=None if shares is None else shares[numbers],
-            group_names=group_names,
+            sizes=sizes[numbers] / max(sizes.sum(), 1),
+            names=called[numbers],
+            **of_groups,
         ).plot(ax=ax, **kwargs)
 
     def plot(self, *, ax: Any = None, **kwargs: Any) -> TopicDisplay:
-        """Draw the bars, or the map.
+        """Draw the bars, the map, or the bands.
 
         Parameters
         ----------
         ax : matplotlib Axes or array-like of Axes, default=None
             As in `from_estimator`.
         **kwargs : dict
-            Passed to ``Axes.barh`` or ``Axes.imshow``.
+            As in `from_estimator`.
 
         Returns
         -------
@@ -194,10 +235,13 @@ class TopicDisplay:
         self.bars_: list[Any] = []
         self.image_: Any = None
         self.text_: list[Any] = []
+        self.bands_: list[Any] = []
         if self.shares is None:
             self._draw_bars(ax, kwargs)
-        else:
+        elif self.lower is None:
             self._draw_map(ax, kwargs)
+        else:
+            self._draw_bands(ax, kwargs)
         self.ax_ = self.axes_[0]
         self.figure_ = self.ax_.figure
         return self
@@ -205,10 +249,10 @@ class TopicDisplay:
     def _draw_bars(self, ax: Any, kwargs: dict[str, Any]) -> None:
         words = np.asarray(self.words)
         probabilities = np.asarray(self.probabilities, float)
-        self.axes_ = _axes(ax, len(words), (words.shape[1] + 3) * 0.17)
+        self.axes_ = _axes(ax, len(words), (words.shape[1] + 4) * 0.17)
         longest = probabilities.max(initial=0.0) * 1.05
-        for axes, topic, size, names, row in zip(
-            self.axes_, self.topics, self.sizes, words, probabilities, strict=True
+        for axes, title, names, row in zip(
+            self.axes_, self._titles(), words, probabilities, strict=True
         ):
             self.bars_.append(axes.barh(range(len(row)), row, **{"height": 0.75, **kwargs}))
             axes.set_yticks(
@@ -219,7 +263,7 @@ class TopicDisplay:
             axes.locator_params(axis="x", nbins=3)
             axes.set(xlim=(0, longest), ylim=(len(row) - 0.4, -0.6))  # the first word on top
             axes.grid(visible=False, axis="y")
-            axes.set_title(f"Topic {topic}: {size:.1%} of tokens", fontsize="small")
+            axes.set_title(title, fontsize="small", parse_math=False)
             if ax is not None:
                 axes.set_xlabel("Probability", fontsize="small")
         if ax is None:
@@ -241,8 +285,7 @@ class TopicDisplay:
         self.image_ = ax.imshow(
             percent, **{"cmap": "YlGnBu", "aspect": "auto", "vmin": 0, **kwargs}
         )
-        names = [", ".join(map(str, row)) for row in np.asarray(self.words)]
-        ax.set_yticks(range(n_topics), names, parse_math=False)
+        ax.set_yticks(range(n_topics), self._called(), parse_math=False)
         ax.set_xticks(range(n_groups), list(map(str, self.group_names)), parse_math=False)
         ax.tick_params(length=0, top=True, bottom=False, labeltop=True, labelbottom=False)
         plt.setp(ax.get_xticklabels(), rotation=40, ha="left", rotation_mode="anchor")
@@ -254,7 +297,47 @@ class TopicDisplay:
                 self.text_.append(
                     ax.text(column, row, f"{value:.0f}", ha="center", va="center", color=colour)
                 )
-        ax.figure.colorbar(self.image_, label="Mean share of the topic in documents, percent")
+        ax.figure.colorbar(
+            self.image_, label=f"Mean share of the topic in documents, percent{self._left_out()}"
+        )
+
+    def _draw_bands(self, ax: Any, kwargs: dict[str, Any]) -> None:
+        at = np.asarray(self.group_names)
+        is_line = at.dtype.kind in "iufM" or all(isinstance(one, date) for one in at)
+        at = at if is_line else np.array([*map(str, at)])
+        self.axes_ = _axes(ax, len(self.topics), _BAND)
+        others = np.zeros((0, *np.shape(self.shares))) if self.refits is None else self.refits
+        for k, (axes, title) in enumerate(zip(self.axes_, self._titles(), strict=True)):
+            share, lower, upper = (100 * one[k] for one in (self.shares, self.lower, self.upper))
+            if is_line:
+                [line] = axes.plot(at, share, **{"marker": ".", **kwargs})
+                colour = line.get_color()
+                self.bands_.append(axes.fill_between(at, lower, upper, alpha=0.3, color=colour))
+            else:
+                ends = np.maximum([share - lower, upper - share], 0.0)
+                self.bands_.append(axes.errorbar(at, share, ends, **{"fmt": "o", **kwargs}))
+            axes.plot(at, 100 * others[:, k].T, "-" if is_line else "_", color="grey", lw=0.6)
+            axes.set_ylim(bottom=0)
+            axes.tick_params(labelsize="small")
+            axes.tick_params(axis="x", rotation=40)
+            axes.set_title(title, fontsize="small", parse_math=False)
+        self.axes_[0].figure.supylabel(
+            f"Share of the topic, percent{self._left_out()}", fontsize="medium"
+        )
+
+    def _called(self) -> list[str]:
+        """Return the names of the topics."""
+        words = [", ".join(map(str, row)) for row in np.asarray(self.words)]
+        return words if self.names is None else [*map(str, self.names)]
+
+    def _titles(self) -> list[str]:
+        return [
+            f"{shorten(name, _LETTERS, placeholder=' …')}\nTopic {topic}: {size:.1%} of tokens"
+            for name, topic, size in zip(self._called(), self.topics, self.sizes, strict=True)
+        ]
+
+    def _left_out(self) -> str:
+        return f"\n(documents without words, left out: {self.n_empty})" if self.n_empty else ""
 
 
 def _topics_of(estimator: Any, feature_names: Any) -> tuple[Any, Any]:
@@ -267,40 +350,37 @@ def _topics_of(estimator: Any, feature_names: Any) -> tuple[Any, Any]:
     return model, names
 
 
-def _by_group(
-    proportions: Any, groups: Any, labels: Any
-) -> tuple[NDArray[np.float64], NDArray[Any]]:
-    """Return the mean proportion of each topic in each group, shape (n_topics, n_groups), and the groups' names."""
-    if isinstance(proportions, list):  # of chunks
-        import dask  # noqa: PLC0415  (it takes long, and is there already)
-
-        proportions = np.concatenate(dask.compute(*proportions))
-    elif hasattr(proportions, "compute"):  # on Dask
-        proportions = proportions.compute()
-    if isinstance(groups, np.ma.MaskedArray) and np.ma.is_masked(groups):
-        raise ValueError(
-            "groups has masked entries; leave these documents out, or give them a group of their own"
-        )
-    theta = np.asarray(proportions)
-    groups = np.asarray(groups)
-    if groups.shape != theta.shape[:1]:
-        raise ValueError(
-            f"groups has shape {groups.shape}, but X has {len(theta)} documents; give one group for each"
-        )
+def _by_group(estimator: Any, model: Any, X: Any, groups: Any) -> Any:
+    """Return the `TopicShares` of documents, without intervals."""
+    steps = getattr(estimator, "steps", ())
     try:
-        names, group = np.unique(groups, return_inverse=True)
-    except TypeError as error:
+        counts = estimator[:-1].transform(X) if len(steps) > 1 else X
+        return model.topic_shares(counts, groups, n_draws=0)
+    except ValueError as error:
+        raise ValueError(re.sub("^by ", "groups ", str(error))) from error
+
+
+def _of_groups(found: Any, numbers: NDArray[np.int64], labels: Any) -> dict[str, Any]:
+    """Return fields of a display from `TopicShares`, for some topics; `labels` are names of the groups."""
+    if labels is not None and len(labels) != len(found.groups):
         raise ValueError(
-            "groups mixes what cannot be sorted, such as None with names; give numbers alone, or strings alone"
-        ) from error
-    if labels is not None:
-        if len(labels) != len(names):
-            raise ValueError(
-                f"display_labels has {len(labels)} names, but there are {len(names)} groups: {names[:9].tolist()}; "
-                "give one name for each, in this order"
-            )
-        names = np.asarray(labels)
-    return np.column_stack([theta[group == one].mean(axis=0) for one in range(len(names))]), names
+            f"display_labels has {len(labels)} names, but there are {len(found.groups)} groups: "
+            f"{found.groups[:9].tolist()}; give one name for each, in this order"
+        )
+    fields = {
+        "shares": found.share,
+        "lower": found.lower,
+        "upper": found.upper,
+        "refits": found.refits,
+    }
+    return {
+        "group_names": found.groups if labels is None else np.asarray(labels),
+        "n_empty": found.n_empty,
+        **{
+            name: None if one is None else np.moveaxis(one[..., numbers], -1, -2)
+            for name, one in fields.items()
+        },
+    }
 
 
 def _choose(

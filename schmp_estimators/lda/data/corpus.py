@@ -220,3 +220,11 @@ def made_again(make: Function, documents: Sequence[Again], *args: Any) -> Any:
         return make(documents[0](), *args)
     finally:
         forget_last()
+
+
+def some_documents(corpus: Corpus, choose: Function, name: str) -> Corpus:
+    """Return the documents that ``choose(counts)`` returns of each partition, in the same place."""
+    rows = Rows(corpus.rows.each(choose, name), corpus.rows.place)
+    parts, _, _, totals = rows.reduce(_survey, _merge, "survey-rows")
+    sizes = np.array([*map(len, parts)], np.int64)
+    return Corpus(corpus.n_features, np.concatenate(parts), totals.astype(np.int64), sizes, rows)

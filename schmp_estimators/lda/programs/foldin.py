@@ -1,13 +1,14 @@
 """Fitted topics applied to documents: proportions, scores of document completion, topics of tokens."""
 
 from itertools import pairwise
+from threading import Lock
 from typing import Any
 
 import numpy as np
 
 from schmp_estimators.core.places.place import Each, in_turn
-from schmp_estimators.core.rng import stream_key
-from schmp_estimators.core.typing import Array, Floats, Integers32
+from schmp_estimators.core.rng import GAMMA, stream_key
+from schmp_estimators.core.typing import Array, Floats, Integers, Integers32
 from schmp_estimators.core.values import freeze, offsets_of
 from schmp_estimators.lda.data.counts import (
     Counts,
@@ -19,6 +20,7 @@ from schmp_estimators.lda.data.counts import (
 from schmp_estimators.lda.kernels.foldin import (
     TopicModel,
     draw,
+    draw_shares,
     fold_in,
     make_scratch,
     rows_of_words,
@@ -29,11 +31,17 @@ from schmp_estimators.lda.kernels.foldin import (
 _JOB = 1 << 14
 #: The most proportions that a job makes.
 _PROPORTIONS = 1 << 20
+#: Sweeps before the first draw of `share_totals`, and for each draw.
+SKIPPED, THIN = 20, 3
 
 
 def proportions(matrix: Any, model: TopicModel, each: Each = in_turn) -> Floats:
     """Return the topic proportions, shape (n_docs, K), of the documents in a CSR or dense matrix of counts."""
-    documents = canonical_counts(matrix)
+    return proportions_of(canonical_counts(matrix), model, each)
+
+
+def proportions_of(documents: Counts, model: TopicModel, each: Each = in_turn) -> Floats:
+    """Return the topic proportions, shape (n_docs, K), of documents."""
     model = freeze(model)
     theta = np.empty((len(documents.indptr) - 1, len(model.inverse)))
 
@@ -95,6 +103,42 @@ def draw_topics(counts: Counts, model: TopicModel, seed: int, each: Each = in_tu
 
     each(work, _jobs(counts, model))
     return topics
+
+
+def share_totals(
+    counts: Counts,
+    groups: Integers,
+    first: int,
+    model: TopicModel,
+    *,
+    seed: int,
+    shape: tuple[int, int, int],
+    scale: float,
+    each: Each = in_turn,
+) -> Integers:
+    """Return sums of draws over the documents of groups, int64 of a `shape`: (n_draws, n_groups, K).
+
+    `first` is the number of the first document, from which its random numbers follow; the others are parameters of
+    `draw_shares`.
+    """
+    totals = np.zeros(shape, np.int64)
+    model = freeze(model)
+    longest = int(sum_rows(counts.indptr, counts.data).max(initial=0))
+    keys = stream_key(seed) + GAMMA * np.arange(first, first + len(groups), dtype=np.uint64)
+    lock = Lock()
+
+    def work(job: tuple[slice, Counts]) -> None:
+        docs, (ptr, words, tokens, _) = job
+        found = np.zeros_like(totals)
+        room = np.empty(shape[2]), np.empty(shape[2], np.int64), np.empty(longest, np.int32)
+        given = *freeze((ptr, tokens, keys[docs], groups[docs])), rows_of_words(model.rows, words)
+        theta = _fold(ptr, words, tokens, model)
+        draw_shares(*given, model[1:6], theta, (SKIPPED, THIN, scale), room, found)
+        with lock:
+            totals[...] += found
+
+    each(work, _jobs(counts, model))
+    return totals
 
 
 def _fold(ptr: Array, words: Array, counts: Array, model: TopicModel) -> Floats:

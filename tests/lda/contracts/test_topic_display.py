@@ -43,8 +43,8 @@ def test_bars_are_words_of_the_largest_topics(fitted):
         np.testing.assert_array_equal([bar.get_width() for bar in bars], probabilities[topic])
         assert axes.yaxis_inverted()  # the first word is on top
         assert (
-            axes.get_title()
-            == f"Topic {topic}: {fitted.topic_sizes_[topic] / SMALL.sum():.1%} of tokens"
+            axes.get_title() == f"{', '.join(words[topic])}\n"
+            f"Topic {topic}: {fitted.topic_sizes_[topic] / SMALL.sum():.1%} of tokens"
         )
         assert axes.get_xlim()[1] >= probabilities[order].max()
     assert display.figure_ is display.axes_[0].figure
@@ -87,9 +87,14 @@ MAP = {"X": SMALL, "groups": GROUPS}
         ),
         (
             MAP | {"groups": GROUPS[:5]},
-            r"groups has shape \(5,\), but X has 23 documents; give one group for each",
+            r"groups has shape \(5,\), but X has 23 documents; give one label for each",
         ),
-        (MAP | {"groups": [None, *GROUPS[1:].tolist()]}, "groups mixes what cannot be sorted"),
+        (MAP | {"groups": [1, *GROUPS[1:].tolist()]}, "groups mixes what cannot be sorted"),
+        (MAP | {"shares": 1}, "shares are drawn as bands: .* n_draws above 0, and no X and groups"),
+        (
+            {"shares": make(n_components=2).fit(SMALL).topic_shares(SMALL, random_state=0)},
+            "shares are drawn as bands: give what topic_shares of this model returns",
+        ),
         (
             MAP | {"display_labels": ["x"]},
             r"display_labels has 1 names, but there are 3 groups: \['a', 'b', 'c'\]",
@@ -129,3 +134,60 @@ def test_names_are_no_formulas(fitted):
     display = TopicDisplay.from_estimator(fitted, SMALL, groups, feature_names=names)
     display.figure_.canvas.draw()
     assert labels(display.ax_.xaxis) == ["$a^$", "$b"]
+
+
+def test_bars_become_shorter_from_the_top(fitted):
+    display = TopicDisplay.from_estimator(fitted, relevance=0.1)
+    for row, bars in zip(display.probabilities, display.bars_, strict=True):
+        np.testing.assert_array_equal(row, np.sort(row)[::-1])
+        np.testing.assert_array_equal([bar.get_width() for bar in bars], row)
+    found = {tuple(sorted(row)) for row in display.words.tolist()}
+    assert found == {tuple(sorted(row)) for row in fitted.top_words(8, relevance=0.1).tolist()}
+
+
+def test_names_of_topics_are_in_every_picture():
+    lda = make().fit(SMALL)
+    lda.topic_names_ = ["first", "$second$", "third"]
+    bars = TopicDisplay.from_estimator(lda)
+    titles = [ax.get_title().partition("\n")[0] for ax in bars.axes_]
+    assert titles == lda.topic_names_[bars.topics].tolist()
+    picture = TopicDisplay.from_estimator(lda, SMALL, GROUPS, topics=[2, 0])
+    assert labels(picture.ax_.yaxis) == ["third", "first"]
+    shares = lda.topic_shares(SMALL, GROUPS, n_draws=40, random_state=0)
+    bands = TopicDisplay.from_estimator(lda, shares=shares, topics=[1])
+    assert bands.ax_.get_title().startswith("$second$")
+    bands.figure_.canvas.draw()
+
+
+@pytest.mark.parametrize("groups", [2000 + np.arange(23) // 6, GROUPS], ids=["years", "names"])
+def test_bands_are_intervals(fitted, groups):
+    X = np.vstack([0 * SMALL[:1], SMALL])
+    found = fitted.topic_shares(X, ["zero", *groups] if groups is GROUPS else [2000, *groups],
+                                n_draws=40, n_fits=2, random_state=0)  # fmt: skip
+    display = TopicDisplay.from_estimator(fitted, shares=found, topics=[2, 0])
+    display.figure_.canvas.draw()
+    assert "documents without words, left out: 1" in display.figure_.get_supylabel()
+    for ax, band, topic in zip(display.axes_, display.bands_, [2, 0], strict=True):
+        assert ax.lines and len(display.axes_) == 2 and display.image_ is None
+        if groups is GROUPS:
+            ends = np.array(band.lines[2][0].get_segments()[:3])
+            assert labels(ax.xaxis) == ["a", "b", "c", "zero"]
+            np.testing.assert_allclose(
+                ends[:, :, 1], 100 * np.transpose([found.lower[:3, topic], found.upper[:3, topic]])
+            )
+        else:
+            x0, y0, x1, y1 = band.get_datalim(ax.transData).extents
+            assert (x0, x1) == (2000, 2003)
+            np.testing.assert_allclose(
+                [y0, y1], [100 * found.lower[:, topic].min(), 100 * found.upper[:, topic].max()]
+            )
+
+
+def test_missing_groups_and_empty_documents_do_not_count(fitted):
+    X = np.vstack([0 * SMALL[:2], SMALL])
+    groups = ["a", None, None, *GROUPS[1:]]
+    display = TopicDisplay.from_estimator(fitted, X, groups, topics=[0, 1, 2])
+    theta = fitted.transform(SMALL[1:])
+    expected = np.transpose([theta[GROUPS[1:] == group].mean(axis=0) for group in "abc"])
+    np.testing.assert_allclose(display.shares, expected)
+    assert "(documents without words, left out: 2)" in display.image_.colorbar.ax.get_ylabel()

@@ -262,6 +262,9 @@ def test_diagnostics_are_those_of_mallet(case, n_words):
         np.testing.assert_array_equal(without[name], found[name])
 
 
+LABELS = np.arange(46) % 3
+
+
 @pytest.mark.covering
 @pytest.mark.parametrize(
     "ask",
@@ -270,8 +273,19 @@ def test_diagnostics_are_those_of_mallet(case, n_words):
         lambda lda, X: lda.sample_topics(X, random_state=0),
         lambda lda, X: lda.topic_diagnostics(X, 4, random_state=0),
         lambda lda, X: {"npmi": lda.coherence(X, "npmi", 4)},
+        lambda lda, X: lda.summary(X, 4),
+        lambda lda, X: lda.topic_shares(X, LABELS, n_draws=40, random_state=0).table(),
+        lambda lda, X: lda.topic_shares(X, LABELS, n_draws=0, weighted_by="tokens").table(),
     ],
-    ids=["top_documents", "sample_topics", "topic_diagnostics", "coherence"],
+    ids=[
+        "top_documents",
+        "sample_topics",
+        "topic_diagnostics",
+        "coherence",
+        "summary",
+        "topic_shares",
+        "mean_shares",
+    ],
 )
 @pytest.mark.parametrize("chunks", [(46,), (0, 40, 1, 5)])
 def test_places_and_chunks_do_not_matter(named, ask, chunks, in_place):

@@ -53,9 +53,21 @@ def test_topic_models(here, monkeypatch):
         "paths": [0, 100],
         "read_counts": lambda at: X[at : at + 100],
     }
-    assert run("user_guide/lda", names, ["pyLDAvis", "/fast/disk"]) == 17
+    assert run("user_guide/lda", names, ["pyLDAvis", "/fast/disk"]) == 19
+    assert names["found"].table_["n_components"].tolist() == [10, 20, 40, 80]
+    assert names["wide"].refits.shape[1:] == names["shares"].share.shape
     assert (here / "lda.npz").exists()
     assert [part.shape for part in dask.compute(*names["theta"])] == [(100, 1000)] * 2
+
+
+def test_cleaning(here):
+    names = {}
+    assert run("user_guide/cleaning", names) == 7
+    shares = names["shares"]
+    assert sorted(names["counter"].get_feature_names_out())[:3] == ["bank", "bloom", "bread"]
+    rising = shares.trend.argmax()
+    assert shares.trend_lower[rising] > 0.07 and shares.trend_upper[rising] < 0.13
+    assert "garden" in names["lda"].topic_names_[rising].split(", ")
 
 
 @pytest.mark.slow
