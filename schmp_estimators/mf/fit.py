@@ -14,7 +14,8 @@ from schmp_estimators.core.lanes import padded_width
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Harvest, Saved, check_saved, identity
 from schmp_estimators.core.rng import stream_key
-from schmp_estimators.core.typing import Array, Integers, Named
+from schmp_estimators.core.typing import Array, Function, Integers, Named, Unary
+from schmp_estimators.core.values import itself
 from schmp_estimators.mf import parameters
 from schmp_estimators.mf.data import ratings as data
 from schmp_estimators.mf.data.ids import is_text
@@ -33,7 +34,7 @@ from schmp_estimators.mf.data.seen import (
     SeenItems,
     check_not_seen,
 )
-from schmp_estimators.mf.kernels.layout import Placement, deal
+from schmp_estimators.mf.kernels.layout import Placement, deal, share_of
 from schmp_estimators.mf.losses import RANKING
 from schmp_estimators.mf.programs.ccd import CcdFactorization
 from schmp_estimators.mf.programs.factors import Side, gather, rescaled
@@ -113,8 +114,8 @@ class MFFit:
         if estimator.early_stopping:
             share = np.uint64(float(estimator.validation_fraction) * 2.0**64)
             hold_out = data.HoldOut(stream_key(self._seed, _HOLD_OUT), share)
-            draw = self._pieces.reduce(
-                partial(data.draw_hold_out, hold_out=hold_out), data.add_draws, "mf-hold-out"
+            draw = self._over_all(
+                partial(data.draw_of_rows, hold_out=hold_out), data.add_draws, "mf-hold-out"
             )
             self._hold_out = data.settle_hold_out(hold_out, draw)
         try:
@@ -165,7 +166,8 @@ class MFFit:
                     self._write(run, done)
             if self._checkpoint and estimator.n_iter_ % estimator.checkpoint_every:
                 self._write(run, estimator.n_iter_)
-            return self._attributes(self._best or self._factors(run.harvest()))
+            harvest = None if self._best else run.harvest()
+        return self._attributes(self._best or self._factors(harvest))
 
     def _may_ask(self, sweep: int) -> bool:
         """Return whether the fit may need more than the record of a sweep, or may end there for reasons but `tol`."""
@@ -248,7 +250,7 @@ class MFFit:
             grid=grid,
             sums_rows=self._alpha is None,
         )
-        counted = pieces.reduce(count, data.add_counted, "mf-count-ratings")
+        counted = self._over_all(count, data.add_counted, "mf-count-ratings")
         counts = self._sides(counted.counts)
         weights = self._sides(counted.confidences)
         self._occur = _grown(self._sides(counted.occur), self._earlier_occur)
@@ -287,6 +289,17 @@ class MFFit:
         item_counts = (counts if self._unobserved else weights)[1]
         self._plan = data.ShardPlan(users, items, item_counts, self._hold_out, *form)
         self._program = self._choose_program(mean)
+
+    def _over_all(self, function: Function, merge: Unary, name: str) -> Any:
+        """Return what a function of pieces finds in all ratings, merged."""
+        pieces, place = self._pieces, self._place
+        if not place.is_local:
+            return pieces.reduce(function, merge, name)
+
+        def of_share(number: int) -> Any:
+            return function(*(share_of(one, number, place.n_threads) for one in pieces.partitions))
+
+        return merge(place.each(of_share, range(place.n_threads)))
 
     def _sides(self, array: Array) -> list[Array]:
         """Return the parts of users and of items, for an array of both."""
@@ -333,23 +346,33 @@ class MFFit:
         )
 
     def _sources(self) -> list[Source]:
-        """Divide the ratings among shards, which are made from their parts where they are needed."""
-        pieces = self._pieces
+        """Make the shards, or divide the ratings among them, so that they are made where they are needed."""
+        pieces, shards = self._pieces, range(self._n_shards)
+        if self._place.is_local:
+            parts = pieces.partitions
+
+            def make(number: int) -> Any:
+                return data.make_shard(number, self._scale, self._plan, *parts)
+
+            made = self._place.each(make, shards)
+            pieces.partitions = []
+            return [Source(itself, (one,), tells=True) for one in made]
         plan = self._place.lasting(self._plan)
-        users = self._plan.users
         split = partial(
             data.split_ratings,
-            users=users,
+            users=self._plan.users,
             n_items=self._shape[1],
             scale=self._scale,
-            sent=not self._place.is_local,
         )
         found = pieces.each(split, "mf-split-ratings")
         pieces.partitions = []  # from now on only the parts for shards are needed
-        parts = [pieces.place.take(found, p, "mf-take-part") for p in range(self._n_shards)]
         return [
-            Source(partial(data.make_shard, p), (plan, *own), tells=True)
-            for p, own in enumerate(parts)
+            Source(
+                partial(data.make_shard, p, AS_THEY_ARE),
+                (plan, *pieces.place.take(found, p, "mf-take-part")),
+                tells=True,
+            )
+            for p in shards
         ]
 
     def _choose_shards(self, n_users: int, n_items: int) -> int:

@@ -12,12 +12,12 @@ from schmp_estimators.core.stages import Each
 from schmp_estimators.core.typing import Array, Floats, Floats32, Integers
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data.inputs import clicks_of
+from schmp_estimators.mf.data.ratings import ratings_of
 from schmp_estimators.mf.data.rows import RatingRows
 from schmp_estimators.mf.data.seen import DuplicateRatingError
 from schmp_estimators.mf.kernels.columns import Clicks, count_candidates, multiply
-from schmp_estimators.mf.kernels.layout import repeated, sort_ratings
+from schmp_estimators.mf.kernels.layout import deal, not_ascending, sort_items
 from schmp_estimators.mf.kernels.lists import Lists
-from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 #: The table of inner products takes at most this many bytes.
 _MOST_BYTES = 1 << 30
@@ -49,13 +49,14 @@ def read_clicks(ratings: RatingRows, earlier: Any) -> Any:
         )
     users, items = ratings.known
     shape = len(users), len(items)
-    blocks = ratings.pieces.here(ratings.pieces.partitions)
+    pieces = ratings.pieces.here(ratings.pieces.partitions)
     ratings.pieces.partitions = []
-    together = RatingBlock(*map(np.concatenate, zip(*blocks, strict=True)))
-    indptr, told = sort_ratings(together, *shape)
-    if (twice := repeated(told.users, told.items)).size:
-        raise DuplicateRatingError(users[told.users[twice[0]]], items[told.items[twice[0]]])
-    found = sparse.csr_array((told.values.astype(np.float32), told.items, indptr), shape)
+    together = sort_items(ratings_of(0, deal(np.zeros(shape[0]), 1), shape[1], pieces), shape[1])
+    indptr, columns, values = together
+    if (twice := not_ascending(*freeze((indptr, columns)))) >= 0:
+        user = np.searchsorted(indptr, twice, "right") - 1
+        raise DuplicateRatingError(users[user], items[columns[twice]])
+    found = sparse.csr_array((values.astype(np.float32), columns, indptr), shape)
     if earlier is not None:
         grown = sparse.csr_array(earlier, copy=True)
         grown.resize(shape)

@@ -16,10 +16,10 @@ from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.core.inputs.validation import is_dask, refuse_dates
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.typing import Array, Floats
-from schmp_estimators.core.values import part_of_each
+from schmp_estimators.core.values import freeze, itself, offsets_of
 from schmp_estimators.mf.data.ids import is_missing, read_ids
 from schmp_estimators.mf.kernels.ccd import UserRatings
-from schmp_estimators.mf.kernels.layout import repeated, sort_ratings
+from schmp_estimators.mf.kernels.layout import not_ascending, select, sort_items
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 da: Any = Later("dask.array")
@@ -227,10 +227,14 @@ def weighed(ratings: Any, weights: Any, *, clicks: bool) -> Any:
     if weights is None:
         return ratings
     ratings = ratings._replace(values=ratings.values + 1j * weights)
-    return ratings if clicks else type(ratings)(*(array[weights > 0] for array in ratings))
+    if clicks:
+        return ratings
+    if isinstance(ratings, UserRatings):
+        return select(ratings, weights > 0)
+    return RatingBlock(*(array[weights > 0] for array in ratings))
 
 
-def ratings_of_rows(rows: Any) -> RatingBlock:
+def ratings_of_rows(rows: Any) -> UserRatings:
     """Return the observed entries of a CSR matrix (all stored ones) or of an array (all that are not NaN).
 
     Raises
@@ -239,15 +243,17 @@ def ratings_of_rows(rows: Any) -> RatingBlock:
         If a rating is not finite, or too large.
     """
     if sparse.issparse(rows):
-        users = part_of_each(np.diff(rows.indptr), np.int32)
+        indptr, values = rows.indptr, rows.data
         items = rows.indices.astype(np.int32, copy=False)
-        values = rows.data
     else:
-        users, items = np.nonzero(~np.isnan(rows))
-        users = users.astype(np.int32)
-        items = items.astype(np.int32)
-        values = rows[users, items]
-    return RatingBlock(users, items, check_values(values, "X", users, items))
+        there = ~np.isnan(rows)
+        indptr, values = offsets_of(np.count_nonzero(there, axis=1)), rows[there]
+        items = np.nonzero(there)[1].astype(np.int32)
+
+    def place(at: int) -> str:
+        return f"{np.searchsorted(indptr, at, 'right') - 1} and column {items[at]}"
+
+    return UserRatings(indptr, items, check_values(values, "X", place))
 
 
 def user_ratings(rows: Any, weights: Any = None) -> UserRatings:
@@ -264,13 +270,15 @@ def user_ratings(rows: Any, weights: Any = None) -> UserRatings:
     ratings = weighed(
         ratings._replace(values=ratings.values.astype(np.float64, copy=False)), weights, clicks=True
     )
-    indptr, ratings = sort_ratings(ratings, *rows.shape)
-    if (twice := repeated(ratings.users, ratings.items)).size:
+    ratings = ratings._replace(indptr=ratings.indptr.astype(np.int64))
+    ratings = sort_items(ratings, rows.shape[1])
+    if (twice := not_ascending(*freeze(ratings[:2]))) >= 0:
+        row = np.searchsorted(ratings.indptr, twice, "right") - 1
         raise ValueError(
-            f"X stores the entry of row {ratings.users[twice[0]]} and column {ratings.items[twice[0]]} more than once; "
+            f"X stores the entry of row {row} and column {ratings.items[twice]} more than once; "
             "call X.sum_duplicates() first"
         )
-    return UserRatings(indptr, ratings.items, ratings.values)
+    return ratings
 
 
 def read_pairs(pairs: Any, source: str = "pairs") -> tuple[Array, Array]:
@@ -388,8 +396,8 @@ def _as_array(column: Any, what: str) -> Array:
     return column.to_numpy()
 
 
-def check_values(values: Any, name: str, *places: Array) -> Array:
-    """Return ratings as numbers, if possible in their own dtype; errors name the row, or `places`: row and column.
+def check_values(values: Any, name: str, place: Callable[[int], Any] = itself) -> Array:
+    """Return ratings as numbers, if possible in their own dtype; errors name the row, or the `place` of a position.
 
     Raises
     ------
@@ -397,14 +405,12 @@ def check_values(values: Any, name: str, *places: Array) -> Array:
         If they are no real numbers, not finite, or too large for float32.
     """
     array = _as_numbers(values, name, "rating")
-    array = (
-        array.astype(np.float32) if array.dtype == np.float16 else array
-    )  # float16 ends before the limit
+    if array.dtype in (np.float16, np.longdouble):  # float16 ends before the limit
+        array = array.astype(np.float32 if array.itemsize == 2 else np.float64)
     if array.size and not -_LARGEST_RATING <= array.min() <= array.max() <= _LARGEST_RATING:
         wrong = int(np.argmax(~(np.abs(array) <= _LARGEST_RATING)))
-        place = " and column ".join(str(side[wrong]) for side in places) or wrong
         raise ValueError(
-            f"{name} holds the rating {array[wrong]} in row {place}, but ratings must be finite numbers of at most "
+            f"{name} holds the rating {array[wrong]} in row {place(wrong)}, but ratings must be finite numbers of at most "
             f"{_LARGEST_RATING:g}, not infinity or NaN. Leave missing ratings out, or mark them in a dense matrix as "
             "NaN; scale others down."
         )

@@ -1,11 +1,12 @@
 """Ratings as programs use them: assigned to shards of users and blocks of items.
 
-Ratings of any input come in *pieces*, in any order: numbers of users and items in the whole data, and values.  A shard
-takes the ratings of its users from all pieces and sorts them, so it does not depend on the pieces.  Until then a rating
-with a weight is one complex number, ``value + 1j * weight``, so that both are moved together.
+Ratings of any input come in *pieces*, in any order: rows of users, with their numbers in the whole data.  A piece of a
+matrix in memory consists of views of its arrays, which may be memory-mapped.  A shard copies the rows of its users from
+all pieces, and sorts those that are not sorted, so it does not depend on the pieces.  Until then a rating with a weight
+is one complex number, ``value + 1j * weight``, so that both are moved together.
 """
 
-from itertools import pairwise
+from collections.abc import Sequence
 from math import log2, sqrt
 from typing import Any, NamedTuple
 
@@ -30,6 +31,7 @@ from schmp_estimators.mf.data.seen import DuplicateRatingError, Seen
 from schmp_estimators.mf.kernels import layout
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.sgd import RatingBlock
+from schmp_estimators.mf.kernels.tally import Tally, count_rows
 
 #: Fewer ratings are not divided: they take 5 ms of work at rank 40.
 UNDIVIDED = 200_000
@@ -173,54 +175,34 @@ def held_out_mask(ratings: RatingBlock, hold_out: HoldOut) -> Masks:
 
 
 def count_and_measure(
-    ratings: RatingBlock,
+    *pieces: layout.UserRows,
     n_users: int,
     n_items: int,
     hold_out: HoldOut,
     grid: Grid,
-    *,
     sums_rows: bool = False,
 ) -> Counted:
     """Count and measure some of the ratings; `sums_rows` says whether sums of users and items are needed."""
-    shape = (n_users, n_items)
-    told = _hash_of(ratings)
-    counts = _totals(ratings, shape)
-    occur = counts > 0
-    if hold_out.threshold:
-        ratings = chosen(ratings, ~held_out_mask(ratings, hold_out))
-        counts = _totals(ratings, shape)
-    sums = np.empty(0, np.int64)
-    confidences = counts
-    if sums_rows:
-        rows = zip(ratings, shape, strict=False)
-        sums = np.concatenate(
-            [scales.sum_steps(ids, ratings.values, grid, size) for ids, size in rows]
-        )
-    if np.iscomplexobj(
-        ratings.values
-    ):  # float64 adds up float32 numbers of similar size without rounding
-        confidences = _totals(ratings, shape, ratings.values.imag.astype(np.float32))
-    return Counted(occur, counts, *scales.measure(ratings.values, grid), sums, confidences, told)
+    size = n_users + n_items
+    weighted = any(np.iscomplexobj(piece.ratings.values) for piece in pieces)
+    tally = Tally(
+        np.zeros((2, size), np.int64),
+        np.zeros(size * sums_rows, np.int64),
+        np.zeros(size * weighted),
+        np.zeros(2, np.uint64),
+        np.zeros((2, 3, 5), np.int64),
+    )
+    for piece in pieces:
+        count_rows(freeze(piece), n_users, hold_out, grid, tally)
+    moments = scales.read_moments(tally.moments)
+    occur, counts = tally.counts[0] > 0, tally.counts[1]
+    both, weights = (moments, tally.weights) if weighted else (moments[:1] * 2, counts)
+    return Counted(occur, counts, *both, tally.sums, weights, tuple(tally.told.tolist()))
 
 
 def chosen(ratings: RatingBlock, mask: Masks) -> RatingBlock:
     """Return the ratings for which the mask is true."""
     return RatingBlock(*(array[mask] for array in ratings))
-
-
-def _totals(ratings: RatingBlock, shape: IntPair, weights: Any = None) -> Array:
-    """Return (n_users + n_items,) the number of ratings of each user and item, or the sums of their weights."""
-    return np.concatenate(
-        [np.bincount(ids, weights, size) for ids, size in zip(ratings, shape, strict=False)]
-    )
-
-
-def _hash_of(ratings: RatingBlock) -> IntPair:
-    """Return hashes of ratings, which are sums: over the pairs, and over the pairs times values and confidences."""
-    values = ratings.values
-    real, whole = (np.complex64, np.uint64) if np.iscomplexobj(values) else (np.float32, np.uint32)
-    pairs = hash_pairs(ratings, np.uint64(0))
-    return int(pairs.sum()), int(pairs @ values.astype(real).view(whole).astype(np.uint64))
 
 
 def add_counted(parts: list[Counted]) -> Counted:
@@ -230,6 +212,11 @@ def add_counted(parts: list[Counted]) -> Counted:
     first, second = (sum(hashes) % 2**64 for hashes in zip(*told, strict=True))
     both = scales.add_moments(list(moments)), scales.add_moments(list(weighted))
     return Counted(np.any(occur, axis=0), counts, *both, sums, confidences, (first, second))
+
+
+def draw_of_rows(*pieces: layout.UserRows, hold_out: HoldOut) -> IntPair:
+    """Return the smallest and the largest hash of some of the ratings."""
+    return add_draws([draw_hold_out(layout.pairs_of(*piece), hold_out) for piece in pieces])
 
 
 def draw_hold_out(ratings: RatingBlock, hold_out: HoldOut) -> IntPair:
@@ -267,36 +254,50 @@ def settle_hold_out(hold_out: HoldOut, drawn: IntPair) -> HoldOut:
 
 
 def split_ratings(
-    ratings: RatingBlock,
-    users: layout.Placement,
-    n_items: int,
-    scale: Scale = scales.AS_THEY_ARE,
-    sent: bool = True,
-) -> list[RatingBlock]:
-    """Return the ratings of each shard's users, by their rows in the shard, in units of the scale.
-
-    If they may be sent, numbers of users and items have 16 bits where that is enough.
-    """
-    ratings = scales.standardised(ratings, scale)
-    offsets, dealt = layout.sort_by(users.group[ratings.users], len(users.members), ratings)
-    dealt = dealt._replace(users=users.row[dealt.users])
-    if sent:
-        most = max(map(len, users.members))
-        dealt = RatingBlock(_narrow(dealt.users, most), _narrow(dealt.items, n_items), dealt.values)
-    return [layout.slice_ratings(dealt, *some) for some in pairwise(offsets.tolist())]
+    piece: layout.UserRows, users: layout.Placement, n_items: int, scale: Scale
+) -> list[layout.UserRows]:
+    """Return the ratings of each shard's users, in units of the scale."""
+    found = []
+    group = users.group[piece.users]
+    for number in range(len(users.members)):
+        rows = np.flatnonzero(group == number)
+        indptr = offsets_of(np.diff(piece.ratings.indptr)[rows])
+        part = _copied([(piece.ratings, rows, indptr[:-1])], indptr, n_items)
+        part = scales.standardised(part, scale)
+        found.append(layout.UserRows(piece.users[rows], part))
+    return found
 
 
-def _narrow(ids: Array, size: int) -> Array:
-    """Return numbers below `size` as uint16 if that is enough, else as int32."""
-    return ids.astype(np.uint16 if size <= 1 << 16 else np.int32, copy=False)
+def ratings_of(
+    number: int, users: layout.Placement, n_items: int, pieces: Sequence[layout.UserRows]
+) -> UserRatings:
+    """Return the ratings of the users of a shard, by their rows there; of each user piece by piece."""
+    parts = []
+    lengths = np.zeros(users.members[number].size, np.int64)
+    for piece in pieces:
+        rows = np.flatnonzero(users.group[piece.users] == number)
+        own = users.row[piece.users[rows]]
+        parts.append((piece.ratings, rows, own, lengths[own]))
+        lengths[own] += np.diff(piece.ratings.indptr)[rows]
+    indptr = offsets_of(lengths)
+    return _copied([(*one, indptr[own] + before) for *one, own, before in parts], indptr, n_items)
+
+
+def _copied(parts: list[Arguments], indptr: Integers, n_items: int) -> UserRatings:
+    """Return ratings made of parts: ratings, which of their rows, and where each of these begins."""
+    items = np.empty(indptr[-1], layout.narrow(n_items))
+    values = np.empty(indptr[-1], np.result_type(*(part[0].values for part in parts)))
+    for part in parts:
+        layout.copy_rows(*freeze(part), items, values)
+    return UserRatings(indptr, items, values)
 
 
 def make_shard(
-    number: int, plan: ShardPlan, *pieces: RatingBlock
+    number: int, scale: Scale, plan: ShardPlan, *pieces: layout.UserRows
 ) -> tuple[RatingShard, Seen | None]:
-    """Make a shard from its users' ratings in all pieces; return it, and all ratings of its users if they are kept.
+    """Make a shard from its users' ratings in all pieces, which are put in units of the scale.
 
-    The pieces are those that `split_ratings` returns.
+    Return it, and all ratings of its users if they are kept.
 
     Raises
     ------
@@ -305,30 +306,24 @@ def make_shard(
     """
     members = plan.users.members[number]
     n_items = plan.items.group.size
-    users, items, values = (
-        map(np.concatenate, zip(*pieces, strict=True)) if len(pieces) > 1 else pieces[0]
-    )
+    train = scales.standardised(ratings_of(number, plan.users, n_items, pieces), scale)
     # Without blocks, items are numbered by their rows; `cut_blocks` needs the items' own numbers.
-    items = items.astype(np.int32, copy=False) if plan.blocks else plan.items.row[items]
-    numbered = RatingBlock(users.astype(np.int32, copy=False), items, values)
-    indptr, train = layout.sort_ratings(numbered, members.size, n_items)
-    if (twice := layout.repeated(train.users, train.items)).size:
-        user = members[train.users[twice[0]]]
-        item = plan.item_ids[train.items[twice[0]]]
-        raise DuplicateRatingError(int(user), int(item))
-    narrow = _narrow(train.items, n_items)
-    held_out = chosen(train, np.empty(0, np.intp))
+    if not plan.blocks:
+        train = train._replace(items=plan.items.row[train.items])
+    train = layout.sort_items(train, n_items)
+    if (twice := layout.not_ascending(*freeze(train[:2]))) >= 0:
+        user = members[np.searchsorted(train.indptr, twice, "right") - 1]
+        raise DuplicateRatingError(int(user), int(plan.item_ids[train.items[twice]]))
+    train = train._replace(items=train.items.astype(layout.narrow(n_items), copy=False))
+    held_out = UserRatings(0 * train.indptr, train.items[:0], train.values[:0])
     more = Named()
-    seen = Seen(indptr, narrow) if plan.keep_seen else None
+    seen = Seen(*train[:2]) if plan.keep_seen else None
     if plan.hold_out.threshold:
-        users, items = (
-            ids.astype(np.int32) for ids in (members[train.users], plan.item_ids[train.items])
-        )
-        mask = held_out_mask(RatingBlock(users, items, train.values), plan.hold_out)
-        narrow, train, held_out = narrow[~mask], chosen(train, ~mask), chosen(train, mask)
-        indptr = np.searchsorted(train.users, np.arange(members.size + 1))
+        named = train._replace(items=plan.item_ids[train.items])
+        mask = held_out_mask(layout.pairs_of(members.astype(np.int32), named), plan.hold_out)
+        train, held_out = layout.select(train, ~mask), layout.select(train, mask)
     parts: Any = train, held_out
-    sizes = np.diff(indptr)
+    sizes = np.diff(train.indptr)
     item_ids = plan.item_ids
     if plan.blocks:
         item_ids = (
@@ -339,15 +334,18 @@ def make_shard(
         parts = [layout.cut_blocks(part, plan.items, plan.width) for part in parts]
         more["taken"] = _taken(parts[0], members.size, plan.items) if plan.draws else ()
     else:
+        rows = np.arange(members.size, dtype=np.int32)
+        users = np.repeat(rows, sizes)
         confidences = (
             np.ascontiguousarray(train.values.imag) if np.iscomplexobj(train.values) else None
         )
         more["confidences"] = confidences
-        parts = UserRatings(indptr, narrow, np.ascontiguousarray(train.values.real)), held_out
+        own = train._replace(values=np.ascontiguousarray(train.values.real))
+        parts = own, layout.pairs_of(rows, held_out)
         if plan.twice:
-            more["by_item"] = sort_by_item(parts[0], train.users, confidences, n_items)
+            more["by_item"] = sort_by_item(own, users, confidences, n_items)
         elif confidences is not None:
-            sizes = np.bincount(train.users, confidences, members.size)
+            sizes = np.bincount(users, confidences, members.size)
     counts = plan.item_counts[item_ids]
     own, rest = parts
     return RatingShard(
@@ -358,7 +356,14 @@ def make_shard(
 def _taken(ratings: layout.CutRatings, n_users: int, items: layout.Placement) -> Arguments:
     """Return for each block the offsets of the users, and the items that each has in it, in ascending order."""
     blocks = zip(map(ratings.block, range(len(items.members))), items.members, strict=True)
-    found = (layout.sort_ratings(block, n_users, members.size) for block, members in blocks)
+    found = (
+        layout.sort_ratings(
+            RatingBlock(*(ids.astype(np.int32) for ids in block[:2]), block.values),
+            n_users,
+            members.size,
+        )
+        for block, members in blocks
+    )
     return tuple((offsets, one.items) for offsets, one in found)
 
 

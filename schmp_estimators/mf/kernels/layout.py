@@ -15,8 +15,9 @@ import numpy as np
 from schmp_estimators.core.jit import inlined, kernel
 from schmp_estimators.core.lanes import LANES
 from schmp_estimators.core.rng import GAMMA, mix
-from schmp_estimators.core.typing import Array, Integers, Integers32, Positions
+from schmp_estimators.core.typing import Array, Integers, Integers32, Masks, Positions
 from schmp_estimators.core.values import freeze, offsets_of
+from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 #: Number of users whose ratings take turns, unless rows are long; more than eight gain nothing.
@@ -37,6 +38,13 @@ class Placement(NamedTuple):
     group: np.ndarray  #: (n,) int32, or `NOWHERE`
     row: np.ndarray  #: (n,) int32
     members: tuple[np.ndarray, ...]  #: per group, int64 indices in the order of their rows
+
+
+class UserRows(NamedTuple):
+    """Ratings in the rows of some users; rows may also be a part of those that the offsets point into."""
+
+    users: np.ndarray  #: (n,) int32, numbers of the users in the whole data, each once
+    ratings: UserRatings
 
 
 class CutRatings(NamedTuple):
@@ -93,6 +101,48 @@ def _scatter(keys, ends, ratings, out):
         out.users[target] = ratings.users[position]
         out.items[target] = ratings.items[position]
         out.values[target] = ratings.values[position]
+
+
+@kernel
+def copy_rows(ratings, rows, starts, items, values):
+    """Copy some rows of ratings to `items` and `values`, from ``starts[n]`` on each; 3 ns per rating."""
+    for number in range(rows.size):
+        target = starts[number]
+        row = rows[number]
+        for position in range(ratings.indptr[row], ratings.indptr[row + 1]):
+            items[target] = ratings.items[position]
+            values[target] = ratings.values[position]
+            target += 1
+
+
+@kernel
+def not_ascending(indptr, items):
+    """Return the first position whose item is not above the one before in the same row, or -1."""
+    for row in range(indptr.size - 1):
+        for position in range(indptr[row] + 1, indptr[row + 1]):
+            if items[position] <= items[position - 1]:
+                return position
+    return -1
+
+
+@kernel
+def _cut_rows(ratings, strips, rows, ends, out):
+    """Copy `ratings` to `out`, sorted by the strips of their items, which get the numbers in `rows`.
+
+    `ends` is as in `_scatter`.
+    """
+    for item in ratings.items:
+        ends[strips[item] + 2] += 1
+    for strip in range(2, ends.size):
+        ends[strip] += ends[strip - 1]
+    for user in range(ratings.indptr.size - 1):
+        for position in range(ratings.indptr[user], ratings.indptr[user + 1]):
+            item = ratings.items[position]
+            target = ends[strips[item] + 1]
+            ends[strips[item] + 1] += 1
+            out.users[target] = user
+            out.items[target] = rows[item]
+            out.values[target] = ratings.values[position]
 
 
 @inlined
@@ -167,24 +217,62 @@ def sort_ratings(ratings: RatingBlock, n_users: int, n_items: int) -> tuple[Inte
     return sort_by(by_item.users, n_users, by_item)
 
 
-def cut_blocks(ratings: RatingBlock, items: Placement, width: int = LANES) -> CutRatings:
-    """Cut ratings that are sorted by user into item blocks, each in the order in which it will be visited.
+def sort_items(ratings: UserRatings, n_items: int) -> UserRatings:
+    """Return ratings with ascending items in each row; equal items are next to each other."""
+    indptr = ratings.indptr
+    if not_ascending(*freeze(ratings[:2])) < 0:
+        return ratings
+    pairs = pairs_of(np.arange(indptr.size - 1, dtype=np.int32), ratings)
+    return UserRatings(indptr, *sort_ratings(pairs, indptr.size - 1, n_items)[1][1:])
 
-    `width` is the length of a row of factors.  Items are renumbered by their rows in the block.  A rating takes 12
-    bytes, and three times that during the work.
+
+def pairs_of(users: Array, ratings: UserRatings) -> RatingBlock:
+    """Return the ratings of some users, one by one."""
+    indptr, items, values = ratings
+    own = slice(indptr[0], indptr[-1])
+    return RatingBlock(
+        np.repeat(users, np.diff(indptr)), items[own].astype(np.int32, copy=False), values[own]
+    )
+
+
+def select(ratings: UserRatings, mask: Masks) -> UserRatings:
+    """Return the ratings for which the mask is true."""
+    indptr, items, values = ratings
+    return UserRatings(offsets_of(mask)[indptr], items[mask], values[mask])
+
+
+def share_of(piece: UserRows, number: int, n_shares: int) -> UserRows:
+    """Return a view of the rows of one of some shares of about as many ratings."""
+    users, (indptr, items, values) = piece
+    goals = [number * values.size // n_shares, (number + 1) * values.size // n_shares]
+    first, last = np.searchsorted(indptr, goals)
+    return UserRows(users[first:last], UserRatings(indptr[first : last + 1], items, values))
+
+
+def narrow(size: int) -> Any:
+    """Return the smallest dtype for numbers below `size` among those that kernels are compiled for."""
+    return np.uint16 if size <= 1 << 16 else np.int32
+
+
+def cut_blocks(ratings: UserRatings, items: Placement, width: int = LANES) -> CutRatings:
+    """Cut the ratings of users into item blocks, each in the order in which it will be visited.
+
+    `width` is the length of a row of factors.  Items are renumbered by their rows in the block.  A rating takes 8
+    bytes, and twice that during the work; 10 or 12 if there are more than 65,536 users, or items in a block.
     """
     n_rows, tile = (
         max(least, size // (_FACTOR * width))
         for least, size in ((1, _STRIP_BYTES), (2, _TILE_BYTES))
     )
-    n_strips = [max(1, -(-members.size // n_rows)) for members in items.members]
-    first = offsets_of(n_strips)
-    if not ratings.values.size:
-        return CutRatings(ratings, np.zeros(first.size, np.int64))
+    sizes = [members.size for members in items.members]
+    first = offsets_of([max(1, -(-size // n_rows)) for size in sizes])
     strips = (first[items.group] + items.row // n_rows).astype(np.int32)
-    offsets, by_strip = sort_by(strips[ratings.items], int(first[-1]), ratings)
-    by_strip = by_strip._replace(items=items.row[by_strip.items])
-    by_turn = RatingBlock(*map(np.empty_like, ratings))
+    kinds = narrow(ratings.indptr.size - 1), narrow(max(sizes)), ratings.values.dtype
+    by_strip, by_turn = (
+        RatingBlock(*(np.empty(ratings.values.size, kind) for kind in kinds)) for _ in range(2)
+    )
+    ends = np.zeros(first[-1] + 2, np.int64)
+    _cut_rows(*freeze((ratings, strips, items.row)), ends, by_strip)
     room = np.empty((2, min(tile, TILE)), np.int64)
-    _take_turns(by_strip, offsets, *room, by_turn)
-    return CutRatings(by_turn, offsets[first])
+    _take_turns(freeze(by_strip), ends[:-1], *room, by_turn)
+    return CutRatings(by_turn, ends[first])
