@@ -166,7 +166,7 @@ class MFFit:
                     self._write(run, done)
             if self._checkpoint and estimator.n_iter_ % estimator.checkpoint_every:
                 self._write(run, estimator.n_iter_)
-            harvest = None if self._best else run.harvest()
+            harvest = run.harvest()
         return self._attributes(self._best or self._factors(harvest))
 
     def _may_ask(self, sweep: int) -> bool:

@@ -47,9 +47,8 @@ def as_pairs(X: Any) -> tuple[Integers, Array]:
     """
     rows = read_chunk(X, missing=True)
     check_duplicates_kept(X, rows)
-    ratings = ratings_of_rows(rows)
-    pairs = pairs_of(np.arange(rows.shape[0]), ratings)
-    return np.column_stack(pairs[:2]).astype(np.int64), ratings.values
+    users, items, values = pairs_of(ratings_of_rows(rows))
+    return np.column_stack([users, items]).astype(np.int64), values
 
 
 class _Splitter(BaseCrossValidator):

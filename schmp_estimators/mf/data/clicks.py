@@ -14,9 +14,10 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data.inputs import clicks_of
 from schmp_estimators.mf.data.ratings import ratings_of
 from schmp_estimators.mf.data.rows import RatingRows
+from schmp_estimators.mf.data.scale import AS_THEY_ARE
 from schmp_estimators.mf.data.seen import DuplicateRatingError
 from schmp_estimators.mf.kernels.columns import Clicks, count_candidates, multiply
-from schmp_estimators.mf.kernels.layout import deal, not_ascending, sort_items
+from schmp_estimators.mf.kernels.layout import deal, sort_items, twice
 from schmp_estimators.mf.kernels.lists import Lists
 
 #: The table of inner products takes at most this many bytes.
@@ -51,12 +52,12 @@ def read_clicks(ratings: RatingRows, earlier: Any) -> Any:
     shape = len(users), len(items)
     pieces = ratings.pieces.here(ratings.pieces.partitions)
     ratings.pieces.partitions = []
-    together = sort_items(ratings_of(0, deal(np.zeros(shape[0]), 1), shape[1], pieces), shape[1])
-    indptr, columns, values = together
-    if (twice := not_ascending(*freeze((indptr, columns)))) >= 0:
-        user = np.searchsorted(indptr, twice, "right") - 1
-        raise DuplicateRatingError(users[user], items[columns[twice]])
-    found = sparse.csr_array((values.astype(np.float32), columns, indptr), shape)
+    rows = ratings_of(0, deal(np.zeros(shape[0]), 1), shape[1], AS_THEY_ARE, pieces)
+    rows = sort_items(rows, shape[1])
+    if pair := twice(rows):
+        raise DuplicateRatingError(users[pair[0]], items[pair[1]])
+    _, indptr, columns, values = rows
+    found = sparse.csr_array((values, columns, indptr), shape)
     if earlier is not None:
         grown = sparse.csr_array(earlier, copy=True)
         grown.resize(shape)

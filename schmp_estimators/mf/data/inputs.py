@@ -16,10 +16,10 @@ from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.core.inputs.validation import is_dask, refuse_dates
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.typing import Array, Floats
-from schmp_estimators.core.values import freeze, itself, offsets_of
+from schmp_estimators.core.values import itself, offsets_of
 from schmp_estimators.mf.data.ids import is_missing, read_ids
 from schmp_estimators.mf.kernels.ccd import UserRatings
-from schmp_estimators.mf.kernels.layout import not_ascending, select, sort_items
+from schmp_estimators.mf.kernels.layout import UserRows, select, sort_items, twice
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 da: Any = Later("dask.array")
@@ -229,12 +229,12 @@ def weighed(ratings: Any, weights: Any, *, clicks: bool) -> Any:
     ratings = ratings._replace(values=ratings.values + 1j * weights)
     if clicks:
         return ratings
-    if isinstance(ratings, UserRatings):
+    if isinstance(ratings, UserRows):
         return select(ratings, weights > 0)
     return RatingBlock(*(array[weights > 0] for array in ratings))
 
 
-def ratings_of_rows(rows: Any) -> UserRatings:
+def ratings_of_rows(rows: Any) -> UserRows:
     """Return the observed entries of a CSR matrix (all stored ones) or of an array (all that are not NaN).
 
     Raises
@@ -253,7 +253,8 @@ def ratings_of_rows(rows: Any) -> UserRatings:
     def place(at: int) -> str:
         return f"{np.searchsorted(indptr, at, 'right') - 1} and column {items[at]}"
 
-    return UserRatings(indptr, items, check_values(values, "X", place))
+    users = np.arange(rows.shape[0], dtype=np.int32)
+    return UserRows(users, indptr, items, check_values(values, "X", place))
 
 
 def user_ratings(rows: Any, weights: Any = None) -> UserRatings:
@@ -270,15 +271,14 @@ def user_ratings(rows: Any, weights: Any = None) -> UserRatings:
     ratings = weighed(
         ratings._replace(values=ratings.values.astype(np.float64, copy=False)), weights, clicks=True
     )
-    ratings = ratings._replace(indptr=ratings.indptr.astype(np.int64))
-    ratings = sort_items(ratings, rows.shape[1])
-    if (twice := not_ascending(*freeze(ratings[:2]))) >= 0:
-        row = np.searchsorted(ratings.indptr, twice, "right") - 1
+    ratings = sort_items(ratings._replace(indptr=ratings.indptr.astype(np.int64)), rows.shape[1])
+    if pair := twice(ratings):
         raise ValueError(
-            f"X stores the entry of row {row} and column {ratings.items[twice]} more than once; "
-            "call X.sum_duplicates() first"
+            "X stores the entry of row {} and column {} more than once; call X.sum_duplicates() first".format(
+                *pair
+            )
         )
-    return ratings
+    return UserRatings(*ratings[1:])
 
 
 def read_pairs(pairs: Any, source: str = "pairs") -> tuple[Array, Array]:
@@ -410,9 +410,9 @@ def check_values(values: Any, name: str, place: Callable[[int], Any] = itself) -
     if array.size and not -_LARGEST_RATING <= array.min() <= array.max() <= _LARGEST_RATING:
         wrong = int(np.argmax(~(np.abs(array) <= _LARGEST_RATING)))
         raise ValueError(
-            f"{name} holds the rating {array[wrong]} in row {place(wrong)}, but ratings must be finite numbers of at most "
-            f"{_LARGEST_RATING:g}, not infinity or NaN. Leave missing ratings out, or mark them in a dense matrix as "
-            "NaN; scale others down."
+            f"{name} holds the rating {array[wrong]} in row {place(wrong)}, but ratings must be finite numbers of at "
+            f"most {_LARGEST_RATING:g}, not infinity or NaN. Leave missing ratings out, or mark them in a dense matrix "
+            "as NaN; scale others down."
         )
     return array
 

@@ -30,6 +30,7 @@ from schmp_estimators.mf.data.scale import Grid, Moments, Scale
 from schmp_estimators.mf.data.seen import DuplicateRatingError, Seen
 from schmp_estimators.mf.kernels import layout
 from schmp_estimators.mf.kernels.ccd import UserRatings
+from schmp_estimators.mf.kernels.layout import UserRows
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 from schmp_estimators.mf.kernels.tally import Tally, count_rows
 
@@ -175,7 +176,7 @@ def held_out_mask(ratings: RatingBlock, hold_out: HoldOut) -> Masks:
 
 
 def count_and_measure(
-    *pieces: layout.UserRows,
+    *pieces: UserRows,
     n_users: int,
     n_items: int,
     hold_out: HoldOut,
@@ -184,7 +185,7 @@ def count_and_measure(
 ) -> Counted:
     """Count and measure some of the ratings; `sums_rows` says whether sums of users and items are needed."""
     size = n_users + n_items
-    weighted = any(np.iscomplexobj(piece.ratings.values) for piece in pieces)
+    weighted = any(np.iscomplexobj(piece.values) for piece in pieces)
     tally = Tally(
         np.zeros((2, size), np.int64),
         np.zeros(size * sums_rows, np.int64),
@@ -214,9 +215,9 @@ def add_counted(parts: list[Counted]) -> Counted:
     return Counted(np.any(occur, axis=0), counts, *both, sums, confidences, (first, second))
 
 
-def draw_of_rows(*pieces: layout.UserRows, hold_out: HoldOut) -> IntPair:
+def draw_of_rows(*pieces: UserRows, hold_out: HoldOut) -> IntPair:
     """Return the smallest and the largest hash of some of the ratings."""
-    return add_draws([draw_hold_out(layout.pairs_of(*piece), hold_out) for piece in pieces])
+    return add_draws([draw_hold_out(layout.pairs_of(piece), hold_out) for piece in pieces])
 
 
 def draw_hold_out(ratings: RatingBlock, hold_out: HoldOut) -> IntPair:
@@ -254,46 +255,49 @@ def settle_hold_out(hold_out: HoldOut, drawn: IntPair) -> HoldOut:
 
 
 def split_ratings(
-    piece: layout.UserRows, users: layout.Placement, n_items: int, scale: Scale
-) -> list[layout.UserRows]:
+    piece: UserRows, users: layout.Placement, n_items: int, scale: Scale
+) -> list[UserRows]:
     """Return the ratings of each shard's users, in units of the scale."""
     found = []
     group = users.group[piece.users]
     for number in range(len(users.members)):
         rows = np.flatnonzero(group == number)
-        indptr = offsets_of(np.diff(piece.ratings.indptr)[rows])
-        part = _copied([(piece.ratings, rows, indptr[:-1])], indptr, n_items)
-        part = scales.standardised(part, scale)
-        found.append(layout.UserRows(piece.users[rows], part))
+        indptr = offsets_of(np.diff(piece.indptr)[rows])
+        copied = [(piece, rows, indptr[:-1])]
+        found.append(_copied(piece.users[rows], indptr, copied, n_items, scale))
     return found
 
 
 def ratings_of(
-    number: int, users: layout.Placement, n_items: int, pieces: Sequence[layout.UserRows]
-) -> UserRatings:
+    number: int, users: layout.Placement, n_items: int, scale: Scale, pieces: Sequence[UserRows]
+) -> UserRows:
     """Return the ratings of the users of a shard, by their rows there; of each user piece by piece."""
     parts = []
-    lengths = np.zeros(users.members[number].size, np.int64)
+    members = users.members[number]
+    lengths = np.zeros(members.size, np.int64)
     for piece in pieces:
         rows = np.flatnonzero(users.group[piece.users] == number)
         own = users.row[piece.users[rows]]
-        parts.append((piece.ratings, rows, own, lengths[own]))
-        lengths[own] += np.diff(piece.ratings.indptr)[rows]
+        parts.append((piece, rows, own, lengths[own]))
+        lengths[own] += np.diff(piece.indptr)[rows]
     indptr = offsets_of(lengths)
-    return _copied([(*one, indptr[own] + before) for *one, own, before in parts], indptr, n_items)
+    copied = [(*part, indptr[own] + before) for *part, own, before in parts]
+    return _copied(members.astype(np.int32), indptr, copied, n_items, scale)
 
 
-def _copied(parts: list[Arguments], indptr: Integers, n_items: int) -> UserRatings:
-    """Return ratings made of parts: ratings, which of their rows, and where each of these begins."""
+def _copied(
+    users: Integers32, indptr: Integers, parts: list[Arguments], n_items: int, scale: Scale
+) -> UserRows:
+    """Return rows copied from parts: ratings, which of their rows, and where each of these begins."""
     items = np.empty(indptr[-1], layout.narrow(n_items))
     values = np.empty(indptr[-1], np.result_type(*(part[0].values for part in parts)))
     for part in parts:
         layout.copy_rows(*freeze(part), items, values)
-    return UserRatings(indptr, items, values)
+    return UserRows(users, indptr, items, scales.standardise(values, scale))
 
 
 def make_shard(
-    number: int, scale: Scale, plan: ShardPlan, *pieces: layout.UserRows
+    number: int, scale: Scale, plan: ShardPlan, *pieces: UserRows
 ) -> tuple[RatingShard, Seen | None]:
     """Make a shard from its users' ratings in all pieces, which are put in units of the scale.
 
@@ -306,21 +310,22 @@ def make_shard(
     """
     members = plan.users.members[number]
     n_items = plan.items.group.size
-    train = scales.standardised(ratings_of(number, plan.users, n_items, pieces), scale)
+    train = ratings_of(number, plan.users, n_items, scale, pieces)
     # Without blocks, items are numbered by their rows; `cut_blocks` needs the items' own numbers.
     if not plan.blocks:
         train = train._replace(items=plan.items.row[train.items])
     train = layout.sort_items(train, n_items)
-    if (twice := layout.not_ascending(*freeze(train[:2]))) >= 0:
-        user = members[np.searchsorted(train.indptr, twice, "right") - 1]
-        raise DuplicateRatingError(int(user), int(plan.item_ids[train.items[twice]]))
+    if twice := layout.twice(train):
+        raise DuplicateRatingError(int(members[twice[0]]), int(plan.item_ids[twice[1]]))
     train = train._replace(items=train.items.astype(layout.narrow(n_items), copy=False))
-    held_out = UserRatings(0 * train.indptr, train.items[:0], train.values[:0])
+    held_out = train._replace(
+        indptr=0 * train.indptr, items=train.items[:0], values=train.values[:0]
+    )
     more = Named()
-    seen = Seen(*train[:2]) if plan.keep_seen else None
+    seen = Seen(*train[1:3]) if plan.keep_seen else None
     if plan.hold_out.threshold:
         named = train._replace(items=plan.item_ids[train.items])
-        mask = held_out_mask(layout.pairs_of(members.astype(np.int32), named), plan.hold_out)
+        mask = held_out_mask(layout.pairs_of(named), plan.hold_out)
         train, held_out = layout.select(train, ~mask), layout.select(train, mask)
     parts: Any = train, held_out
     sizes = np.diff(train.indptr)
@@ -336,20 +341,18 @@ def make_shard(
     else:
         rows = np.arange(members.size, dtype=np.int32)
         users = np.repeat(rows, sizes)
-        confidences = (
-            np.ascontiguousarray(train.values.imag) if np.iscomplexobj(train.values) else None
-        )
+        values = train.values
+        confidences = np.ascontiguousarray(values.imag) if np.iscomplexobj(values) else None
         more["confidences"] = confidences
-        own = train._replace(values=np.ascontiguousarray(train.values.real))
-        parts = own, layout.pairs_of(rows, held_out)
+        own = UserRatings(train.indptr, train.items, np.ascontiguousarray(values.real))
+        parts = own, layout.pairs_of(held_out._replace(users=rows))
         if plan.twice:
             more["by_item"] = sort_by_item(own, users, confidences, n_items)
         elif confidences is not None:
             sizes = np.bincount(users, confidences, members.size)
     counts = plan.item_counts[item_ids]
-    own, rest = parts
     return RatingShard(
-        members, sizes, item_ids, counts, own, rest, number, len(plan.users.members), **more
+        members, sizes, item_ids, counts, *parts, number, len(plan.users.members), **more
     ), seen
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -17,13 +17,20 @@ from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.lanes import padded_width
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.place import Place
-from schmp_estimators.core.typing import Arguments, Binary, FloatPair, Integers, Named
+from schmp_estimators.core.typing import (
+    Arguments,
+    Array,
+    Binary,
+    FloatPair,
+    Integers32,
+    IntPair,
+    Named,
+)
 from schmp_estimators.core.values import offsets_of
 from schmp_estimators.mf.data import ids as rating_ids
 from schmp_estimators.mf.data import inputs
 from schmp_estimators.mf.data.ids import KINDS, NOBODY, Known, Table
 from schmp_estimators.mf.data.scale import Grid, choose_grid
-from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.layout import UserRows, sort_by
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 
@@ -52,7 +59,7 @@ class Wanted(NamedTuple):
 class RatingRows(NamedTuple):
     """All ratings of an input."""
 
-    #: Partitions are `UserRows`; their values are those that were given, as floating-point numbers.
+    #: Partitions are `UserRows`, with values as they were given.
     pieces: Rows
     #: The steps to which ratings are rounded where they are measured.
     grid: Grid
@@ -73,7 +80,7 @@ class _Part(NamedTuple):
     n_columns: int
     #: Whether it may be a table of ids and ratings.
     is_table: bool
-    ratings: UserRatings
+    ratings: UserRows
 
 
 class _Survey(NamedTuple):
@@ -133,10 +140,11 @@ def open_ratings(
         how: Named = {"place": place, "reset": anew, "ensure_all_finite": False}
         rows = open_rows(partial(_part_of_rows, **whole), X, seen_as, **how)
     with rows:
-        limits = wanted.sizes
-        if not pairs:
-            firsts = _take_ratings(rows, seen_as, limits if anew else (None, None))
-            limits = firsts.pop(), seen_as.n_features_in_
+        limits = (
+            wanted.sizes
+            if pairs
+            else _number_users(rows, seen_as, wanted.sizes if anew else (None, None))
+        )
         if y is not None and not pairs:
             inputs.warn_unused(y, int(limits[0] or 0))
         if weights is not None and is_dask(X) and not pairs:
@@ -170,11 +178,9 @@ def open_ratings(
         )
         if pairs:
             shared = rows.place.share(known)  # the tables may be long, so they are sent only once
-            arguments = [(piece, shared) for piece in rows.partitions]
-        else:
-            arguments = list(zip(rows.partitions, firsts, strict=True))
-        number = _number_pairs if pairs else _number_rows
-        rows.partitions = rows.tasks(number, arguments, "mf-number-ids")
+            rows.partitions = rows.tasks(
+                _number_piece, [(piece, shared) for piece in rows.partitions], "mf-number-ids"
+            )
         yield RatingRows(
             rows, choose_grid(low, high, heaviest), known, pairs, (low, high), weights is not None
         )
@@ -227,8 +233,8 @@ def _part_of_rows(rows: Any, X: Any = None, weights: Any = None, clicks: bool = 
     return _Part(rows.shape[0], rows.shape[1], inputs.is_table(rows), ratings)
 
 
-def _take_ratings(rows: Rows, estimator: Any, asked: tuple[int | None, int | None]) -> list[int]:
-    """Replace the parts of a matrix by their ratings; return the first user of each, and the number of users."""
+def _number_users(rows: Rows, estimator: Any, asked: tuple[int | None, int | None]) -> IntPair:
+    """Replace the parts of a matrix by ratings, with users numbered on from part to part; return the shape."""
     shapes = rows.here(rows.each(itemgetter(slice(3)), "mf-shape"))
     widths = {width for _, width, _ in shapes}
     if len(widths) != 1:
@@ -236,15 +242,18 @@ def _take_ratings(rows: Rows, estimator: Any, asked: tuple[int | None, int | Non
     estimator.n_features_in_ = widths.pop()
     if all(table for length, _, table in shapes if length):
         inputs.refuse_table(estimator.n_features_in_)
-    firsts = offsets_of([length for length, _, _ in shapes]).tolist()
-    rows.partitions = rows.each(attrgetter("ratings"), "mf-ratings")
-    shape = firsts[-1], estimator.n_features_in_
+    offsets = offsets_of([length for length, _, _ in shapes])
+    arguments = [
+        (part, int(offset)) for part, offset in zip(rows.partitions, offsets, strict=False)
+    ]
+    rows.partitions = rows.tasks(_shift, arguments, "mf-number-users")
+    shape = int(offsets[-1]), estimator.n_features_in_
     for kind, size, given in zip(KINDS, shape, asked, strict=True):
         if given not in (None, size):
             raise ValueError(
                 f"n_{kind}s={given} is for pairs of ids, but X is a matrix of {size} {kind}s; leave it None"
             )
-    return firsts
+    return shape
 
 
 def _weigh_chunks(rows: Rows, weights: Any, clicks: bool) -> None:
@@ -260,7 +269,7 @@ def _weigh_chunks(rows: Rows, weights: Any, clicks: bool) -> None:
     rows.partitions = rows.tasks(weigh, list(zip(rows.partitions, held, strict=True)), "mf-weigh")
 
 
-def _size_of(ratings: UserRatings) -> int:
+def _size_of(ratings: UserRows) -> int:
     return int(ratings.values.size)
 
 
@@ -374,6 +383,11 @@ def _ratings_of_chunk(
     return inputs.read_ratings(pairs, values, weights, clicks=clicks)
 
 
+def _shift(part: _Part, first_user: int) -> UserRows:
+    users, *rows = part.ratings
+    return _as_rows(users + np.int32(first_user), *rows)
+
+
 def _survey(are_pairs: bool, ratings: Any) -> _Survey:
     values = ratings.values.real
     if not values.size:
@@ -392,25 +406,19 @@ def _merge(parts: list[_Survey]) -> _Survey:
     return _Survey(sum(sizes), min(lows), max(highs), max(weights), tables)
 
 
-def _number_pairs(pairs: RatingBlock, known: Known) -> UserRows:
-    """Return ratings in the rows of the users that occur, with users and items by their numbers."""
+def _number_piece(ratings: RatingBlock, known: Known) -> UserRows:
+    """Return ratings in the rows of the users that occur."""
     users, items = (
         rating_ids.number(ids, table, kind).astype(np.int32)
-        for ids, table, kind in zip(pairs[:2], known, KINDS, strict=True)
+        for ids, table, kind in zip(ratings[:2], known, KINDS, strict=True)
     )
-    offsets, found = sort_by(users, len(known.users), RatingBlock(users, items, pairs.values))
-    there = np.flatnonzero(np.diff(offsets))
-    return _as_rows(there, UserRatings(np.append(offsets[there], users.size), *found[1:]))
+    offsets, found = sort_by(users, len(known.users), RatingBlock(users, items, ratings.values))
+    there = np.flatnonzero(np.diff(offsets)).astype(np.int32)
+    return _as_rows(there, np.append(offsets[there], users.size), *found[1:])
 
 
-def _number_rows(ratings: UserRatings, first: int) -> UserRows:
-    return _as_rows(np.arange(first, first + ratings.indptr.size - 1), ratings)
-
-
-def _as_rows(users: Integers, ratings: UserRatings) -> UserRows:
-    """Return rows of users, of the few dtypes for which kernels are compiled; values of two bytes at most as float32."""
-    indptr, items, values = ratings
+def _as_rows(users: Integers32, indptr: Array, items: Integers32, values: Array) -> UserRows:
+    """Return rows of the few dtypes for which kernels are compiled; values of two bytes at most become float32."""
     kind = np.result_type(values, np.float32)
     offsets = indptr.astype(sparse.get_index_dtype(maxval=values.size), copy=False)
-    found = UserRatings(offsets, items, np.ascontiguousarray(values, kind))
-    return UserRows(users.astype(np.int32), found)
+    return UserRows(users, offsets, items, np.ascontiguousarray(values, kind))

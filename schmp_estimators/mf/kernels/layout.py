@@ -15,9 +15,8 @@ import numpy as np
 from schmp_estimators.core.jit import inlined, kernel
 from schmp_estimators.core.lanes import LANES
 from schmp_estimators.core.rng import GAMMA, mix
-from schmp_estimators.core.typing import Array, Integers, Integers32, Masks, Positions
+from schmp_estimators.core.typing import Array, Integers, Integers32, IntPair, Masks, Positions
 from schmp_estimators.core.values import freeze, offsets_of
-from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 #: Number of users whose ratings take turns, unless rows are long; more than eight gain nothing.
@@ -41,10 +40,13 @@ class Placement(NamedTuple):
 
 
 class UserRows(NamedTuple):
-    """Ratings in the rows of some users; rows may also be a part of those that the offsets point into."""
+    """The ratings of some users, row by row."""
 
-    users: np.ndarray  #: (n,) int32, numbers of the users in the whole data, each once
-    ratings: UserRatings
+    users: np.ndarray  #: (n_rows,) int32, numbers of the users in the whole data, each once
+    #: (n_rows + 1,) offsets of the rows, int32 if that is enough; if rows are left out, the first is not 0
+    indptr: np.ndarray
+    items: np.ndarray  #: (n_ratings,) integers
+    values: np.ndarray  #: (n_ratings,) float32, float64 or complex128
 
 
 class CutRatings(NamedTuple):
@@ -155,29 +157,34 @@ def _end_of_user(users, start, stop):
 
 
 @kernel
-def _take_turns(ratings, offsets, heads, tails, out):
-    """Copy `ratings`, sorted by strip and user, to `out` so that those of some users of a strip alternate.
+def _take_turns(ratings, offsets, heads, tails, room):
+    """Let some users of each strip alternate in `ratings`, which are sorted by strip and user; mutates them.
 
     After the last rating of a user the next user takes over, so fewer users alternate only at the end of a strip.
-    `heads` and `tails` are work space; their length is the number of users that alternate.
+    The others are work space: `room` for the ratings of a strip; the length of `heads` and `tails` is the number of
+    users that alternate.
     """
     tile = heads.size
     for strip in range(offsets.size - 1):
-        written = offsets[strip]
-        unseen = offsets[strip]
-        stop = offsets[strip + 1]
+        first = offsets[strip]
+        size = offsets[strip + 1] - first
+        for position in range(size):
+            room.users[position] = ratings.users[first + position]
+            room.items[position] = ratings.items[first + position]
+            room.values[position] = ratings.values[first + position]
+        unseen = 0
         n_heads = 0
         turn = 0
-        while n_heads < tile and unseen < stop:
-            heads[n_heads], tails[n_heads] = unseen, _end_of_user(ratings.users, unseen, stop)
+        while n_heads < tile and unseen < size:
+            heads[n_heads], tails[n_heads] = unseen, _end_of_user(room.users, unseen, size)
             unseen, n_heads = tails[n_heads], n_heads + 1
-        while written < stop:
-            out.users[written] = ratings.users[heads[turn]]
-            out.items[written] = ratings.items[heads[turn]]
-            out.values[written] = ratings.values[heads[turn]]
-            written, heads[turn] = written + 1, heads[turn] + 1
-            if heads[turn] == tails[turn] and unseen < stop:
-                heads[turn], tails[turn] = unseen, _end_of_user(ratings.users, unseen, stop)
+        for written in range(first, first + size):
+            ratings.users[written] = room.users[heads[turn]]
+            ratings.items[written] = room.items[heads[turn]]
+            ratings.values[written] = room.values[heads[turn]]
+            heads[turn] += 1
+            if heads[turn] == tails[turn] and unseen < size:
+                heads[turn], tails[turn] = unseen, _end_of_user(room.users, unseen, size)
                 unseen = tails[turn]
             if heads[turn] < tails[turn]:
                 turn += 1
@@ -217,36 +224,44 @@ def sort_ratings(ratings: RatingBlock, n_users: int, n_items: int) -> tuple[Inte
     return sort_by(by_item.users, n_users, by_item)
 
 
-def sort_items(ratings: UserRatings, n_items: int) -> UserRatings:
+def sort_items(ratings: UserRows, n_items: int) -> UserRows:
     """Return ratings with ascending items in each row; equal items are next to each other."""
-    indptr = ratings.indptr
-    if not_ascending(*freeze(ratings[:2])) < 0:
+    if not_ascending(*freeze(ratings[1:3])) < 0:
         return ratings
-    pairs = pairs_of(np.arange(indptr.size - 1, dtype=np.int32), ratings)
-    return UserRatings(indptr, *sort_ratings(pairs, indptr.size - 1, n_items)[1][1:])
+    rows = np.arange(ratings.users.size, dtype=np.int32)
+    pairs = pairs_of(ratings._replace(users=rows))
+    return UserRows(*ratings[:2], *sort_ratings(pairs, rows.size, n_items)[1][1:])
 
 
-def pairs_of(users: Array, ratings: UserRatings) -> RatingBlock:
-    """Return the ratings of some users, one by one."""
-    indptr, items, values = ratings
+def pairs_of(ratings: UserRows) -> RatingBlock:
+    """Return ratings one by one."""
+    users, indptr, items, values = ratings
     own = slice(indptr[0], indptr[-1])
     return RatingBlock(
         np.repeat(users, np.diff(indptr)), items[own].astype(np.int32, copy=False), values[own]
     )
 
 
-def select(ratings: UserRatings, mask: Masks) -> UserRatings:
+def twice(ratings: UserRows) -> IntPair | None:
+    """Return the row and the item of the first rating of an item that the row has already; items must be sorted."""
+    at = not_ascending(*freeze(ratings[1:3]))
+    if at < 0:
+        return None
+    return int(np.searchsorted(ratings.indptr, at, "right")) - 1, int(ratings.items[at])
+
+
+def select(ratings: UserRows, mask: Masks) -> UserRows:
     """Return the ratings for which the mask is true."""
-    indptr, items, values = ratings
-    return UserRatings(offsets_of(mask)[indptr], items[mask], values[mask])
+    users, indptr, items, values = ratings
+    return UserRows(users, offsets_of(mask)[indptr], items[mask], values[mask])
 
 
-def share_of(piece: UserRows, number: int, n_shares: int) -> UserRows:
+def share_of(ratings: UserRows, number: int, n_shares: int) -> UserRows:
     """Return a view of the rows of one of some shares of about as many ratings."""
-    users, (indptr, items, values) = piece
-    goals = [number * values.size // n_shares, (number + 1) * values.size // n_shares]
+    users, indptr, *entries = ratings
+    goals = [number * entries[0].size // n_shares, (number + 1) * entries[0].size // n_shares]
     first, last = np.searchsorted(indptr, goals)
-    return UserRows(users[first:last], UserRatings(indptr[first : last + 1], items, values))
+    return UserRows(users[first:last], indptr[first : last + 1], *entries)
 
 
 def narrow(size: int) -> Any:
@@ -254,11 +269,11 @@ def narrow(size: int) -> Any:
     return np.uint16 if size <= 1 << 16 else np.int32
 
 
-def cut_blocks(ratings: UserRatings, items: Placement, width: int = LANES) -> CutRatings:
+def cut_blocks(ratings: UserRows, items: Placement, width: int = LANES) -> CutRatings:
     """Cut the ratings of users into item blocks, each in the order in which it will be visited.
 
     `width` is the length of a row of factors.  Items are renumbered by their rows in the block.  A rating takes 8
-    bytes, and twice that during the work; 10 or 12 if there are more than 65,536 users, or items in a block.
+    bytes, or 10 or 12 if there are more than 65,536 users, or items in a block.
     """
     n_rows, tile = (
         max(least, size // (_FACTOR * width))
@@ -268,11 +283,9 @@ def cut_blocks(ratings: UserRatings, items: Placement, width: int = LANES) -> Cu
     first = offsets_of([max(1, -(-size // n_rows)) for size in sizes])
     strips = (first[items.group] + items.row // n_rows).astype(np.int32)
     kinds = narrow(ratings.indptr.size - 1), narrow(max(sizes)), ratings.values.dtype
-    by_strip, by_turn = (
-        RatingBlock(*(np.empty(ratings.values.size, kind) for kind in kinds)) for _ in range(2)
-    )
     ends = np.zeros(first[-1] + 2, np.int64)
-    _cut_rows(*freeze((ratings, strips, items.row)), ends, by_strip)
-    room = np.empty((2, min(tile, TILE)), np.int64)
-    _take_turns(freeze(by_strip), ends[:-1], *room, by_turn)
-    return CutRatings(by_turn, ends[first])
+    cut = RatingBlock(*(np.empty(ratings.values.size, kind) for kind in kinds))
+    _cut_rows(*freeze((ratings, strips, items.row)), ends, cut)
+    room = RatingBlock(*(np.empty(np.diff(ends).max(), kind) for kind in kinds))
+    _take_turns(cut, ends[:-1], *np.empty((2, min(tile, TILE)), np.int64), room)
+    return CutRatings(cut, ends[first])

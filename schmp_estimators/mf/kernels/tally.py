@@ -66,7 +66,7 @@ def count_rows(piece, n_users, hold_out, grid, tally):
 
     `hold_out` and `grid` are those of `mf.data`.  Only counts of all ratings and hashes include held-out ones.
     """
-    users, (indptr, items, values) = piece
+    users, indptr, items, values = piece
     counts, sums, weights, told, moments = tally
     pairs, both = np.uint64(0), np.uint64(0)
     left = AT_ONCE
