@@ -296,10 +296,11 @@ class MFFit:
         if not place.is_local:
             return pieces.reduce(function, merge, name)
 
-        def of_share(number: int) -> Any:
-            return function(*(share_of(one, number, place.n_threads) for one in pieces.partitions))
-
-        return merge(place.each(of_share, range(place.n_threads)))
+        jobs = [
+            [share_of(one, number, place.n_threads) for one in pieces.partitions]
+            for number in range(place.n_threads)
+        ]
+        return merge(place.each(lambda some: function(*some), jobs))
 
     def _sides(self, array: Array) -> list[Array]:
         """Return the parts of users and of items, for an array of both."""
@@ -349,12 +350,8 @@ class MFFit:
         """Make the shards, or divide the ratings among them, so that they are made where they are needed."""
         pieces, shards = self._pieces, range(self._n_shards)
         if self._place.is_local:
-            parts = pieces.partitions
-
-            def make(number: int) -> Any:
-                return data.make_shard(number, self._scale, self._plan, *parts)
-
-            made = self._place.each(make, shards)
+            given = self._scale, self._plan, *pieces.partitions
+            made = self._place.each(lambda number: data.make_shard(number, *given), shards)
             pieces.partitions = []
             return [Source(itself, (one,), tells=True) for one in made]
         plan = self._place.lasting(self._plan)

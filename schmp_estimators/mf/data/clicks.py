@@ -17,7 +17,7 @@ from schmp_estimators.mf.data.rows import RatingRows
 from schmp_estimators.mf.data.scale import AS_THEY_ARE
 from schmp_estimators.mf.data.seen import DuplicateRatingError
 from schmp_estimators.mf.kernels.columns import Clicks, count_candidates, multiply
-from schmp_estimators.mf.kernels.layout import deal, sort_items, twice
+from schmp_estimators.mf.kernels.layout import deal, sort_items
 from schmp_estimators.mf.kernels.lists import Lists
 
 #: The table of inner products takes at most this many bytes.
@@ -53,8 +53,8 @@ def read_clicks(ratings: RatingRows, earlier: Any) -> Any:
     pieces = ratings.pieces.here(ratings.pieces.partitions)
     ratings.pieces.partitions = []
     rows = ratings_of(0, deal(np.zeros(shape[0]), 1), shape[1], AS_THEY_ARE, pieces)
-    rows = sort_items(rows, shape[1])
-    if pair := twice(rows):
+    rows, pair = sort_items(rows, shape[1])
+    if pair:
         raise DuplicateRatingError(users[pair[0]], items[pair[1]])
     _, indptr, columns, values = rows
     found = sparse.csr_array((values, columns, indptr), shape)

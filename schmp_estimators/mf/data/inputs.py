@@ -19,7 +19,7 @@ from schmp_estimators.core.typing import Array, Floats
 from schmp_estimators.core.values import itself, offsets_of
 from schmp_estimators.mf.data.ids import is_missing, read_ids
 from schmp_estimators.mf.kernels.ccd import UserRatings
-from schmp_estimators.mf.kernels.layout import UserRows, select, sort_items, twice
+from schmp_estimators.mf.kernels.layout import UserRows, select, sort_items
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 da: Any = Later("dask.array")
@@ -271,8 +271,9 @@ def user_ratings(rows: Any, weights: Any = None) -> UserRatings:
     ratings = weighed(
         ratings._replace(values=ratings.values.astype(np.float64, copy=False)), weights, clicks=True
     )
-    ratings = sort_items(ratings._replace(indptr=ratings.indptr.astype(np.int64)), rows.shape[1])
-    if pair := twice(ratings):
+    users, indptr, *entries = ratings
+    ratings, pair = sort_items(UserRows(users, indptr.astype(np.int64), *entries), rows.shape[1])
+    if pair:
         raise ValueError(
             "X stores the entry of row {} and column {} more than once; call X.sum_duplicates() first".format(
                 *pair

@@ -191,7 +191,7 @@ def count_and_measure(
         np.zeros(size * sums_rows, np.int64),
         np.zeros(size * weighted),
         np.zeros(2, np.uint64),
-        np.zeros((2, 3, 5), np.int64),
+        np.zeros((2, 8), np.int64),
     )
     for piece in pieces:
         count_rows(freeze(piece), n_users, hold_out, grid, tally)
@@ -258,42 +258,26 @@ def split_ratings(
     piece: UserRows, users: layout.Placement, n_items: int, scale: Scale
 ) -> list[UserRows]:
     """Return the ratings of each shard's users, in units of the scale."""
-    found = []
-    group = users.group[piece.users]
-    for number in range(len(users.members)):
-        rows = np.flatnonzero(group == number)
-        indptr = offsets_of(np.diff(piece.indptr)[rows])
-        copied = [(piece, rows, indptr[:-1])]
-        found.append(_copied(piece.users[rows], indptr, copied, n_items, scale))
-    return found
+    numbers = range(len(users.members))
+    return [layout.rated(ratings_of(p, users, n_items, scale, [piece])) for p in numbers]
 
 
 def ratings_of(
     number: int, users: layout.Placement, n_items: int, scale: Scale, pieces: Sequence[UserRows]
 ) -> UserRows:
-    """Return the ratings of the users of a shard, by their rows there; of each user piece by piece."""
-    parts = []
+    """Return the ratings of a shard's users, in the order of its rows, in units of the scale; of each piece by piece."""
     members = users.members[number]
-    lengths = np.zeros(members.size, np.int64)
+    sizes = np.zeros(members.size, np.int64)
     for piece in pieces:
-        rows = np.flatnonzero(users.group[piece.users] == number)
-        own = users.row[piece.users[rows]]
-        parts.append((piece, rows, own, lengths[own]))
-        lengths[own] += np.diff(piece.indptr)[rows]
-    indptr = offsets_of(lengths)
-    copied = [(*part, indptr[own] + before) for *part, own, before in parts]
-    return _copied(members.astype(np.int32), indptr, copied, n_items, scale)
-
-
-def _copied(
-    users: Integers32, indptr: Integers, parts: list[Arguments], n_items: int, scale: Scale
-) -> UserRows:
-    """Return rows copied from parts: ratings, which of their rows, and where each of these begins."""
+        own = users.group[piece.users] == number
+        sizes[users.row[piece.users[own]]] += np.diff(piece.indptr)[own]
+    indptr = offsets_of(sizes)
+    ends = indptr[:-1].copy()
     items = np.empty(indptr[-1], layout.narrow(n_items))
-    values = np.empty(indptr[-1], np.result_type(*(part[0].values for part in parts)))
-    for part in parts:
-        layout.copy_rows(*freeze(part), items, values)
-    return UserRows(users, indptr, items, scales.standardise(values, scale))
+    values = np.empty(indptr[-1], np.result_type(*(piece.values for piece in pieces)))
+    for piece in pieces:
+        layout.copy_rows(*freeze((piece, *users[:2])), number, ends, items, values)
+    return UserRows(members.astype(np.int32), indptr, items, scales.standardise(values, scale))
 
 
 def make_shard(
@@ -314,8 +298,8 @@ def make_shard(
     # Without blocks, items are numbered by their rows; `cut_blocks` needs the items' own numbers.
     if not plan.blocks:
         train = train._replace(items=plan.items.row[train.items])
-    train = layout.sort_items(train, n_items)
-    if twice := layout.twice(train):
+    train, twice = layout.sort_items(train, n_items)
+    if twice:
         raise DuplicateRatingError(int(members[twice[0]]), int(plan.item_ids[twice[1]]))
     train = train._replace(items=train.items.astype(layout.narrow(n_items), copy=False))
     held_out = train._replace(

@@ -31,7 +31,7 @@ from schmp_estimators.mf.data import ids as rating_ids
 from schmp_estimators.mf.data import inputs
 from schmp_estimators.mf.data.ids import KINDS, NOBODY, Known, Table
 from schmp_estimators.mf.data.scale import Grid, choose_grid
-from schmp_estimators.mf.kernels.layout import UserRows, sort_by
+from schmp_estimators.mf.kernels.layout import UserRows, rated, sort_by
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 dask: Any = Later("dask")
@@ -412,9 +412,9 @@ def _number_piece(ratings: RatingBlock, known: Known) -> UserRows:
         rating_ids.number(ids, table, kind).astype(np.int32)
         for ids, table, kind in zip(ratings[:2], known, KINDS, strict=True)
     )
-    offsets, found = sort_by(users, len(known.users), RatingBlock(users, items, ratings.values))
-    there = np.flatnonzero(np.diff(offsets)).astype(np.int32)
-    return _as_rows(there, np.append(offsets[there], users.size), *found[1:])
+    every = np.arange(len(known.users), dtype=np.int32)
+    offsets, found = sort_by(users, every.size, RatingBlock(users, items, ratings.values))
+    return _as_rows(*rated(UserRows(every, offsets, *found[1:])))
 
 
 def _as_rows(users: Integers32, indptr: Array, items: Integers32, values: Array) -> UserRows:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from schmp_estimators.core.typing import Array, FloatPair, Integers
-from schmp_estimators.mf.kernels.tally import AT_ONCE, CARRIED, LOW_BITS, STEP_BITS
+from schmp_estimators.mf.kernels.tally import CARRIED, STEP_BITS
 
 
 class Grid(NamedTuple):
@@ -40,6 +40,8 @@ class Scale(NamedTuple):
     unit: float
 
 
+#: Number of ratings that are put in units of the scale at a time, in the second cache.
+_AT_ONCE = 1 << 14
 #: If hardly any row has two ratings, the three equations are as good as two; otherwise their factor is about -1.
 _LEAST_KNOWN = -0.1
 #: Moments of few ratings may say that biases leave no variance, or less than none.
@@ -56,13 +58,12 @@ def choose_grid(low: float, high: float, heaviest: float) -> Grid:
     return Grid(middle, *(ldexp(1.0, STEP_BITS - exponent) for exponent in exponents))
 
 
-def read_moments(sums: Integers) -> tuple[Moments, Moments]:
-    """Return the moments of a `Tally`, without and with weights."""
-    plain, high, low = (
-        Moments(size, total, (squares << 2 * LOW_BITS) + (mixed << LOW_BITS + 1) + rest)
-        for size, total, squares, mixed, rest in (sums[0].astype(object) << CARRIED) + sums[1]
+def read_moments(sums: Integers) -> tuple[Moments, ...]:
+    """Return the moments in a `Tally`, without and with weights."""
+    sides = np.reshape((sums[0].astype(object) << CARRIED) + sums[1], (2, 4))
+    return tuple(
+        Moments(size, total, (high << STEP_BITS) + low) for size, total, high, low in sides
     )
-    return plain, add_moments([Moments(*(number << LOW_BITS for number in high)), low])
 
 
 def add_moments(parts: list[Moments]) -> Moments:
@@ -120,8 +121,8 @@ def choose_scale(mean: float, spread: float, fit_bias: bool) -> Scale:
 
 def standardise(values: Array, scale: Scale) -> Array:
     """Return ratings in units of the scale, computed in float64, as float32; mutates them.  Weights do not change."""
-    for start in range(0, values.size, AT_ONCE):
-        some = values.real[start : start + AT_ONCE]
+    for start in range(0, values.size, _AT_ONCE):
+        some = values.real[start : start + _AT_ONCE]
         left = np.subtract(some, scale.mean, dtype=np.float64)
         some[:] = np.divide(left, scale.unit, out=left)
     return values.astype(np.complex64 if np.iscomplexobj(values) else np.float32, copy=False)

@@ -106,25 +106,18 @@ def _scatter(keys, ends, ratings, out):
 
 
 @kernel
-def copy_rows(ratings, rows, starts, items, values):
-    """Copy some rows of ratings to `items` and `values`, from ``starts[n]`` on each; 3 ns per rating."""
-    for number in range(rows.size):
-        target = starts[number]
-        row = rows[number]
-        for position in range(ratings.indptr[row], ratings.indptr[row + 1]):
-            items[target] = ratings.items[position]
-            values[target] = ratings.values[position]
-            target += 1
+def copy_rows(ratings, groups, rows, group, ends, items, values):
+    """Copy the ratings of the users of a group to `items` and `values`; 3 ns per rating.
 
-
-@kernel
-def not_ascending(indptr, items):
-    """Return the first position whose item is not above the one before in the same row, or -1."""
-    for row in range(indptr.size - 1):
-        for position in range(indptr[row] + 1, indptr[row + 1]):
-            if items[position] <= items[position - 1]:
-                return position
-    return -1
+    `groups` and `rows` are those of a `Placement`.  The ratings of row r begin at ``ends[r]``, and it becomes the end.
+    """
+    for number in range(ratings.users.size):
+        user = ratings.users[number]
+        if groups[user] == group:
+            for position in range(ratings.indptr[number], ratings.indptr[number + 1]):
+                items[ends[rows[user]]] = ratings.items[position]
+                values[ends[rows[user]]] = ratings.values[position]
+                ends[rows[user]] += 1
 
 
 @kernel
@@ -224,13 +217,32 @@ def sort_ratings(ratings: RatingBlock, n_users: int, n_items: int) -> tuple[Inte
     return sort_by(by_item.users, n_users, by_item)
 
 
-def sort_items(ratings: UserRows, n_items: int) -> UserRows:
-    """Return ratings with ascending items in each row; equal items are next to each other."""
-    if not_ascending(*freeze(ratings[1:3])) < 0:
-        return ratings
-    rows = np.arange(ratings.users.size, dtype=np.int32)
-    pairs = pairs_of(ratings._replace(users=rows))
-    return UserRows(*ratings[:2], *sort_ratings(pairs, rows.size, n_items)[1][1:])
+def sort_items(ratings: UserRows, n_items: int) -> tuple[UserRows, IntPair | None]:
+    """Return ratings with ascending items in each row, and the first row and item that are there twice."""
+    found = _falls(ratings)
+    if found.size:
+        rows = np.arange(ratings.users.size, dtype=np.int32)
+        pairs = pairs_of(ratings._replace(users=rows))
+        ratings = UserRows(*ratings[:2], *sort_ratings(pairs, rows.size, n_items)[1][1:])
+        found = _falls(ratings)
+    if not found.size:
+        return ratings, None
+    row = np.searchsorted(ratings.indptr, found[0], "right") - 1
+    return ratings, (int(row), int(ratings.items[found[0]]))
+
+
+def _falls(ratings: UserRows) -> Positions:
+    """Return where the next item of the same row is not larger."""
+    falls = np.append(ratings.items[1:] <= ratings.items[:-1], False)
+    falls[ratings.indptr[1:] - 1] = False
+    return np.flatnonzero(falls)
+
+
+def rated(ratings: UserRows) -> UserRows:
+    """Return ratings without the rows that have none."""
+    users, indptr, *entries = ratings
+    there = np.flatnonzero(np.diff(indptr))
+    return UserRows(users[there], np.append(indptr[there], indptr[-1]), *entries)
 
 
 def pairs_of(ratings: UserRows) -> RatingBlock:
@@ -242,14 +254,6 @@ def pairs_of(ratings: UserRows) -> RatingBlock:
     )
 
 
-def twice(ratings: UserRows) -> IntPair | None:
-    """Return the row and the item of the first rating of an item that the row has already; items must be sorted."""
-    at = not_ascending(*freeze(ratings[1:3]))
-    if at < 0:
-        return None
-    return int(np.searchsorted(ratings.indptr, at, "right")) - 1, int(ratings.items[at])
-
-
 def select(ratings: UserRows, mask: Masks) -> UserRows:
     """Return the ratings for which the mask is true."""
     users, indptr, items, values = ratings
@@ -257,10 +261,9 @@ def select(ratings: UserRows, mask: Masks) -> UserRows:
 
 
 def share_of(ratings: UserRows, number: int, n_shares: int) -> UserRows:
-    """Return a view of the rows of one of some shares of about as many ratings."""
+    """Return a view of one of some shares of the rows."""
     users, indptr, *entries = ratings
-    goals = [number * entries[0].size // n_shares, (number + 1) * entries[0].size // n_shares]
-    first, last = np.searchsorted(indptr, goals)
+    first, last = (users.size * at // n_shares for at in (number, number + 1))
     return UserRows(users[first:last], indptr[first : last + 1], *entries)
 
 
