@@ -14,7 +14,7 @@ from schmp_estimators.core.lanes import padded_width
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Harvest, Saved, check_saved, identity
 from schmp_estimators.core.rng import stream_key
-from schmp_estimators.core.typing import Array, Function, Integers, Named, Unary
+from schmp_estimators.core.typing import Array, Integers, Named
 from schmp_estimators.core.values import itself
 from schmp_estimators.mf import parameters
 from schmp_estimators.mf.data import ratings as data
@@ -27,6 +27,7 @@ from schmp_estimators.mf.data.scale import (
     choose_scale,
     left_by_biases,
     mean_and_spread,
+    read_moments,
 )
 from schmp_estimators.mf.data.seen import (
     DuplicateRatingError,
@@ -34,7 +35,7 @@ from schmp_estimators.mf.data.seen import (
     SeenItems,
     check_not_seen,
 )
-from schmp_estimators.mf.kernels.layout import Placement, deal, share_of
+from schmp_estimators.mf.kernels.layout import Placement, deal
 from schmp_estimators.mf.losses import RANKING
 from schmp_estimators.mf.programs.ccd import CcdFactorization
 from schmp_estimators.mf.programs.factors import Side, gather, rescaled
@@ -114,8 +115,8 @@ class MFFit:
         if estimator.early_stopping:
             share = np.uint64(float(estimator.validation_fraction) * 2.0**64)
             hold_out = data.HoldOut(stream_key(self._seed, _HOLD_OUT), share)
-            draw = self._over_all(
-                partial(data.draw_of_rows, hold_out=hold_out), data.add_draws, "mf-hold-out"
+            draw = self._pieces.reduce(
+                partial(data.draw_hold_out, hold_out=hold_out), data.add_draws, "mf-hold-out"
             )
             self._hold_out = data.settle_hold_out(hold_out, draw)
         try:
@@ -250,23 +251,33 @@ class MFFit:
             grid=grid,
             sums_rows=self._alpha is None,
         )
-        counted = self._over_all(count, data.add_counted, "mf-count-ratings")
-        counts = self._sides(counted.counts)
-        weights = self._sides(counted.confidences)
-        self._occur = _grown(self._sides(counted.occur), self._earlier_occur)
-        self._told = counted.told
+        if self._place.is_local:
+            n = self._place.n_threads
+            shares = self._place.each(lambda p: count(*pieces.partitions, share=(p, n)), range(n))
+            counted = data.add_up(shares)
+        else:
+            counted = pieces.reduce(count, data.add_up, "mf-count-ratings")
+        occur, counts = map(self._sides, counted.counts)
+        moments, weighted = read_moments(counted.moments)
+        weights = counts
+        if counted.weights.size:
+            weights = self._sides(counted.weights)
+        else:
+            weighted = moments
+        self._occur = _grown([rows > 0 for rows in occur], self._earlier_occur)
+        self._told = tuple(counted.told.tolist())
         # For users and items clicks so far, and sums of weights; for ratings the sums twice.
         both = zip(counts if self._unobserved else weights, weights, strict=True)
         self._counts = _grown(
             [np.stack(pair, axis=1).astype(np.float32) for pair in both], self._earlier_counts
         )
         if self._alpha is None:
-            left = left_by_biases(counted.moments, counts, self._sides(counted.sums))
+            left = left_by_biases(moments, counts, self._sides(counted.sums))
             self._alpha = parameters.choose_alpha(self._power, counts, left)
         elif estimator.alpha == "auto" and any(self._missing) and not self._earlier:
             self._alpha = parameters.scaled_alpha(self._alpha, self._power, self._missing, counts)
         self._n_ratings = int(counts[0].sum())
-        mean, spread = mean_and_spread(counted.weighted, grid)
+        mean, spread = mean_and_spread(weighted, grid)
         keep_seen = pieces.place.is_local
         if self._earlier:
             self._check_against_earlier(mean, spread, keep_seen)
@@ -289,18 +300,6 @@ class MFFit:
         item_counts = (counts if self._unobserved else weights)[1]
         self._plan = data.ShardPlan(users, items, item_counts, self._hold_out, *form)
         self._program = self._choose_program(mean)
-
-    def _over_all(self, function: Function, merge: Unary, name: str) -> Any:
-        """Return what a function of pieces finds in all ratings, merged."""
-        pieces, place = self._pieces, self._place
-        if not place.is_local:
-            return pieces.reduce(function, merge, name)
-
-        jobs = [
-            [share_of(one, number, place.n_threads) for one in pieces.partitions]
-            for number in range(place.n_threads)
-        ]
-        return merge(place.each(lambda some: function(*some), jobs))
 
     def _sides(self, array: Array) -> list[Array]:
         """Return the parts of users and of items, for an array of both."""
@@ -351,7 +350,10 @@ class MFFit:
         pieces, shards = self._pieces, range(self._n_shards)
         if self._place.is_local:
             given = self._scale, self._plan, *pieces.partitions
-            made = self._place.each(lambda number: data.make_shard(number, *given), shards)
+            try:
+                made = self._place.each(lambda p: data.make_shard(p, *given), shards)
+            except DuplicateRatingError:  # of the shard whose thread was fastest
+                made = [data.make_shard(p, *given) for p in shards]
             pieces.partitions = []
             return [Source(itself, (one,), tells=True) for one in made]
         plan = self._place.lasting(self._plan)

@@ -16,7 +16,7 @@ from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.core.inputs.validation import is_dask, refuse_dates
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.typing import Array, Floats
-from schmp_estimators.core.values import itself, offsets_of
+from schmp_estimators.core.values import offsets_of
 from schmp_estimators.mf.data.ids import is_missing, read_ids
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.layout import UserRows, select, sort_items
@@ -243,18 +243,14 @@ def ratings_of_rows(rows: Any) -> UserRows:
         If a rating is not finite, or too large.
     """
     if sparse.issparse(rows):
-        indptr, values = rows.indptr, rows.data
-        items = rows.indices.astype(np.int32, copy=False)
+        indptr, items, values = rows.indptr.astype(np.int64), rows.indices, rows.data
     else:
         there = ~np.isnan(rows)
-        indptr, values = offsets_of(np.count_nonzero(there, axis=1)), rows[there]
-        items = np.nonzero(there)[1].astype(np.int32)
-
-    def place(at: int) -> str:
-        return f"{np.searchsorted(indptr, at, 'right') - 1} and column {items[at]}"
-
+        indptr = offsets_of(np.count_nonzero(there, axis=1))
+        items, values = np.nonzero(there)[1], rows[there]
     users = np.arange(rows.shape[0], dtype=np.int32)
-    return UserRows(users, indptr, items, check_values(values, "X", place))
+    found = UserRows(users, indptr, items.astype(np.int32, copy=False), values)
+    return found._replace(values=check_values(values, "X", found))
 
 
 def user_ratings(rows: Any, weights: Any = None) -> UserRatings:
@@ -271,8 +267,7 @@ def user_ratings(rows: Any, weights: Any = None) -> UserRatings:
     ratings = weighed(
         ratings._replace(values=ratings.values.astype(np.float64, copy=False)), weights, clicks=True
     )
-    users, indptr, *entries = ratings
-    ratings, pair = sort_items(UserRows(users, indptr.astype(np.int64), *entries), rows.shape[1])
+    ratings, pair = sort_items(ratings, rows.shape[1])
     if pair:
         raise ValueError(
             "X stores the entry of row {} and column {} more than once; call X.sum_duplicates() first".format(
@@ -397,8 +392,8 @@ def _as_array(column: Any, what: str) -> Array:
     return column.to_numpy()
 
 
-def check_values(values: Any, name: str, place: Callable[[int], Any] = itself) -> Array:
-    """Return ratings as numbers, if possible in their own dtype; errors name the row, or the `place` of a position.
+def check_values(values: Any, name: str, rows: UserRows | None = None) -> Array:
+    """Return ratings as numbers, if possible in their own dtype; errors name the place, also that in a matrix.
 
     Raises
     ------
@@ -410,8 +405,12 @@ def check_values(values: Any, name: str, place: Callable[[int], Any] = itself) -
         array = array.astype(np.float32 if array.itemsize == 2 else np.float64)
     if array.size and not -_LARGEST_RATING <= array.min() <= array.max() <= _LARGEST_RATING:
         wrong = int(np.argmax(~(np.abs(array) <= _LARGEST_RATING)))
+        place = f"row {wrong}"
+        if rows is not None:
+            row = np.searchsorted(rows.indptr, wrong, "right") - 1
+            place = f"row {row} and column {rows.items[wrong]}"
         raise ValueError(
-            f"{name} holds the rating {array[wrong]} in row {place(wrong)}, but ratings must be finite numbers of at "
+            f"{name} holds the rating {array[wrong]} in {place}, but ratings must be finite numbers of at "
             f"most {_LARGEST_RATING:g}, not infinity or NaN. Leave missing ratings out, or mark them in a dense matrix "
             "as NaN; scale others down."
         )

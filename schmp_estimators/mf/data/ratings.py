@@ -26,7 +26,7 @@ from schmp_estimators.core.typing import (
 )
 from schmp_estimators.core.values import freeze, offsets_of
 from schmp_estimators.mf.data import scale as scales
-from schmp_estimators.mf.data.scale import Grid, Moments, Scale
+from schmp_estimators.mf.data.scale import Grid, Scale
 from schmp_estimators.mf.data.seen import DuplicateRatingError, Seen
 from schmp_estimators.mf.kernels import layout
 from schmp_estimators.mf.kernels.ccd import UserRatings
@@ -124,25 +124,6 @@ class ShardPlan(NamedTuple):
         return np.arange(self.items.group.size) if self.blocks else self.items.members[0]
 
 
-class Counted(NamedTuple):
-    """What is known of ratings before they are assigned to shards; only `occur` and `told` include held-out ratings."""
-
-    #: (n_users + n_items,) whether a user or item has a rating at all.
-    occur: Masks
-    #: (n_users + n_items,) number of ratings of every user and every item.
-    counts: Integers
-    moments: Moments
-    #: The moments with the weights of the ratings.
-    weighted: Moments
-    #: (n_users + n_items,) sums of their ratings, in steps of the moments; empty if not needed.
-    sums: Integers
-    #: (n_users + n_items,) sums of their weights; their numbers of ratings, if all weights are 1.
-    confidences: Array
-    #: Hashes of all pairs, and of all pairs with their values and confidences, modulo 2**64; they do not depend on the
-    #: order of the ratings.
-    told: IntPair
-
-
 def rotating_shards(n_ratings: int) -> int:
     """Return the number of shards, and of blocks, for a rotation; it depends only on the size of the data."""
     return _between(n_ratings, sqrt(n_ratings / RATINGS_PER_BLOCK))
@@ -161,14 +142,16 @@ def _between(n_ratings: int, number: float) -> int:
     return min(max(FEWEST_SHARDS, 2 ** round(log2(max(number, 1.0)))), MAX_SHARDS)
 
 
-def hash_pairs(ratings: RatingBlock, key: np.uint64) -> NDArray[np.uint64]:
-    """Return a hash of each user and item under `key`."""
+def hash_pairs(ratings: Any, key: np.uint64) -> NDArray[np.uint64]:
+    """Return a hash of each user and item of a `RatingBlock` or of `UserRows` under `key`."""
+    if isinstance(ratings, UserRows):
+        ratings = layout.pairs_of(ratings)
     hashes = np.empty(ratings.users.size, np.uint64)
     layout.hash_pairs(*freeze((ratings.users, ratings.items)), key, hashes)
     return hashes
 
 
-def held_out_mask(ratings: RatingBlock, hold_out: HoldOut) -> Masks:
+def held_out_mask(ratings: Any, hold_out: HoldOut) -> Masks:
     """Return which ratings are only predicted; this depends only on the user and the item of a rating."""
     if not hold_out.threshold:
         return np.zeros(ratings.values.size, np.bool_)
@@ -182,23 +165,29 @@ def count_and_measure(
     hold_out: HoldOut,
     grid: Grid,
     sums_rows: bool = False,
-) -> Counted:
-    """Count and measure some of the ratings; `sums_rows` says whether sums of users and items are needed."""
+    share: IntPair = (0, 1),
+) -> Tally:
+    """Count and measure some of the ratings; `sums_rows` says whether sums of users and items are needed.
+
+    With a `share` (p, n) these are rows p, p + n, … of each piece.
+    """
     size = n_users + n_items
-    weighted = any(np.iscomplexobj(piece.values) for piece in pieces)
+    are_weighted = any(np.iscomplexobj(piece.values) for piece in pieces)
     tally = Tally(
         np.zeros((2, size), np.int64),
         np.zeros(size * sums_rows, np.int64),
-        np.zeros(size * weighted),
+        np.zeros(size * are_weighted),
         np.zeros(2, np.uint64),
         np.zeros((2, 8), np.int64),
     )
     for piece in pieces:
-        count_rows(freeze(piece), n_users, hold_out, grid, tally)
-    moments = scales.read_moments(tally.moments)
-    occur, counts = tally.counts[0] > 0, tally.counts[1]
-    both, weights = (moments, tally.weights) if weighted else (moments[:1] * 2, counts)
-    return Counted(occur, counts, *both, tally.sums, weights, tuple(tally.told.tolist()))
+        count_rows(freeze(piece), share, n_users, hold_out, grid, tally)
+    return tally
+
+
+def add_up(parts: list[Tally]) -> Tally:
+    """Add up what is known of parts of the ratings."""
+    return Tally(*(np.sum(arrays, axis=0) for arrays in zip(*parts, strict=True)))
 
 
 def chosen(ratings: RatingBlock, mask: Masks) -> RatingBlock:
@@ -206,21 +195,7 @@ def chosen(ratings: RatingBlock, mask: Masks) -> RatingBlock:
     return RatingBlock(*(array[mask] for array in ratings))
 
 
-def add_counted(parts: list[Counted]) -> Counted:
-    """Add up what is known of parts of the ratings."""
-    occur, counts, moments, weighted, sums, confidences, told = zip(*parts, strict=True)
-    counts, sums, confidences = (np.sum(arrays, axis=0) for arrays in (counts, sums, confidences))
-    first, second = (sum(hashes) % 2**64 for hashes in zip(*told, strict=True))
-    both = scales.add_moments(list(moments)), scales.add_moments(list(weighted))
-    return Counted(np.any(occur, axis=0), counts, *both, sums, confidences, (first, second))
-
-
-def draw_of_rows(*pieces: UserRows, hold_out: HoldOut) -> IntPair:
-    """Return the smallest and the largest hash of some of the ratings."""
-    return add_draws([draw_hold_out(layout.pairs_of(piece), hold_out) for piece in pieces])
-
-
-def draw_hold_out(ratings: RatingBlock, hold_out: HoldOut) -> IntPair:
+def draw_hold_out(ratings: Any, hold_out: HoldOut) -> IntPair:
     """Return the smallest and the largest hash of some of the ratings."""
     found = hash_pairs(ratings, hold_out.key)
     return int(found.min(initial=np.uint64(2**64 - 1))), int(found.max(initial=np.uint64(0)))
@@ -265,7 +240,7 @@ def split_ratings(
 def ratings_of(
     number: int, users: layout.Placement, n_items: int, scale: Scale, pieces: Sequence[UserRows]
 ) -> UserRows:
-    """Return the ratings of a shard's users, in the order of its rows, in units of the scale; of each piece by piece."""
+    """Return the ratings of a shard's users, in the order of its rows and in units of the scale."""
     members = users.members[number]
     sizes = np.zeros(members.size, np.int64)
     for piece in pieces:
@@ -309,7 +284,7 @@ def make_shard(
     seen = Seen(*train[1:3]) if plan.keep_seen else None
     if plan.hold_out.threshold:
         named = train._replace(items=plan.item_ids[train.items])
-        mask = held_out_mask(layout.pairs_of(named), plan.hold_out)
+        mask = held_out_mask(named, plan.hold_out)
         train, held_out = layout.select(train, ~mask), layout.select(train, mask)
     parts: Any = train, held_out
     sizes = np.diff(train.indptr)
@@ -335,23 +310,23 @@ def make_shard(
         elif confidences is not None:
             sizes = np.bincount(users, confidences, members.size)
     counts = plan.item_counts[item_ids]
+    own, rest = parts
     return RatingShard(
-        members, sizes, item_ids, counts, *parts, number, len(plan.users.members), **more
+        members, sizes, item_ids, counts, own, rest, number, len(plan.users.members), **more
     ), seen
 
 
 def _taken(ratings: layout.CutRatings, n_users: int, items: layout.Placement) -> Arguments:
     """Return for each block the offsets of the users, and the items that each has in it, in ascending order."""
-    blocks = zip(map(ratings.block, range(len(items.members))), items.members, strict=True)
-    found = (
-        layout.sort_ratings(
-            RatingBlock(*(ids.astype(np.int32) for ids in block[:2]), block.values),
-            n_users,
-            members.size,
+    found = []
+    for number, members in enumerate(items.members):
+        block = ratings.block(number)
+        block = block._replace(
+            users=block.users.astype(np.int32), items=block.items.astype(np.int32)
         )
-        for block, members in blocks
-    )
-    return tuple((offsets, one.items) for offsets, one in found)
+        offsets, one = layout.sort_ratings(block, n_users, members.size)
+        found.append((offsets, one.items))
+    return tuple(found)
 
 
 def sort_by_item(

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 import numpy as np
-from scipy import sparse
 from sklearn.utils.validation import validate_data
 
 from schmp_estimators.core.inputs.rows import Rows, open_rows, open_tasks
@@ -22,7 +21,6 @@ from schmp_estimators.core.typing import (
     Array,
     Binary,
     FloatPair,
-    Integers32,
     IntPair,
     Named,
 )
@@ -31,7 +29,7 @@ from schmp_estimators.mf.data import ids as rating_ids
 from schmp_estimators.mf.data import inputs
 from schmp_estimators.mf.data.ids import KINDS, NOBODY, Known, Table
 from schmp_estimators.mf.data.scale import Grid, choose_grid
-from schmp_estimators.mf.kernels.layout import UserRows, rated, sort_by
+from schmp_estimators.mf.kernels.layout import UserRows, rated, sort_ratings
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 dask: Any = Later("dask")
@@ -384,8 +382,8 @@ def _ratings_of_chunk(
 
 
 def _shift(part: _Part, first_user: int) -> UserRows:
-    users, *rows = part.ratings
-    return _as_rows(users + np.int32(first_user), *rows)
+    users = part.ratings.users + np.int32(first_user)
+    return part.ratings._replace(users=users, values=_as_floats(part.ratings.values))
 
 
 def _survey(are_pairs: bool, ratings: Any) -> _Survey:
@@ -413,12 +411,11 @@ def _number_piece(ratings: RatingBlock, known: Known) -> UserRows:
         for ids, table, kind in zip(ratings[:2], known, KINDS, strict=True)
     )
     every = np.arange(len(known.users), dtype=np.int32)
-    offsets, found = sort_by(users, every.size, RatingBlock(users, items, ratings.values))
-    return _as_rows(*rated(UserRows(every, offsets, *found[1:])))
+    pairs = RatingBlock(users, items, _as_floats(ratings.values))
+    offsets, found = sort_ratings(pairs, every.size, len(known.items))
+    return rated(UserRows(every, offsets, *found[1:]))
 
 
-def _as_rows(users: Integers32, indptr: Array, items: Integers32, values: Array) -> UserRows:
-    """Return rows of the few dtypes for which kernels are compiled; values of two bytes at most become float32."""
-    kind = np.result_type(values, np.float32)
-    offsets = indptr.astype(sparse.get_index_dtype(maxval=values.size), copy=False)
-    return UserRows(users, offsets, items, np.ascontiguousarray(values, kind))
+def _as_floats(values: Array) -> Array:
+    """Return values of one of the dtypes of `UserRows`; those of two bytes at most become float32."""
+    return np.ascontiguousarray(values, np.result_type(values, np.float32))

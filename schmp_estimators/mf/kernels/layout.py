@@ -43,8 +43,7 @@ class UserRows(NamedTuple):
     """The ratings of some users, row by row."""
 
     users: np.ndarray  #: (n_rows,) int32, numbers of the users in the whole data, each once
-    #: (n_rows + 1,) offsets of the rows, int32 if that is enough; if rows are left out, the first is not 0
-    indptr: np.ndarray
+    indptr: np.ndarray  #: (n_rows + 1,) int64, offsets of the rows
     items: np.ndarray  #: (n_ratings,) integers
     values: np.ndarray  #: (n_ratings,) float32, float64 or complex128
 
@@ -57,7 +56,8 @@ class CutRatings(NamedTuple):
 
     def block(self, index: int) -> RatingBlock:
         """Return a view of the ratings of a block."""
-        return slice_ratings(self.ratings, self.offsets[index], self.offsets[index + 1])
+        part = slice(*self.offsets[index : index + 2])
+        return RatingBlock(*(array[part] for array in self.ratings))
 
 
 def deal(counts: np.ndarray, n_groups: int, taking_part: Any = None) -> Placement:
@@ -87,6 +87,13 @@ def hash_pairs(users, items, key, out):
         out[position] = mix(user_key + GAMMA * np.uint64(items[position] + 1))
 
 
+@inlined
+def _copy(ratings, position, out, target):
+    out.users[target] = ratings.users[position]
+    out.items[target] = ratings.items[position]
+    out.values[target] = ratings.values[position]
+
+
 @kernel
 def _scatter(keys, ends, ratings, out):
     """Copy `ratings` to `out`, sorted by ``keys`` (n,) int32; 10 ns per rating.
@@ -100,9 +107,7 @@ def _scatter(keys, ends, ratings, out):
     for position in range(keys.size):
         target = ends[keys[position] + 1]
         ends[keys[position] + 1] += 1
-        out.users[target] = ratings.users[position]
-        out.items[target] = ratings.items[position]
-        out.values[target] = ratings.values[position]
+        _copy(ratings, position, out, target)
 
 
 @kernel
@@ -162,9 +167,7 @@ def _take_turns(ratings, offsets, heads, tails, room):
         first = offsets[strip]
         size = offsets[strip + 1] - first
         for position in range(size):
-            room.users[position] = ratings.users[first + position]
-            room.items[position] = ratings.items[first + position]
-            room.values[position] = ratings.values[first + position]
+            _copy(ratings, first + position, room, position)
         unseen = 0
         n_heads = 0
         turn = 0
@@ -172,9 +175,7 @@ def _take_turns(ratings, offsets, heads, tails, room):
             heads[n_heads], tails[n_heads] = unseen, _end_of_user(room.users, unseen, size)
             unseen, n_heads = tails[n_heads], n_heads + 1
         for written in range(first, first + size):
-            ratings.users[written] = room.users[heads[turn]]
-            ratings.items[written] = room.items[heads[turn]]
-            ratings.values[written] = room.values[heads[turn]]
+            _copy(room, heads[turn], ratings, written)
             heads[turn] += 1
             if heads[turn] == tails[turn] and unseen < size:
                 heads[turn], tails[turn] = unseen, _end_of_user(room.users, unseen, size)
@@ -194,17 +195,8 @@ def repeated(users: Array, items: Array) -> Positions:
     return 1 + np.flatnonzero((users[1:] == users[:-1]) & (items[1:] == items[:-1]))
 
 
-def slice_ratings(ratings: RatingBlock, start: int, stop: int) -> RatingBlock:
-    """Return a view of the ratings from `start` to `stop`."""
-    return RatingBlock(
-        ratings.users[start:stop], ratings.items[start:stop], ratings.values[start:stop]
-    )
-
-
 def sort_by(keys: Integers32, n_keys: int, ratings: RatingBlock) -> tuple[Integers, RatingBlock]:
     """Return (n_keys + 1,) offsets of keys, and ratings sorted by keys; those with equal keys keep their order."""
-    if n_keys == 1:
-        return np.array([0, keys.size]), ratings
     ends = np.zeros(n_keys + 2, np.int64)
     out = RatingBlock(*map(np.empty_like, ratings))
     _scatter(*freeze((keys,)), ends, freeze(ratings), out)
@@ -248,9 +240,8 @@ def rated(ratings: UserRows) -> UserRows:
 def pairs_of(ratings: UserRows) -> RatingBlock:
     """Return ratings one by one."""
     users, indptr, items, values = ratings
-    own = slice(indptr[0], indptr[-1])
     return RatingBlock(
-        np.repeat(users, np.diff(indptr)), items[own].astype(np.int32, copy=False), values[own]
+        np.repeat(users, np.diff(indptr)), items.astype(np.int32, copy=False), values
     )
 
 
@@ -258,13 +249,6 @@ def select(ratings: UserRows, mask: Masks) -> UserRows:
     """Return the ratings for which the mask is true."""
     users, indptr, items, values = ratings
     return UserRows(users, offsets_of(mask)[indptr], items[mask], values[mask])
-
-
-def share_of(ratings: UserRows, number: int, n_shares: int) -> UserRows:
-    """Return a view of one of some shares of the rows."""
-    users, indptr, *entries = ratings
-    first, last = (users.size * at // n_shares for at in (number, number + 1))
-    return UserRows(users[first:last], indptr[first : last + 1], *entries)
 
 
 def narrow(size: int) -> Any:
