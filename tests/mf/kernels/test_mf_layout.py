@@ -4,15 +4,12 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.layout import (
     TILE,
+    UserRows,
     cut_blocks,
     deal,
-    not_ascending,
-    pairs_of,
     repeated,
-    sort_items,
     sort_ratings,
 )
 from schmp_estimators.mf.kernels.sgd import RatingBlock
@@ -49,7 +46,7 @@ def test_cutting_keeps_every_rating_once(n_users, n_items, n_blocks, density, se
     np.testing.assert_array_equal(indptr, matrix.tocsr().indptr)
     items = deal(np.bincount(items_of, minlength=n_items), n_blocks)
     rebuilt = np.zeros(matrix.shape, np.float32)
-    cut = cut_blocks(UserRatings(indptr, ratings.items, ratings.values), items)
+    cut = cut_blocks(UserRows(np.arange(n_users), indptr, *ratings[1:]), items)
     assert cut.offsets[-1] == ratings.values.size
     for block, members in zip(map(cut.block, range(n_blocks)), items.members, strict=True):
         columns = members[block.items]
@@ -68,7 +65,8 @@ def test_where_a_user_has_no_more_the_next_takes_over():
     indptr = np.cumsum([0, 1, *[3] * TILE])
     items = np.concatenate([[0], np.tile([0, 1, 2], TILE)]).astype(np.int32)
     cut = cut_blocks(
-        UserRatings(indptr, items, np.ones(items.size, np.float32)), deal(np.array([9, 8, 8]), 1)
+        UserRows(np.arange(TILE + 1), indptr, items, np.ones(items.size, np.float32)),
+        deal(np.array([9, 8, 8]), 1),
     )
     turns = [*range(TILE), *[TILE, *range(1, TILE)] * 2, TILE]
     np.testing.assert_array_equal(cut.block(0).users, turns)
@@ -76,7 +74,7 @@ def test_where_a_user_has_no_more_the_next_takes_over():
 
 def test_blocks_of_long_rows_are_cut_into_strips_where_fewer_take_turns():
     items = np.tile(np.arange(7, dtype=np.int32), 5)
-    ratings = UserRatings(np.arange(0, 36, 7), items, np.ones(items.size, np.float32))
+    ratings = UserRows(np.arange(5), np.arange(0, 36, 7), items, np.ones(35, np.float32))
     cut = cut_blocks(ratings, deal(np.full(7, 5), 1), width=30_000).block(
         0
     )  # two rows are 240,000 bytes
