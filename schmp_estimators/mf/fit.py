@@ -251,12 +251,7 @@ class MFFit:
             grid=grid,
             sums_rows=self._alpha is None,
         )
-        if self._place.is_local:
-            n = self._place.n_threads
-            shares = self._place.each(lambda p: count(*pieces.partitions, share=(p, n)), range(n))
-            counted = data.add_up(shares)
-        else:
-            counted = pieces.reduce(count, data.add_up, "mf-count-ratings")
+        counted = pieces.reduce(count, data.add_up, "mf-count-ratings")
         occur, counts = map(self._sides, counted.counts)
         moments, weighted = read_moments(counted.moments)
         weights = counts

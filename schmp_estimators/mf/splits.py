@@ -48,7 +48,7 @@ def as_pairs(X: Any) -> tuple[Integers, Array]:
     rows = read_chunk(X, missing=True)
     check_duplicates_kept(X, rows)
     users, items, values = pairs_of(ratings_of_rows(rows))
-    return np.column_stack([users, items]).astype(np.int64), values
+    return np.column_stack([users, items]).astype(np.int64), values.astype(rows.dtype)
 
 
 class _Splitter(BaseCrossValidator):

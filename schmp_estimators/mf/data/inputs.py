@@ -393,7 +393,7 @@ def _as_array(column: Any, what: str) -> Array:
 
 
 def check_values(values: Any, name: str, rows: UserRows | None = None) -> Array:
-    """Return ratings as numbers, if possible in their own dtype; errors name the place, also that in a matrix.
+    """Return ratings as float32 if it holds their dtype, else as float64; errors name the place, also in a matrix.
 
     Raises
     ------
@@ -401,8 +401,8 @@ def check_values(values: Any, name: str, rows: UserRows | None = None) -> Array:
         If they are no real numbers, not finite, or too large for float32.
     """
     array = _as_numbers(values, name, "rating")
-    if array.dtype in (np.float16, np.longdouble):  # float16 ends before the limit
-        array = array.astype(np.float32 if array.itemsize == 2 else np.float64)
+    is_short = np.can_cast(array.dtype, np.float32)
+    array = array.astype(np.float32 if is_short else np.float64, copy=False)
     if array.size and not -_LARGEST_RATING <= array.min() <= array.max() <= _LARGEST_RATING:
         wrong = int(np.argmax(~(np.abs(array) <= _LARGEST_RATING)))
         place = f"row {wrong}"

@@ -159,29 +159,24 @@ def held_out_mask(ratings: Any, hold_out: HoldOut) -> Masks:
 
 
 def count_and_measure(
-    *pieces: UserRows,
+    piece: UserRows,
     n_users: int,
     n_items: int,
     hold_out: HoldOut,
     grid: Grid,
+    *,
     sums_rows: bool = False,
-    share: IntPair = (0, 1),
 ) -> Tally:
-    """Count and measure some of the ratings; `sums_rows` says whether sums of users and items are needed.
-
-    With a `share` (p, n) these are rows p, p + n, … of each piece.
-    """
+    """Count and measure some of the ratings; `sums_rows` says whether sums of users and items are needed."""
     size = n_users + n_items
-    are_weighted = any(np.iscomplexobj(piece.values) for piece in pieces)
     tally = Tally(
         np.zeros((2, size), np.int64),
         np.zeros(size * sums_rows, np.int64),
-        np.zeros(size * are_weighted),
+        np.zeros(size * np.iscomplexobj(piece.values)),
         np.zeros(2, np.uint64),
         np.zeros((2, 8), np.int64),
     )
-    for piece in pieces:
-        count_rows(freeze(piece), share, n_users, hold_out, grid, tally)
+    count_rows(freeze(piece), n_users, hold_out, grid, tally)
     return tally
 
 

@@ -18,7 +18,6 @@ from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.typing import (
     Arguments,
-    Array,
     Binary,
     FloatPair,
     IntPair,
@@ -57,7 +56,7 @@ class Wanted(NamedTuple):
 class RatingRows(NamedTuple):
     """All ratings of an input."""
 
-    #: Partitions are `UserRows`, with values as they were given.
+    #: Partitions are `UserRows`.
     pieces: Rows
     #: The steps to which ratings are rounded where they are measured.
     grid: Grid
@@ -382,8 +381,7 @@ def _ratings_of_chunk(
 
 
 def _shift(part: _Part, first_user: int) -> UserRows:
-    users = part.ratings.users + np.int32(first_user)
-    return part.ratings._replace(users=users, values=_as_floats(part.ratings.values))
+    return part.ratings._replace(users=part.ratings.users + np.int32(first_user))
 
 
 def _survey(are_pairs: bool, ratings: Any) -> _Survey:
@@ -411,11 +409,6 @@ def _number_piece(ratings: RatingBlock, known: Known) -> UserRows:
         for ids, table, kind in zip(ratings[:2], known, KINDS, strict=True)
     )
     every = np.arange(len(known.users), dtype=np.int32)
-    pairs = RatingBlock(users, items, _as_floats(ratings.values))
+    pairs = RatingBlock(users, items, ratings.values)
     offsets, found = sort_ratings(pairs, every.size, len(known.items))
     return rated(UserRows(every, offsets, *found[1:]))
-
-
-def _as_floats(values: Array) -> Array:
-    """Return values of one of the dtypes of `UserRows`; those of two bytes at most become float32."""
-    return np.ascontiguousarray(values, np.result_type(values, np.float32))

@@ -11,6 +11,7 @@ of these users stay in the first cache.
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 from schmp_estimators.core.jit import inlined, kernel
 from schmp_estimators.core.lanes import LANES
@@ -211,23 +212,16 @@ def sort_ratings(ratings: RatingBlock, n_users: int, n_items: int) -> tuple[Inte
 
 def sort_items(ratings: UserRows, n_items: int) -> tuple[UserRows, IntPair | None]:
     """Return ratings with ascending items in each row, and the first row and item that are there twice."""
-    found = _falls(ratings)
-    if found.size:
-        rows = np.arange(ratings.users.size, dtype=np.int32)
-        pairs = pairs_of(ratings._replace(users=rows))
-        ratings = UserRows(*ratings[:2], *sort_ratings(pairs, rows.size, n_items)[1][1:])
-        found = _falls(ratings)
-    if not found.size:
+    users, indptr, items, values = ratings
+    # a matrix has indices of 32 bits wherever that is enough, an array has not
+    given = sparse.csr_matrix((values, items, indptr), (users.size, n_items))
+    if given.has_canonical_format:
         return ratings, None
-    row = np.searchsorted(ratings.indptr, found[0], "right") - 1
-    return ratings, (int(row), int(ratings.items[found[0]]))
-
-
-def _falls(ratings: UserRows) -> Positions:
-    """Return where the next item of the same row is not larger."""
-    falls = np.append(ratings.items[1:] <= ratings.items[:-1], False)
-    falls[ratings.indptr[1:] - 1] = False
-    return np.flatnonzero(falls)
+    found = given.tocsc().tocsr()
+    ratings = UserRows(users, indptr, found.indices, found.data)
+    rows, items, _ = pairs_of(ratings._replace(users=np.arange(users.size)))
+    twice = repeated(rows, items)
+    return ratings, (int(rows[twice[0]]), int(items[twice[0]])) if twice.size else None
 
 
 def rated(ratings: UserRows) -> UserRows:

@@ -55,13 +55,13 @@ def _add_step(sums, at, weight, step):
 
 
 @kernel
-def count_rows(piece, share, n_users, hold_out, grid, tally):
-    """Add the ratings of a share of `UserRows` to a `Tally`, which is mutated; 10 ns per rating.
+def count_rows(piece, n_users, hold_out, grid, tally):
+    """Add the ratings of `UserRows` to a `Tally`, which is mutated; 10 ns per rating.
 
     `hold_out` and `grid` are those of `mf.data`.  Only counts of all ratings and hashes include held-out ones.
     """
     counts, sums, weights, told, moments = tally
-    for row in range(share[0], piece.users.size, share[1]):
+    for row in range(piece.users.size):
         user = np.int64(piece.users[row])
         address = GAMMA * np.uint64(user + 1)
         user_key, held_key = mix(address), mix(hold_out.key + address)
