@@ -254,11 +254,7 @@ class MFFit:
         counted = pieces.reduce(count, data.add_up, "mf-count-ratings")
         occur, counts = map(self._sides, counted.counts)
         moments, weighted = read_moments(counted.moments)
-        weights = counts
-        if counted.weights.size:
-            weights = self._sides(counted.weights)
-        else:
-            weighted = moments
+        weights = self._sides(counted.weights) if counted.weights.size else counts
         self._occur = _grown([rows > 0 for rows in occur], self._earlier_occur)
         self._told = tuple(counted.told.tolist())
         # For users and items clicks so far, and sums of weights; for ratings the sums twice.

@@ -58,12 +58,13 @@ def choose_grid(low: float, high: float, heaviest: float) -> Grid:
     return Grid(middle, *(ldexp(1.0, STEP_BITS - exponent) for exponent in exponents))
 
 
-def read_moments(sums: Integers) -> tuple[Moments, ...]:
-    """Return the moments in a `Tally`, without and with weights."""
+def read_moments(sums: Integers) -> tuple[Moments, Moments]:
+    """Return the moments in a `Tally`, without and with weights, which are the same if there are no weights."""
     sides = np.reshape((sums[0].astype(object) << CARRIED) + sums[1], (2, 4))
-    return tuple(
+    plain, weighted = (
         Moments(size, total, (high << STEP_BITS) + low) for size, total, high, low in sides
     )
+    return plain, weighted if weighted.size else plain
 
 
 def add_moments(parts: list[Moments]) -> Moments:
