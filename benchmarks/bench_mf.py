@@ -3,6 +3,7 @@
     python benchmarks/bench_mf.py throughput ccd shards memory threads carried
     SCHMP_DATA=folder python benchmarks/bench_mf.py quality defaults --data netflix_like spi_items
     python benchmarks/bench_mf.py cluster
+    python benchmarks/bench_mf.py large --folder FOLDER --millions 100
 
 Times are CPU seconds of this process (wall seconds where several threads or processes work), medians of several
 epochs; compilation comes before the clock, making shards does not.  Peers: ``pip install libmf cmfrec``.
@@ -11,19 +12,23 @@ epochs; compilation comes before the clock, making shards does not.  Peers: ``pi
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
 import warnings
-from itertools import product
+from hashlib import sha256
+from itertools import pairwise, product
 from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
 
 import numpy as np
-from common import SweepClock, machine, median, table
+from common import SweepClock, forget_peak, machine, median, peak, table
+from dask import delayed
+from scipy import sparse
 
 from schmp_estimators import DistributedSLIM, ModelParallelMF
 from schmp_estimators.mf import fit as _mf_fit
@@ -489,6 +494,102 @@ def cluster(arguments):
             )
 
 
+class Large:
+    """Ratings 1 to 5 in steps of a half, in files: 100 of each user, from one to thousands, and popular items.
+
+    They are the arrays of a CSR matrix.  They are made from 20,000 users at a time.
+    """
+
+    def __init__(self, folder, count):
+        self.folder, self.shape = Path(folder), (int(1e4 * count), int(5e2 * count))
+
+    def write(self):
+        """Make the files, if they are not there."""
+        if (self.folder / "indptr.npy").exists():
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        n_users, n_items = self.shape
+        rng = np.random.default_rng(0)
+        upto = np.cumsum(rng.permutation((np.arange(n_items) + 30.0) ** -0.8))
+        of_items, lengths, step = 0.5 * rng.normal(size=n_items), [], 20_000
+        with tempfile.TemporaryDirectory(dir=self.folder) as parts:
+            for first in range(0, n_users, step):
+                n = min(step, n_users - first)
+                drawn = np.clip(63.0 * rng.lognormal(size=n), 1, n_items / 8).astype(int)
+                users = np.repeat(np.arange(n), drawn)
+                items = np.searchsorted(upto, upto[-1] * rng.random(users.size))
+                users, items = np.divmod(np.unique(users * n_items + items), n_items)
+                values = 3.6 + 0.4 * rng.normal(size=n)[users] + of_items[items]
+                values += 0.8 * rng.normal(size=users.size)
+                values = np.clip(np.rint(2 * values) / 2, 1, 5).astype(np.float32)
+                lengths.append(np.bincount(users, minlength=n))
+                for name, array in (("indices", items.astype(np.int32)), ("data", values)):
+                    with open(f"{parts}/{name}", "ab") as file:
+                        array.tofile(file)
+            for name, dtype in (("indices", np.int32), ("data", np.float32)):
+                np.save(self.folder / f"{name}.npy", np.memmap(f"{parts}/{name}", dtype, "r"))
+        indptr = np.cumsum([0, *np.concatenate(lengths)]).astype(np.int32)
+        np.save(self.folder / "indptr.npy", indptr)
+
+    def rows(self, first=0, last=None, mapped=True):
+        """Return some rows, in memory or as views of memory-mapped files."""
+        indptr = np.load(self.folder / "indptr.npy")[first : None if last is None else last + 1]
+        arrays = (
+            np.load(self.folder / f"{name}.npy", mmap_mode="r" if mapped else None)
+            for name in ("data", "indices")
+        )
+        data, indices = (array[indptr[0] : indptr[-1]] for array in arrays)
+        shape = (len(indptr) - 1, self.shape[1])
+        return sparse.csr_array((data, indices, indptr - indptr[0]), shape=shape, copy=False)
+
+    def fit(self, how, n_epochs):
+        """Fit in this process, or with two workers; return the figures of a row."""
+        from distributed import Client, LocalCluster
+
+        few = sparse.random_array((40, 30), density=0.5, format="csr", dtype=np.float32, rng=0)
+        estimator = mf(64, max_iter=n_epochs, n_jobs=2)
+        if how != "two workers":
+            mf(64, max_iter=2, n_jobs=2).fit(few)
+            return self._measured(estimator, self.rows(mapped=how == "mapped"), lambda f: [f()])
+        chunks = np.linspace(0, self.shape[0], 17, dtype=int)
+        X = [delayed(self.rows)(first, last) for first, last in pairwise(chunks.tolist())]
+        with (
+            LocalCluster(
+                n_workers=2, threads_per_worker=1, dashboard_address=None, memory_limit=0
+            ) as workers,
+            Client(workers) as client,
+        ):
+            mf(64, max_iter=2, n_shards=4).fit([delayed(few)])
+            return self._measured(estimator, X, lambda f: list(client.run(f).values()))
+
+    @staticmethod
+    def _measured(estimator, X, ask):
+        clock = SweepClock()
+        ask(forget_peak)
+        began = time.process_time(), time.perf_counter()
+        fitted = estimator.set_callbacks(clock).fit(X)
+        cpu, wall = time.process_time() - began[0], time.perf_counter() - began[1]
+        factors = (fitted.user_factors_, fitted.components_, fitted.user_bias_, fitted.item_bias_)
+        digest = sha256(b"".join(array.tobytes() for array in factors)).hexdigest()[:12]
+        most = max(ask(peak)) / 2**30
+        return [wall, cpu, wall - sum(clock.wall), most, digest]
+
+
+def large(arguments):
+    """Whole fits of ten epochs with K = 64: two threads on a CSR in memory and in mapped files, and two workers."""
+    data, rows = Large(arguments.folder, arguments.millions or 100), []
+    data.write()
+    for how in ("in memory", "mapped", "two workers"):
+        call = f"print(json.dumps(Large({str(data.folder)!r}, {arguments.millions or 100}).fit({how!r}, 10)))"
+        command = [sys.executable, "-c", f"import json; from bench_mf import Large; {call}"]
+        told = subprocess.run(
+            command, check=True, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent
+        ).stdout
+        rows.append([how, *json.loads(told)])
+    header = ("input", "wall s", "CPU s", "wall s of the set-up", "peak, GiB", "digest")
+    table(f"{data.rows().nnz} ratings, {data.shape}", header, rows)
+
+
 def main():
     """Run the figures that are asked for."""
     warnings.filterwarnings("ignore", category=SyntaxWarning)
@@ -503,6 +604,7 @@ def main():
         carried,
         nightly,
         cluster,
+        large,
     )
     named = {figure.__name__: figure for figure in figures}
     parser = argparse.ArgumentParser(
@@ -513,6 +615,7 @@ def main():
     parser.add_argument(
         "--millions", type=float, help="ratings made up for threads and cluster, in millions"
     )
+    parser.add_argument("--folder", default="ratings", help="where large ratings are made, once")
     parser.add_argument("--shares", nargs="+", type=float, default=[1.0])
     arguments = parser.parse_args()
     print(machine())

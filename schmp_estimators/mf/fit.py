@@ -15,6 +15,7 @@ from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Harvest, Saved, check_saved, identity
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.typing import Array, Integers, Named
+from schmp_estimators.core.values import itself
 from schmp_estimators.mf import parameters
 from schmp_estimators.mf.data import ratings as data
 from schmp_estimators.mf.data.ids import is_text
@@ -26,6 +27,7 @@ from schmp_estimators.mf.data.scale import (
     choose_scale,
     left_by_biases,
     mean_and_spread,
+    read_moments,
 )
 from schmp_estimators.mf.data.seen import (
     DuplicateRatingError,
@@ -165,7 +167,8 @@ class MFFit:
                     self._write(run, done)
             if self._checkpoint and estimator.n_iter_ % estimator.checkpoint_every:
                 self._write(run, estimator.n_iter_)
-            return self._attributes(self._best or self._factors(run.harvest()))
+            harvest = run.harvest()
+        return self._attributes(self._best or self._factors(harvest))
 
     def _may_ask(self, sweep: int) -> bool:
         """Return whether the fit may need more than the record of a sweep, or may end there for reasons but `tol`."""
@@ -248,23 +251,24 @@ class MFFit:
             grid=grid,
             sums_rows=self._alpha is None,
         )
-        counted = pieces.reduce(count, data.add_counted, "mf-count-ratings")
-        counts = self._sides(counted.counts)
-        weights = self._sides(counted.confidences)
-        self._occur = _grown(self._sides(counted.occur), self._earlier_occur)
-        self._told = counted.told
+        counted = pieces.reduce(count, data.add_up, "mf-count-ratings")
+        occur, counts = map(self._sides, counted.counts)
+        moments, weighted = read_moments(counted.moments)
+        weights = self._sides(counted.weights) if counted.weights.size else counts
+        self._occur = _grown([rows > 0 for rows in occur], self._earlier_occur)
+        self._told = tuple(counted.told.tolist())
         # For users and items clicks so far, and sums of weights; for ratings the sums twice.
         both = zip(counts if self._unobserved else weights, weights, strict=True)
         self._counts = _grown(
             [np.stack(pair, axis=1).astype(np.float32) for pair in both], self._earlier_counts
         )
         if self._alpha is None:
-            left = left_by_biases(counted.moments, counts, self._sides(counted.sums))
+            left = left_by_biases(moments, counts, self._sides(counted.sums))
             self._alpha = parameters.choose_alpha(self._power, counts, left)
         elif estimator.alpha == "auto" and any(self._missing) and not self._earlier:
             self._alpha = parameters.scaled_alpha(self._alpha, self._power, self._missing, counts)
         self._n_ratings = int(counts[0].sum())
-        mean, spread = mean_and_spread(counted.weighted, grid)
+        mean, spread = mean_and_spread(weighted, grid)
         keep_seen = pieces.place.is_local
         if self._earlier:
             self._check_against_earlier(mean, spread, keep_seen)
@@ -334,23 +338,32 @@ class MFFit:
         )
 
     def _sources(self) -> list[Source]:
-        """Divide the ratings among shards, which are made from their parts where they are needed."""
-        pieces = self._pieces
+        """Make the shards, or divide the ratings among them, so that they are made where they are needed."""
+        pieces, shards = self._pieces, range(self._n_shards)
+        if self._place.is_local:
+            given = self._scale, self._plan, *pieces.partitions
+            try:
+                made = self._place.each(lambda p: data.make_shard(p, *given), shards)
+            except DuplicateRatingError:  # of the shard whose thread was fastest
+                made = [data.make_shard(p, *given) for p in shards]
+            pieces.partitions = []
+            return [Source(itself, (one,), tells=True) for one in made]
         plan = self._place.lasting(self._plan)
-        users = self._plan.users
         split = partial(
             data.split_ratings,
-            users=users,
+            users=self._plan.users,
             n_items=self._shape[1],
             scale=self._scale,
-            sent=not self._place.is_local,
         )
         found = pieces.each(split, "mf-split-ratings")
         pieces.partitions = []  # from now on only the parts for shards are needed
-        parts = [pieces.place.take(found, p, "mf-take-part") for p in range(self._n_shards)]
         return [
-            Source(partial(data.make_shard, p), (plan, *own), tells=True)
-            for p, own in enumerate(parts)
+            Source(
+                partial(data.make_shard, p, AS_THEY_ARE),
+                (plan, *pieces.place.take(found, p, "mf-take-part")),
+                tells=True,
+            )
+            for p in shards
         ]
 
     def _choose_shards(self, n_users: int, n_items: int) -> int:

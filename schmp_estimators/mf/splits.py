@@ -19,6 +19,7 @@ from schmp_estimators.mf.data.inputs import (
     read_column,
     read_pairs,
 )
+from schmp_estimators.mf.kernels.layout import pairs_of
 
 
 def as_pairs(X: Any) -> tuple[Integers, Array]:
@@ -46,8 +47,8 @@ def as_pairs(X: Any) -> tuple[Integers, Array]:
     """
     rows = read_chunk(X, missing=True)
     check_duplicates_kept(X, rows)
-    users, items, values = ratings_of_rows(rows)
-    return np.column_stack([users, items]).astype(np.int64), values
+    users, items, values = pairs_of(ratings_of_rows(rows))
+    return np.column_stack([users, items]).astype(np.int64), values.astype(rows.dtype)
 
 
 class _Splitter(BaseCrossValidator):

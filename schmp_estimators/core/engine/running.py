@@ -108,8 +108,9 @@ class LocalRun:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        """Wait for a checkpoint that is being written."""
+        """Wait for a checkpoint that is being written; release the shards."""
         settle(self._kept, error)
+        del self._rank
 
 
 AnyRun = LocalRun | GroupRun

@@ -12,12 +12,13 @@ from schmp_estimators.core.stages import Each
 from schmp_estimators.core.typing import Array, Floats, Floats32, Integers
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data.inputs import clicks_of
+from schmp_estimators.mf.data.ratings import ratings_of
 from schmp_estimators.mf.data.rows import RatingRows
+from schmp_estimators.mf.data.scale import AS_THEY_ARE
 from schmp_estimators.mf.data.seen import DuplicateRatingError
 from schmp_estimators.mf.kernels.columns import Clicks, count_candidates, multiply
-from schmp_estimators.mf.kernels.layout import repeated, sort_ratings
+from schmp_estimators.mf.kernels.layout import deal, sort_items
 from schmp_estimators.mf.kernels.lists import Lists
-from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 #: The table of inner products takes at most this many bytes.
 _MOST_BYTES = 1 << 30
@@ -49,13 +50,14 @@ def read_clicks(ratings: RatingRows, earlier: Any) -> Any:
         )
     users, items = ratings.known
     shape = len(users), len(items)
-    blocks = ratings.pieces.here(ratings.pieces.partitions)
+    pieces = ratings.pieces.here(ratings.pieces.partitions)
     ratings.pieces.partitions = []
-    together = RatingBlock(*map(np.concatenate, zip(*blocks, strict=True)))
-    indptr, told = sort_ratings(together, *shape)
-    if (twice := repeated(told.users, told.items)).size:
-        raise DuplicateRatingError(users[told.users[twice[0]]], items[told.items[twice[0]]])
-    found = sparse.csr_array((told.values.astype(np.float32), told.items, indptr), shape)
+    rows = ratings_of(0, deal(np.zeros(shape[0]), 1), shape[1], AS_THEY_ARE, pieces)
+    rows, pair = sort_items(rows, shape[1])
+    if pair:
+        raise DuplicateRatingError(users[pair[0]], items[pair[1]])
+    _, indptr, columns, values = rows
+    found = sparse.csr_array((values, columns, indptr), shape)
     if earlier is not None:
         grown = sparse.csr_array(earlier, copy=True)
         grown.resize(shape)

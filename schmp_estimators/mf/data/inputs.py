@@ -16,10 +16,10 @@ from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.core.inputs.validation import is_dask, refuse_dates
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.typing import Array, Floats
-from schmp_estimators.core.values import part_of_each
+from schmp_estimators.core.values import offsets_of
 from schmp_estimators.mf.data.ids import is_missing, read_ids
 from schmp_estimators.mf.kernels.ccd import UserRatings
-from schmp_estimators.mf.kernels.layout import repeated, sort_ratings
+from schmp_estimators.mf.kernels.layout import UserRows, select, sort_items
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 da: Any = Later("dask.array")
@@ -227,10 +227,14 @@ def weighed(ratings: Any, weights: Any, *, clicks: bool) -> Any:
     if weights is None:
         return ratings
     ratings = ratings._replace(values=ratings.values + 1j * weights)
-    return ratings if clicks else type(ratings)(*(array[weights > 0] for array in ratings))
+    if clicks:
+        return ratings
+    if isinstance(ratings, UserRows):
+        return select(ratings, weights > 0)
+    return RatingBlock(*(array[weights > 0] for array in ratings))
 
 
-def ratings_of_rows(rows: Any) -> RatingBlock:
+def ratings_of_rows(rows: Any) -> UserRows:
     """Return the observed entries of a CSR matrix (all stored ones) or of an array (all that are not NaN).
 
     Raises
@@ -239,15 +243,14 @@ def ratings_of_rows(rows: Any) -> RatingBlock:
         If a rating is not finite, or too large.
     """
     if sparse.issparse(rows):
-        users = part_of_each(np.diff(rows.indptr), np.int32)
-        items = rows.indices.astype(np.int32, copy=False)
-        values = rows.data
+        indptr, items, values = rows.indptr.astype(np.int64), rows.indices, rows.data
     else:
-        users, items = np.nonzero(~np.isnan(rows))
-        users = users.astype(np.int32)
-        items = items.astype(np.int32)
-        values = rows[users, items]
-    return RatingBlock(users, items, check_values(values, "X", users, items))
+        there = ~np.isnan(rows)
+        indptr = offsets_of(np.count_nonzero(there, axis=1))
+        items, values = np.nonzero(there)[1], rows[there]
+    users = np.arange(rows.shape[0], dtype=np.int32)
+    found = UserRows(users, indptr, items.astype(np.int32, copy=False), values)
+    return found._replace(values=check_values(values, "X", found))
 
 
 def user_ratings(rows: Any, weights: Any = None) -> UserRatings:
@@ -264,13 +267,14 @@ def user_ratings(rows: Any, weights: Any = None) -> UserRatings:
     ratings = weighed(
         ratings._replace(values=ratings.values.astype(np.float64, copy=False)), weights, clicks=True
     )
-    indptr, ratings = sort_ratings(ratings, *rows.shape)
-    if (twice := repeated(ratings.users, ratings.items)).size:
+    ratings, pair = sort_items(ratings, rows.shape[1])
+    if pair:
         raise ValueError(
-            f"X stores the entry of row {ratings.users[twice[0]]} and column {ratings.items[twice[0]]} more than once; "
-            "call X.sum_duplicates() first"
+            "X stores the entry of row {} and column {} more than once; call X.sum_duplicates() first".format(
+                *pair
+            )
         )
-    return UserRatings(indptr, ratings.items, ratings.values)
+    return UserRatings(*ratings[1:])
 
 
 def read_pairs(pairs: Any, source: str = "pairs") -> tuple[Array, Array]:
@@ -388,8 +392,8 @@ def _as_array(column: Any, what: str) -> Array:
     return column.to_numpy()
 
 
-def check_values(values: Any, name: str, *places: Array) -> Array:
-    """Return ratings as numbers, if possible in their own dtype; errors name the row, or `places`: row and column.
+def check_values(values: Any, name: str, rows: UserRows | None = None) -> Array:
+    """Return ratings as float32 if it holds their dtype, else as float64; errors name the place, also in a matrix.
 
     Raises
     ------
@@ -397,16 +401,18 @@ def check_values(values: Any, name: str, *places: Array) -> Array:
         If they are no real numbers, not finite, or too large for float32.
     """
     array = _as_numbers(values, name, "rating")
-    array = (
-        array.astype(np.float32) if array.dtype == np.float16 else array
-    )  # float16 ends before the limit
+    is_short = np.can_cast(array.dtype, np.float32)
+    array = array.astype(np.float32 if is_short else np.float64, copy=False)
     if array.size and not -_LARGEST_RATING <= array.min() <= array.max() <= _LARGEST_RATING:
         wrong = int(np.argmax(~(np.abs(array) <= _LARGEST_RATING)))
-        place = " and column ".join(str(side[wrong]) for side in places) or wrong
+        place = f"row {wrong}"
+        if rows is not None:
+            row = np.searchsorted(rows.indptr, wrong, "right") - 1
+            place = f"row {row} and column {rows.items[wrong]}"
         raise ValueError(
-            f"{name} holds the rating {array[wrong]} in row {place}, but ratings must be finite numbers of at most "
-            f"{_LARGEST_RATING:g}, not infinity or NaN. Leave missing ratings out, or mark them in a dense matrix as "
-            "NaN; scale others down."
+            f"{name} holds the rating {array[wrong]} in {place}, but ratings must be finite numbers of at "
+            f"most {_LARGEST_RATING:g}, not infinity or NaN. Leave missing ratings out, or mark them in a dense matrix "
+            "as NaN; scale others down."
         )
     return array
 

@@ -1,11 +1,12 @@
 """Ratings as programs use them: assigned to shards of users and blocks of items.
 
-Ratings of any input come in *pieces*, in any order: numbers of users and items in the whole data, and values.  A shard
-takes the ratings of its users from all pieces and sorts them, so it does not depend on the pieces.  Until then a rating
-with a weight is one complex number, ``value + 1j * weight``, so that both are moved together.
+Ratings of any input come in *pieces*, in any order: rows of users, with their numbers in the whole data.  A piece of a
+matrix in memory consists of views of its arrays, which may be memory-mapped.  A shard copies the rows of its users from
+all pieces, and sorts those that are not sorted, so it does not depend on the pieces.  Until then a rating with a weight
+is one complex number, ``value + 1j * weight``, so that both are moved together.
 """
 
-from itertools import pairwise
+from collections.abc import Sequence
 from math import log2, sqrt
 from typing import Any, NamedTuple
 
@@ -25,11 +26,13 @@ from schmp_estimators.core.typing import (
 )
 from schmp_estimators.core.values import freeze, offsets_of
 from schmp_estimators.mf.data import scale as scales
-from schmp_estimators.mf.data.scale import Grid, Moments, Scale
+from schmp_estimators.mf.data.scale import Grid, Scale
 from schmp_estimators.mf.data.seen import DuplicateRatingError, Seen
 from schmp_estimators.mf.kernels import layout
 from schmp_estimators.mf.kernels.ccd import UserRatings
+from schmp_estimators.mf.kernels.layout import UserRows
 from schmp_estimators.mf.kernels.sgd import RatingBlock
+from schmp_estimators.mf.kernels.tally import Tally, count_rows
 
 #: Fewer ratings are not divided: they take 5 ms of work at rank 40.
 UNDIVIDED = 200_000
@@ -121,25 +124,6 @@ class ShardPlan(NamedTuple):
         return np.arange(self.items.group.size) if self.blocks else self.items.members[0]
 
 
-class Counted(NamedTuple):
-    """What is known of ratings before they are assigned to shards; only `occur` and `told` include held-out ratings."""
-
-    #: (n_users + n_items,) whether a user or item has a rating at all.
-    occur: Masks
-    #: (n_users + n_items,) number of ratings of every user and every item.
-    counts: Integers
-    moments: Moments
-    #: The moments with the weights of the ratings.
-    weighted: Moments
-    #: (n_users + n_items,) sums of their ratings, in steps of the moments; empty if not needed.
-    sums: Integers
-    #: (n_users + n_items,) sums of their weights; their numbers of ratings, if all weights are 1.
-    confidences: Array
-    #: Hashes of all pairs, and of all pairs with their values and confidences, modulo 2**64; they do not depend on the
-    #: order of the ratings.
-    told: IntPair
-
-
 def rotating_shards(n_ratings: int) -> int:
     """Return the number of shards, and of blocks, for a rotation; it depends only on the size of the data."""
     return _between(n_ratings, sqrt(n_ratings / RATINGS_PER_BLOCK))
@@ -158,14 +142,16 @@ def _between(n_ratings: int, number: float) -> int:
     return min(max(FEWEST_SHARDS, 2 ** round(log2(max(number, 1.0)))), MAX_SHARDS)
 
 
-def hash_pairs(ratings: RatingBlock, key: np.uint64) -> NDArray[np.uint64]:
-    """Return a hash of each user and item under `key`."""
+def hash_pairs(ratings: Any, key: np.uint64) -> NDArray[np.uint64]:
+    """Return a hash of each user and item of a `RatingBlock` or of `UserRows` under `key`."""
+    if isinstance(ratings, UserRows):
+        ratings = layout.pairs_of(ratings)
     hashes = np.empty(ratings.users.size, np.uint64)
     layout.hash_pairs(*freeze((ratings.users, ratings.items)), key, hashes)
     return hashes
 
 
-def held_out_mask(ratings: RatingBlock, hold_out: HoldOut) -> Masks:
+def held_out_mask(ratings: Any, hold_out: HoldOut) -> Masks:
     """Return which ratings are only predicted; this depends only on the user and the item of a rating."""
     if not hold_out.threshold:
         return np.zeros(ratings.values.size, np.bool_)
@@ -173,34 +159,30 @@ def held_out_mask(ratings: RatingBlock, hold_out: HoldOut) -> Masks:
 
 
 def count_and_measure(
-    ratings: RatingBlock,
+    piece: UserRows,
     n_users: int,
     n_items: int,
     hold_out: HoldOut,
     grid: Grid,
     *,
     sums_rows: bool = False,
-) -> Counted:
+) -> Tally:
     """Count and measure some of the ratings; `sums_rows` says whether sums of users and items are needed."""
-    shape = (n_users, n_items)
-    told = _hash_of(ratings)
-    counts = _totals(ratings, shape)
-    occur = counts > 0
-    if hold_out.threshold:
-        ratings = chosen(ratings, ~held_out_mask(ratings, hold_out))
-        counts = _totals(ratings, shape)
-    sums = np.empty(0, np.int64)
-    confidences = counts
-    if sums_rows:
-        rows = zip(ratings, shape, strict=False)
-        sums = np.concatenate(
-            [scales.sum_steps(ids, ratings.values, grid, size) for ids, size in rows]
-        )
-    if np.iscomplexobj(
-        ratings.values
-    ):  # float64 adds up float32 numbers of similar size without rounding
-        confidences = _totals(ratings, shape, ratings.values.imag.astype(np.float32))
-    return Counted(occur, counts, *scales.measure(ratings.values, grid), sums, confidences, told)
+    size = n_users + n_items
+    tally = Tally(
+        np.zeros((2, size), np.int64),
+        np.zeros(size * sums_rows, np.int64),
+        np.zeros(size * np.iscomplexobj(piece.values)),
+        np.zeros(2, np.uint64),
+        np.zeros((2, 8), np.int64),
+    )
+    count_rows(freeze(piece), n_users, hold_out, grid, tally)
+    return tally
+
+
+def add_up(parts: list[Tally]) -> Tally:
+    """Add up what is known of parts of the ratings."""
+    return Tally(*(np.sum(arrays, axis=0) for arrays in zip(*parts, strict=True)))
 
 
 def chosen(ratings: RatingBlock, mask: Masks) -> RatingBlock:
@@ -208,31 +190,7 @@ def chosen(ratings: RatingBlock, mask: Masks) -> RatingBlock:
     return RatingBlock(*(array[mask] for array in ratings))
 
 
-def _totals(ratings: RatingBlock, shape: IntPair, weights: Any = None) -> Array:
-    """Return (n_users + n_items,) the number of ratings of each user and item, or the sums of their weights."""
-    return np.concatenate(
-        [np.bincount(ids, weights, size) for ids, size in zip(ratings, shape, strict=False)]
-    )
-
-
-def _hash_of(ratings: RatingBlock) -> IntPair:
-    """Return hashes of ratings, which are sums: over the pairs, and over the pairs times values and confidences."""
-    values = ratings.values
-    real, whole = (np.complex64, np.uint64) if np.iscomplexobj(values) else (np.float32, np.uint32)
-    pairs = hash_pairs(ratings, np.uint64(0))
-    return int(pairs.sum()), int(pairs @ values.astype(real).view(whole).astype(np.uint64))
-
-
-def add_counted(parts: list[Counted]) -> Counted:
-    """Add up what is known of parts of the ratings."""
-    occur, counts, moments, weighted, sums, confidences, told = zip(*parts, strict=True)
-    counts, sums, confidences = (np.sum(arrays, axis=0) for arrays in (counts, sums, confidences))
-    first, second = (sum(hashes) % 2**64 for hashes in zip(*told, strict=True))
-    both = scales.add_moments(list(moments)), scales.add_moments(list(weighted))
-    return Counted(np.any(occur, axis=0), counts, *both, sums, confidences, (first, second))
-
-
-def draw_hold_out(ratings: RatingBlock, hold_out: HoldOut) -> IntPair:
+def draw_hold_out(ratings: Any, hold_out: HoldOut) -> IntPair:
     """Return the smallest and the largest hash of some of the ratings."""
     found = hash_pairs(ratings, hold_out.key)
     return int(found.min(initial=np.uint64(2**64 - 1))), int(found.max(initial=np.uint64(0)))
@@ -267,36 +225,37 @@ def settle_hold_out(hold_out: HoldOut, drawn: IntPair) -> HoldOut:
 
 
 def split_ratings(
-    ratings: RatingBlock,
-    users: layout.Placement,
-    n_items: int,
-    scale: Scale = scales.AS_THEY_ARE,
-    sent: bool = True,
-) -> list[RatingBlock]:
-    """Return the ratings of each shard's users, by their rows in the shard, in units of the scale.
-
-    If they may be sent, numbers of users and items have 16 bits where that is enough.
-    """
-    ratings = scales.standardised(ratings, scale)
-    offsets, dealt = layout.sort_by(users.group[ratings.users], len(users.members), ratings)
-    dealt = dealt._replace(users=users.row[dealt.users])
-    if sent:
-        most = max(map(len, users.members))
-        dealt = RatingBlock(_narrow(dealt.users, most), _narrow(dealt.items, n_items), dealt.values)
-    return [layout.slice_ratings(dealt, *some) for some in pairwise(offsets.tolist())]
+    piece: UserRows, users: layout.Placement, n_items: int, scale: Scale
+) -> list[UserRows]:
+    """Return the ratings of each shard's users, in units of the scale."""
+    numbers = range(len(users.members))
+    return [layout.rated(ratings_of(p, users, n_items, scale, [piece])) for p in numbers]
 
 
-def _narrow(ids: Array, size: int) -> Array:
-    """Return numbers below `size` as uint16 if that is enough, else as int32."""
-    return ids.astype(np.uint16 if size <= 1 << 16 else np.int32, copy=False)
+def ratings_of(
+    number: int, users: layout.Placement, n_items: int, scale: Scale, pieces: Sequence[UserRows]
+) -> UserRows:
+    """Return the ratings of a shard's users, in the order of its rows and in units of the scale."""
+    members = users.members[number]
+    sizes = np.zeros(members.size, np.int64)
+    for piece in pieces:
+        own = users.group[piece.users] == number
+        sizes[users.row[piece.users[own]]] += np.diff(piece.indptr)[own]
+    indptr = offsets_of(sizes)
+    ends = indptr[:-1].copy()
+    items = np.empty(indptr[-1], layout.narrow(n_items))
+    values = np.empty(indptr[-1], np.result_type(*(piece.values for piece in pieces)))
+    for piece in pieces:
+        layout.copy_rows(*freeze((piece, *users[:2])), number, ends, items, values)
+    return UserRows(members.astype(np.int32), indptr, items, scales.standardise(values, scale))
 
 
 def make_shard(
-    number: int, plan: ShardPlan, *pieces: RatingBlock
+    number: int, scale: Scale, plan: ShardPlan, *pieces: UserRows
 ) -> tuple[RatingShard, Seen | None]:
-    """Make a shard from its users' ratings in all pieces; return it, and all ratings of its users if they are kept.
+    """Make a shard from its users' ratings in all pieces, which are put in units of the scale.
 
-    The pieces are those that `split_ratings` returns.
+    Return it, and all ratings of its users if they are kept.
 
     Raises
     ------
@@ -305,30 +264,25 @@ def make_shard(
     """
     members = plan.users.members[number]
     n_items = plan.items.group.size
-    users, items, values = (
-        map(np.concatenate, zip(*pieces, strict=True)) if len(pieces) > 1 else pieces[0]
-    )
+    train = ratings_of(number, plan.users, n_items, scale, pieces)
     # Without blocks, items are numbered by their rows; `cut_blocks` needs the items' own numbers.
-    items = items.astype(np.int32, copy=False) if plan.blocks else plan.items.row[items]
-    numbered = RatingBlock(users.astype(np.int32, copy=False), items, values)
-    indptr, train = layout.sort_ratings(numbered, members.size, n_items)
-    if (twice := layout.repeated(train.users, train.items)).size:
-        user = members[train.users[twice[0]]]
-        item = plan.item_ids[train.items[twice[0]]]
-        raise DuplicateRatingError(int(user), int(item))
-    narrow = _narrow(train.items, n_items)
-    held_out = chosen(train, np.empty(0, np.intp))
+    if not plan.blocks:
+        train = train._replace(items=plan.items.row[train.items])
+    train, twice = layout.sort_items(train, n_items)
+    if twice:
+        raise DuplicateRatingError(int(members[twice[0]]), int(plan.item_ids[twice[1]]))
+    train = train._replace(items=train.items.astype(layout.narrow(n_items), copy=False))
+    held_out = train._replace(
+        indptr=0 * train.indptr, items=train.items[:0], values=train.values[:0]
+    )
     more = Named()
-    seen = Seen(indptr, narrow) if plan.keep_seen else None
+    seen = Seen(*train[1:3]) if plan.keep_seen else None
     if plan.hold_out.threshold:
-        users, items = (
-            ids.astype(np.int32) for ids in (members[train.users], plan.item_ids[train.items])
-        )
-        mask = held_out_mask(RatingBlock(users, items, train.values), plan.hold_out)
-        narrow, train, held_out = narrow[~mask], chosen(train, ~mask), chosen(train, mask)
-        indptr = np.searchsorted(train.users, np.arange(members.size + 1))
+        named = train._replace(items=plan.item_ids[train.items])
+        mask = held_out_mask(named, plan.hold_out)
+        train, held_out = layout.select(train, ~mask), layout.select(train, mask)
     parts: Any = train, held_out
-    sizes = np.diff(indptr)
+    sizes = np.diff(train.indptr)
     item_ids = plan.item_ids
     if plan.blocks:
         item_ids = (
@@ -339,15 +293,17 @@ def make_shard(
         parts = [layout.cut_blocks(part, plan.items, plan.width) for part in parts]
         more["taken"] = _taken(parts[0], members.size, plan.items) if plan.draws else ()
     else:
-        confidences = (
-            np.ascontiguousarray(train.values.imag) if np.iscomplexobj(train.values) else None
-        )
+        rows = np.arange(members.size, dtype=np.int32)
+        users = np.repeat(rows, sizes)
+        values = train.values
+        confidences = np.ascontiguousarray(values.imag) if np.iscomplexobj(values) else None
         more["confidences"] = confidences
-        parts = UserRatings(indptr, narrow, np.ascontiguousarray(train.values.real)), held_out
+        own = UserRatings(train.indptr, train.items, np.ascontiguousarray(values.real))
+        parts = own, layout.pairs_of(held_out._replace(users=rows))
         if plan.twice:
-            more["by_item"] = sort_by_item(parts[0], train.users, confidences, n_items)
+            more["by_item"] = sort_by_item(own, users, confidences, n_items)
         elif confidences is not None:
-            sizes = np.bincount(train.users, confidences, members.size)
+            sizes = np.bincount(users, confidences, members.size)
     counts = plan.item_counts[item_ids]
     own, rest = parts
     return RatingShard(
@@ -357,9 +313,15 @@ def make_shard(
 
 def _taken(ratings: layout.CutRatings, n_users: int, items: layout.Placement) -> Arguments:
     """Return for each block the offsets of the users, and the items that each has in it, in ascending order."""
-    blocks = zip(map(ratings.block, range(len(items.members))), items.members, strict=True)
-    found = (layout.sort_ratings(block, n_users, members.size) for block, members in blocks)
-    return tuple((offsets, one.items) for offsets, one in found)
+    found = []
+    for number, members in enumerate(items.members):
+        block = ratings.block(number)
+        block = block._replace(
+            users=block.users.astype(np.int32), items=block.items.astype(np.int32)
+        )
+        offsets, one = layout.sort_ratings(block, n_users, members.size)
+        found.append((offsets, one.items))
+    return tuple(found)
 
 
 def sort_by_item(

@@ -16,12 +16,19 @@ from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.lanes import padded_width
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.place import Place
-from schmp_estimators.core.typing import Arguments, Binary, FloatPair, IntPair, Named
+from schmp_estimators.core.typing import (
+    Arguments,
+    Binary,
+    FloatPair,
+    IntPair,
+    Named,
+)
 from schmp_estimators.core.values import offsets_of
 from schmp_estimators.mf.data import ids as rating_ids
 from schmp_estimators.mf.data import inputs
 from schmp_estimators.mf.data.ids import KINDS, NOBODY, Known, Table
 from schmp_estimators.mf.data.scale import Grid, choose_grid
+from schmp_estimators.mf.kernels.layout import UserRows, rated, sort_ratings
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 dask: Any = Later("dask")
@@ -49,7 +56,7 @@ class Wanted(NamedTuple):
 class RatingRows(NamedTuple):
     """All ratings of an input."""
 
-    #: Partitions are `RatingBlock`, with numbers of users and items in the whole data, and values as they were given.
+    #: Partitions are `UserRows`.
     pieces: Rows
     #: The steps to which ratings are rounded where they are measured.
     grid: Grid
@@ -70,7 +77,7 @@ class _Part(NamedTuple):
     n_columns: int
     #: Whether it may be a table of ids and ratings.
     is_table: bool
-    ratings: RatingBlock
+    ratings: UserRows
 
 
 class _Survey(NamedTuple):
@@ -259,7 +266,7 @@ def _weigh_chunks(rows: Rows, weights: Any, clicks: bool) -> None:
     rows.partitions = rows.tasks(weigh, list(zip(rows.partitions, held, strict=True)), "mf-weigh")
 
 
-def _size_of(ratings: RatingBlock) -> int:
+def _size_of(ratings: UserRows) -> int:
     return int(ratings.values.size)
 
 
@@ -373,11 +380,11 @@ def _ratings_of_chunk(
     return inputs.read_ratings(pairs, values, weights, clicks=clicks)
 
 
-def _shift(part: _Part, first_user: int) -> RatingBlock:
+def _shift(part: _Part, first_user: int) -> UserRows:
     return part.ratings._replace(users=part.ratings.users + np.int32(first_user))
 
 
-def _survey(are_pairs: bool, ratings: RatingBlock) -> _Survey:
+def _survey(are_pairs: bool, ratings: Any) -> _Survey:
     values = ratings.values.real
     if not values.size:
         return _Survey(0, np.inf, -np.inf, 0.0, ())
@@ -395,9 +402,13 @@ def _merge(parts: list[_Survey]) -> _Survey:
     return _Survey(sum(sizes), min(lows), max(highs), max(weights), tables)
 
 
-def _number_piece(ratings: RatingBlock, known: Known) -> RatingBlock:
+def _number_piece(ratings: RatingBlock, known: Known) -> UserRows:
+    """Return ratings in the rows of the users that occur."""
     users, items = (
         rating_ids.number(ids, table, kind).astype(np.int32)
         for ids, table, kind in zip(ratings[:2], known, KINDS, strict=True)
     )
-    return RatingBlock(users, items, ratings.values)
+    every = np.arange(len(known.users), dtype=np.int32)
+    pairs = RatingBlock(users, items, ratings.values)
+    offsets, found = sort_ratings(pairs, every.size, len(known.items))
+    return rated(UserRows(every, offsets, *found[1:]))

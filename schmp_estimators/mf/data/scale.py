@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.typing import Array, FloatPair, Floats, Integers, Integers32
-from schmp_estimators.mf.kernels.sgd import RatingBlock
+from schmp_estimators.core.typing import Array, FloatPair, Integers
+from schmp_estimators.mf.kernels.tally import CARRIED, STEP_BITS
 
 
 class Grid(NamedTuple):
@@ -40,14 +40,8 @@ class Scale(NamedTuple):
     unit: float
 
 
-#: Ratings are rounded to whole multiples of a step: at most 2**_STEP_BITS of them from the middle to either end.
-_STEP_BITS = 30
-#: Each step is split in two parts, and the lower one has this many bits; this many steps are added up at a time, so
-#: that 64 bits hold the sums.
-_LOW_BITS, _AT_ONCE = 15, 1 << 17
-#: Number of steps that add up in float64 without rounding.
-_SUMMED = 1 << 53 - _STEP_BITS
-_LOW_MASK = (1 << _LOW_BITS) - 1
+#: Number of ratings that are put in units of the scale at a time, in the second cache.
+_AT_ONCE = 1 << 14
 #: If hardly any row has two ratings, the three equations are as good as two; otherwise their factor is about -1.
 _LEAST_KNOWN = -0.1
 #: Moments of few ratings may say that biases leave no variance, or less than none.
@@ -61,51 +55,16 @@ def choose_grid(low: float, high: float, heaviest: float) -> Grid:
     """Return the finest grid of powers of two for ratings between `low` and `high`, with weights up to `heaviest`."""
     middle = low / 2 + high / 2
     exponents = frexp(max(high - middle, middle - low))[1], frexp(heaviest)[1]
-    return Grid(middle, *(ldexp(1.0, _STEP_BITS - exponent) for exponent in exponents))
+    return Grid(middle, *(ldexp(1.0, STEP_BITS - exponent) for exponent in exponents))
 
 
-def measure(values: Array, grid: Grid) -> tuple[Moments, Moments]:
-    """Return the moments of ratings, without and with weights; both are the same if all weights are 1."""
-    plain, weighted = [], []
-    for start in range(0, values.size or 1, _AT_ONCE):
-        some = values[start : start + _AT_ONCE]
-        steps = _steps(some, grid).astype(np.int64)
-        plain.append(_moments(steps, None))
-        if np.iscomplexobj(values):
-            weights = np.rint(some.imag * grid.inverse_weight).astype(np.int64)
-            for bits, part in ((_LOW_BITS, weights >> _LOW_BITS), (0, weights & _LOW_MASK)):
-                weighted.append(Moments(*(number << bits for number in _moments(steps, part))))
-    moments = add_moments(plain)
-    return moments, add_moments(weighted) if weighted else moments
-
-
-def sum_steps(ids: Integers32, values: Array, grid: Grid, size: int) -> Integers:
-    """Return (size,) exact sums over the steps of the values of each id, which float64 holds up to 2**53."""
-    sums = np.zeros(size, np.int64)
-    for start in range(0, ids.size, _SUMMED):
-        some = slice(start, start + _SUMMED)
-        sums += np.bincount(ids[some], _steps(values[some], grid), size).astype(np.int64)
-    return sums
-
-
-def _steps(values: Array, grid: Grid) -> Floats:
-    steps = np.subtract(values.real, grid.middle, dtype=np.float64)
-    steps *= grid.inverse_step
-    return np.rint(steps, out=steps)
-
-
-def _moments(steps: Integers, weights: Integers | None) -> Moments:
-    """Return exact sums over `_AT_ONCE` steps, with weights up to 2**`_LOW_BITS`; no sum overflows."""
-    high = steps >> _LOW_BITS
-    low = steps & _LOW_MASK
-    size, total = (steps.size, steps.sum()) if weights is None else (weights.sum(), weights @ steps)
-    of_high, of_low = (part if weights is None else weights * part for part in (high, low))
-    squares = (
-        (int(of_high @ high) << 2 * _LOW_BITS)
-        + (int(of_high @ low) << _LOW_BITS + 1)
-        + int(of_low @ low)
+def read_moments(sums: Integers) -> tuple[Moments, Moments]:
+    """Return the moments in a `Tally`, without and with weights, which are the same if there are no weights."""
+    sides = np.reshape((sums[0].astype(object) << CARRIED) + sums[1], (2, 4))
+    plain, weighted = (
+        Moments(size, total, (high << STEP_BITS) + low) for size, total, high, low in sides
     )
-    return Moments(int(size), int(total), squares)
+    return plain, weighted if weighted.size else plain
 
 
 def add_moments(parts: list[Moments]) -> Moments:
@@ -161,10 +120,10 @@ def choose_scale(mean: float, spread: float, fit_bias: bool) -> Scale:
     return Scale(mean if fit_bias else 0.0, spread or abs(mean) or 1.0)
 
 
-def standardised(ratings: RatingBlock, scale: Scale) -> RatingBlock:
-    """Return ratings in units of the scale, computed in float64, as float32; weights do not change."""
-    left = np.subtract(ratings.values.real, scale.mean, dtype=np.float64)
-    out = np.divide(left, scale.unit, out=left).astype(np.float32)
-    if np.iscomplexobj(ratings.values):
-        out = (out + 1j * ratings.values.imag.astype(np.float32)).astype(np.complex64)
-    return ratings._replace(values=out)
+def standardise(values: Array, scale: Scale) -> Array:
+    """Return ratings in units of the scale, computed in float64, as float32; mutates them.  Weights do not change."""
+    for start in range(0, values.size, _AT_ONCE):
+        some = values.real[start : start + _AT_ONCE]
+        left = np.subtract(some, scale.mean, dtype=np.float64)
+        some[:] = np.divide(left, scale.unit, out=left)
+    return values.astype(np.complex64 if np.iscomplexobj(values) else np.float32, copy=False)

@@ -11,11 +11,12 @@ of these users stay in the first cache.
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 from schmp_estimators.core.jit import inlined, kernel
 from schmp_estimators.core.lanes import LANES
 from schmp_estimators.core.rng import GAMMA, mix
-from schmp_estimators.core.typing import Array, Integers, Integers32, Positions
+from schmp_estimators.core.typing import Array, Integers, Integers32, IntPair, Masks, Positions
 from schmp_estimators.core.values import freeze, offsets_of
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 
@@ -39,6 +40,15 @@ class Placement(NamedTuple):
     members: tuple[np.ndarray, ...]  #: per group, int64 indices in the order of their rows
 
 
+class UserRows(NamedTuple):
+    """The ratings of some users, row by row."""
+
+    users: np.ndarray  #: (n_rows,) int32, numbers of the users in the whole data, each once
+    indptr: np.ndarray  #: (n_rows + 1,) int64, offsets of the rows
+    items: np.ndarray  #: (n_ratings,) integers
+    values: np.ndarray  #: (n_ratings,) float32, float64 or complex128
+
+
 class CutRatings(NamedTuple):
     """Ratings block by block, in a few arrays for all blocks, because each step of a rotation gets all of them."""
 
@@ -47,7 +57,8 @@ class CutRatings(NamedTuple):
 
     def block(self, index: int) -> RatingBlock:
         """Return a view of the ratings of a block."""
-        return slice_ratings(self.ratings, self.offsets[index], self.offsets[index + 1])
+        part = slice(*self.offsets[index : index + 2])
+        return RatingBlock(*(array[part] for array in self.ratings))
 
 
 def deal(counts: np.ndarray, n_groups: int, taking_part: Any = None) -> Placement:
@@ -77,6 +88,13 @@ def hash_pairs(users, items, key, out):
         out[position] = mix(user_key + GAMMA * np.uint64(items[position] + 1))
 
 
+@inlined
+def _copy(ratings, position, out, target):
+    out.users[target] = ratings.users[position]
+    out.items[target] = ratings.items[position]
+    out.values[target] = ratings.values[position]
+
+
 @kernel
 def _scatter(keys, ends, ratings, out):
     """Copy `ratings` to `out`, sorted by ``keys`` (n,) int32; 10 ns per rating.
@@ -90,9 +108,42 @@ def _scatter(keys, ends, ratings, out):
     for position in range(keys.size):
         target = ends[keys[position] + 1]
         ends[keys[position] + 1] += 1
-        out.users[target] = ratings.users[position]
-        out.items[target] = ratings.items[position]
-        out.values[target] = ratings.values[position]
+        _copy(ratings, position, out, target)
+
+
+@kernel
+def copy_rows(ratings, groups, rows, group, ends, items, values):
+    """Copy the ratings of the users of a group to `items` and `values`; 3 ns per rating.
+
+    `groups` and `rows` are those of a `Placement`.  The ratings of row r begin at ``ends[r]``, and it becomes the end.
+    """
+    for number in range(ratings.users.size):
+        user = ratings.users[number]
+        if groups[user] == group:
+            for position in range(ratings.indptr[number], ratings.indptr[number + 1]):
+                items[ends[rows[user]]] = ratings.items[position]
+                values[ends[rows[user]]] = ratings.values[position]
+                ends[rows[user]] += 1
+
+
+@kernel
+def _cut_rows(ratings, strips, rows, ends, out):
+    """Copy `ratings` to `out`, sorted by the strips of their items, which get the numbers in `rows`.
+
+    `ends` is as in `_scatter`.
+    """
+    for item in ratings.items:
+        ends[strips[item] + 2] += 1
+    for strip in range(2, ends.size):
+        ends[strip] += ends[strip - 1]
+    for user in range(ratings.indptr.size - 1):
+        for position in range(ratings.indptr[user], ratings.indptr[user + 1]):
+            item = ratings.items[position]
+            target = ends[strips[item] + 1]
+            ends[strips[item] + 1] += 1
+            out.users[target] = user
+            out.items[target] = rows[item]
+            out.values[target] = ratings.values[position]
 
 
 @inlined
@@ -105,29 +156,30 @@ def _end_of_user(users, start, stop):
 
 
 @kernel
-def _take_turns(ratings, offsets, heads, tails, out):
-    """Copy `ratings`, sorted by strip and user, to `out` so that those of some users of a strip alternate.
+def _take_turns(ratings, offsets, heads, tails, room):
+    """Let some users of each strip alternate in `ratings`, which are sorted by strip and user; mutates them.
 
     After the last rating of a user the next user takes over, so fewer users alternate only at the end of a strip.
-    `heads` and `tails` are work space; their length is the number of users that alternate.
+    The others are work space: `room` for the ratings of a strip; the length of `heads` and `tails` is the number of
+    users that alternate.
     """
     tile = heads.size
     for strip in range(offsets.size - 1):
-        written = offsets[strip]
-        unseen = offsets[strip]
-        stop = offsets[strip + 1]
+        first = offsets[strip]
+        size = offsets[strip + 1] - first
+        for position in range(size):
+            _copy(ratings, first + position, room, position)
+        unseen = 0
         n_heads = 0
         turn = 0
-        while n_heads < tile and unseen < stop:
-            heads[n_heads], tails[n_heads] = unseen, _end_of_user(ratings.users, unseen, stop)
+        while n_heads < tile and unseen < size:
+            heads[n_heads], tails[n_heads] = unseen, _end_of_user(room.users, unseen, size)
             unseen, n_heads = tails[n_heads], n_heads + 1
-        while written < stop:
-            out.users[written] = ratings.users[heads[turn]]
-            out.items[written] = ratings.items[heads[turn]]
-            out.values[written] = ratings.values[heads[turn]]
-            written, heads[turn] = written + 1, heads[turn] + 1
-            if heads[turn] == tails[turn] and unseen < stop:
-                heads[turn], tails[turn] = unseen, _end_of_user(ratings.users, unseen, stop)
+        for written in range(first, first + size):
+            _copy(room, heads[turn], ratings, written)
+            heads[turn] += 1
+            if heads[turn] == tails[turn] and unseen < size:
+                heads[turn], tails[turn] = unseen, _end_of_user(room.users, unseen, size)
                 unseen = tails[turn]
             if heads[turn] < tails[turn]:
                 turn += 1
@@ -144,17 +196,8 @@ def repeated(users: Array, items: Array) -> Positions:
     return 1 + np.flatnonzero((users[1:] == users[:-1]) & (items[1:] == items[:-1]))
 
 
-def slice_ratings(ratings: RatingBlock, start: int, stop: int) -> RatingBlock:
-    """Return a view of the ratings from `start` to `stop`."""
-    return RatingBlock(
-        ratings.users[start:stop], ratings.items[start:stop], ratings.values[start:stop]
-    )
-
-
 def sort_by(keys: Integers32, n_keys: int, ratings: RatingBlock) -> tuple[Integers, RatingBlock]:
     """Return (n_keys + 1,) offsets of keys, and ratings sorted by keys; those with equal keys keep their order."""
-    if n_keys == 1:
-        return np.array([0, keys.size]), ratings
     ends = np.zeros(n_keys + 2, np.int64)
     out = RatingBlock(*map(np.empty_like, ratings))
     _scatter(*freeze((keys,)), ends, freeze(ratings), out)
@@ -167,24 +210,63 @@ def sort_ratings(ratings: RatingBlock, n_users: int, n_items: int) -> tuple[Inte
     return sort_by(by_item.users, n_users, by_item)
 
 
-def cut_blocks(ratings: RatingBlock, items: Placement, width: int = LANES) -> CutRatings:
-    """Cut ratings that are sorted by user into item blocks, each in the order in which it will be visited.
+def sort_items(ratings: UserRows, n_items: int) -> tuple[UserRows, IntPair | None]:
+    """Return ratings with ascending items in each row, and the first row and item that are there twice."""
+    users, indptr, items, values = ratings
+    # a matrix has indices of 32 bits wherever that is enough, an array has not
+    given = sparse.csr_matrix((values, items, indptr), (users.size, n_items))
+    if given.has_canonical_format:
+        return ratings, None
+    found = given.tocsc().tocsr()
+    ratings = UserRows(users, indptr, found.indices, found.data)
+    rows, items, _ = pairs_of(ratings._replace(users=np.arange(users.size)))
+    twice = repeated(rows, items)
+    return ratings, (int(rows[twice[0]]), int(items[twice[0]])) if twice.size else None
 
-    `width` is the length of a row of factors.  Items are renumbered by their rows in the block.  A rating takes 12
-    bytes, and three times that during the work.
+
+def rated(ratings: UserRows) -> UserRows:
+    """Return ratings without the rows that have none."""
+    users, indptr, *entries = ratings
+    there = np.flatnonzero(np.diff(indptr))
+    return UserRows(users[there], np.append(indptr[there], indptr[-1]), *entries)
+
+
+def pairs_of(ratings: UserRows) -> RatingBlock:
+    """Return ratings one by one."""
+    users, indptr, items, values = ratings
+    return RatingBlock(
+        np.repeat(users, np.diff(indptr)), items.astype(np.int32, copy=False), values
+    )
+
+
+def select(ratings: UserRows, mask: Masks) -> UserRows:
+    """Return the ratings for which the mask is true."""
+    users, indptr, items, values = ratings
+    return UserRows(users, offsets_of(mask)[indptr], items[mask], values[mask])
+
+
+def narrow(size: int) -> Any:
+    """Return the smallest dtype for numbers below `size` among those that kernels are compiled for."""
+    return np.uint16 if size <= 1 << 16 else np.int32
+
+
+def cut_blocks(ratings: UserRows, items: Placement, width: int = LANES) -> CutRatings:
+    """Cut the ratings of users into item blocks, each in the order in which it will be visited.
+
+    `width` is the length of a row of factors.  Items are renumbered by their rows in the block.  A rating takes 8
+    bytes, or 10 or 12 if there are more than 65,536 users, or items in a block.
     """
     n_rows, tile = (
         max(least, size // (_FACTOR * width))
         for least, size in ((1, _STRIP_BYTES), (2, _TILE_BYTES))
     )
-    n_strips = [max(1, -(-members.size // n_rows)) for members in items.members]
-    first = offsets_of(n_strips)
-    if not ratings.values.size:
-        return CutRatings(ratings, np.zeros(first.size, np.int64))
+    sizes = [members.size for members in items.members]
+    first = offsets_of([max(1, -(-size // n_rows)) for size in sizes])
     strips = (first[items.group] + items.row // n_rows).astype(np.int32)
-    offsets, by_strip = sort_by(strips[ratings.items], int(first[-1]), ratings)
-    by_strip = by_strip._replace(items=items.row[by_strip.items])
-    by_turn = RatingBlock(*map(np.empty_like, ratings))
-    room = np.empty((2, min(tile, TILE)), np.int64)
-    _take_turns(by_strip, offsets, *room, by_turn)
-    return CutRatings(by_turn, offsets[first])
+    kinds = narrow(ratings.indptr.size - 1), narrow(max(sizes)), ratings.values.dtype
+    ends = np.zeros(first[-1] + 2, np.int64)
+    cut = RatingBlock(*(np.empty(ratings.values.size, kind) for kind in kinds))
+    _cut_rows(*freeze((ratings, strips, items.row)), ends, cut)
+    room = RatingBlock(*(np.empty(np.diff(ends).max(), kind) for kind in kinds))
+    _take_turns(cut, ends[:-1], *np.empty((2, min(tile, TILE)), np.int64), room)
+    return CutRatings(cut, ends[first])

@@ -3,6 +3,7 @@
 import logging
 import pickle
 import re
+import weakref
 from contextlib import nullcontext
 from functools import cached_property, partial
 from itertools import count
@@ -32,6 +33,7 @@ from schmp_estimators.core.errors import WorkerLostError, WorkLostError
 from schmp_estimators.core.io.checkpoint import Checkpoint
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Source
+from schmp_estimators.core.values import itself
 
 N_SWEEPS = 13
 GROUPS = [[0, 3], [1], [2, 4]]
@@ -383,3 +385,14 @@ def test_a_checkpoint_that_is_being_written_is_finished_whatever_happens(tmp_pat
     *_, (_, _, kept) = run_serial(Ring(), make_shards(5), 4)
     assert [bits(one.read()) for one in checkpoints] == [bits(tuple(kept))] * 2
     assert (place.held, place.n_resets) == (set(), end == "loss")
+
+
+def test_shards_of_a_local_run_are_released_with_it():
+    shards = make_shards(2)
+    seen = weakref.ref(shards[0])
+    sources = [Source(itself, (shard,)) for shard in shards]
+    with static_run(Ring(), sources, Place(), n_sweeps=1) as run:
+        list(run)
+        run.harvest()
+    del shards, sources
+    assert seen() is None

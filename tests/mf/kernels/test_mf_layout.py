@@ -4,7 +4,14 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schmp_estimators.mf.kernels.layout import TILE, cut_blocks, deal, repeated, sort_ratings
+from schmp_estimators.mf.kernels.layout import (
+    TILE,
+    UserRows,
+    cut_blocks,
+    deal,
+    repeated,
+    sort_ratings,
+)
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 
@@ -39,12 +46,12 @@ def test_cutting_keeps_every_rating_once(n_users, n_items, n_blocks, density, se
     np.testing.assert_array_equal(indptr, matrix.tocsr().indptr)
     items = deal(np.bincount(items_of, minlength=n_items), n_blocks)
     rebuilt = np.zeros(matrix.shape, np.float32)
-    cut = cut_blocks(ratings, items)
+    cut = cut_blocks(UserRows(np.arange(n_users), indptr, *ratings[1:]), items)
     assert cut.offsets[-1] == ratings.values.size
     for block, members in zip(map(cut.block, range(n_blocks)), items.members, strict=True):
         columns = members[block.items]
         rebuilt[block.users, columns] += block.values
-        assert np.unique(block.users * n_items + columns).size == columns.size
+        assert np.unique(np.int64(block.users) * n_items + columns).size == columns.size
         for user in np.unique(
             block.users
         ):  # users begin in order, and wait for no more than the others of a tile
@@ -55,18 +62,19 @@ def test_cutting_keeps_every_rating_once(n_users, n_items, n_blocks, density, se
 
 
 def test_where_a_user_has_no_more_the_next_takes_over():
-    users = np.repeat(np.arange(TILE + 1, dtype=np.int32), [1, *[3] * TILE])
+    indptr = np.cumsum([0, 1, *[3] * TILE])
     items = np.concatenate([[0], np.tile([0, 1, 2], TILE)]).astype(np.int32)
     cut = cut_blocks(
-        RatingBlock(users, items, np.ones(users.size, np.float32)), deal(np.array([9, 8, 8]), 1)
+        UserRows(np.arange(TILE + 1), indptr, items, np.ones(items.size, np.float32)),
+        deal(np.array([9, 8, 8]), 1),
     )
     turns = [*range(TILE), *[TILE, *range(1, TILE)] * 2, TILE]
     np.testing.assert_array_equal(cut.block(0).users, turns)
 
 
 def test_blocks_of_long_rows_are_cut_into_strips_where_fewer_take_turns():
-    users, items = (grid.ravel().astype(np.int32) for grid in np.indices((5, 7)))
-    ratings = RatingBlock(users, items, np.ones(users.size, np.float32))
+    items = np.tile(np.arange(7, dtype=np.int32), 5)
+    ratings = UserRows(np.arange(5), np.arange(0, 36, 7), items, np.ones(35, np.float32))
     cut = cut_blocks(ratings, deal(np.full(7, 5), 1), width=30_000).block(
         0
     )  # two rows are 240,000 bytes
