@@ -242,12 +242,12 @@ def _try(
     scores = [
         np.concatenate(test.rows.here(test.tasks(score, "lda-score", one._model()))) for one in fits
     ]
-    share = test.lengths // 2 / (test.lengths // 2).sum()
-    # Of a token each document has so much.
-    losses = -np.array(scores) / (test.lengths // 2).sum()
+    n_scored = test.lengths // 2
+    losses = -np.array(scores) / n_scored.sum()
     best = int(np.argmin(losses.sum(axis=1)))
     loss = math.fsum(losses[best])
-    errors = losses[best] - loss * share
+    # The loss is a ratio of two sums over documents.
+    errors = losses[best] - loss * n_scored / n_scored.sum()
     coherence = [np.mean(one.coherence(train)) for one in fits]
     stability = [np.mean(one.match_topics(two)[1]) for one, two in combinations(fits, 2)]
     row = {

@@ -322,7 +322,10 @@ class TopicsOfDocuments(DescribedTopics):
         found |= diagnostics.word_measures(
             rows_of_counts_array(self.topic_word_counts_), len(sizes)
         )
-        found["exclusivity"] = self._exclusivity(best, weights)
+        is_own = self.topic_word_counts_[np.arange(len(best))[:, None], best].toarray() > 0
+        found["exclusivity"] = diagnostics.exclusivity(
+            *self._rows(), beta, best, np.where(is_own, weights, 0.0)
+        )
         found["words"] = np.array([" ".join(row) for row in names[best].tolist()], object)
         return found
 
@@ -377,20 +380,13 @@ class TopicsOfDocuments(DescribedTopics):
             "name": self._named(words[:, :NAMED]),
             "share": self.topic_sizes_ / max(1, self.topic_sizes_.sum()),
             "words": joined(words[:, :n_words]),
-            "exclusivity": self._exclusivity(*self._best_words(int(n_words))),
+            "exclusivity": self.topic_diagnostics(None, n_words)["exclusivity"],
         }
         if X is not None:
             found["coherence"] = self.coherence(X, n_words=max(2, n_words))
             best = self.top_documents(X, 1)
             found["document"], found["proportion"] = (one[:, 0] for one in best)
         return found
-
-    def _exclusivity(self, best: Integers, weights: Floats) -> Floats:
-        """Return the exclusivity of topics with these best words, of these weights."""
-        is_own = self.topic_word_counts_[np.arange(len(best))[:, None], best].toarray() > 0
-        beta = float(self.topic_word_prior_)
-        own = np.where(is_own, weights, 0.0)
-        return diagnostics.exclusivity(*self._rows(), beta, best, own)
 
     def _plain_names(self, feature_names: Any) -> Array:
         """Return names without blanks, none of which is empty or that of two words."""
