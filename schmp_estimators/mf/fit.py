@@ -167,8 +167,7 @@ class MFFit:
                     self._write(run, done)
             if self._checkpoint and estimator.n_iter_ % estimator.checkpoint_every:
                 self._write(run, estimator.n_iter_)
-            harvest = run.harvest()
-        return self._attributes(self._best or self._factors(harvest))
+            return self._attributes(self._best or self._factors(run.finish()))
 
     def _may_ask(self, sweep: int) -> bool:
         """Return whether the fit may need more than the record of a sweep, or may end there for reasons but `tol`."""

@@ -91,6 +91,11 @@ class LocalRun:
         """Return the model and the results of shards and blocks after the current sweep."""
         return Harvest(*in_order(self._rank.model, [range(self._n_shards)], [self._rank.harvest()]))
 
+    def finish(self) -> Harvest:
+        """Release the shards, and then return the harvest, for which the program must not need them."""
+        self._rank.release_shards()
+        return self.harvest()
+
     def save(self) -> Saved:
         """Return a snapshot of the end of the current sweep."""
         return Saved(*in_order(self._rank.model, [range(self._n_shards)], [self._rank.save()]))
@@ -108,9 +113,8 @@ class LocalRun:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        """Wait for a checkpoint that is being written; release the shards."""
+        """Wait for a checkpoint that is being written."""
         settle(self._kept, error)
-        del self._rank
 
 
 AnyRun = LocalRun | GroupRun

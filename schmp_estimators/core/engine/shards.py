@@ -109,6 +109,10 @@ class Shards:
         self.holders = made_anew(self._rank_of, self._n_blocks)
         self.model: Any = None
 
+    def release_shards(self) -> None:
+        """Forget the data of the shards, but not their states."""
+        self._ats = [at._replace(shard=None) for at in self._ats]
+
     def ask(self, name: str) -> list[Any]:
         """Call a method of the program on each shard, and return the results."""
         method = getattr(self._program, name)

@@ -137,6 +137,9 @@ class GroupRun:
             *batch.in_order(found[0][0], self._groups, [of_rank for _, of_rank in found])
         )
 
+    #: The workers release the shards with the run.
+    finish = harvest
+
     def save(self) -> Saved:
         """Return a snapshot of the end of the current sweep."""
         if self._cut == self._current and self._saved and self._saved.model is not None:

@@ -250,6 +250,13 @@ def narrow(size: int) -> Any:
     return np.uint16 if size <= 1 << 16 else np.int32
 
 
+def _empty(size: int, *kinds: Any) -> RatingBlock:
+    """Return arrays in one piece of memory: the C library returns only large pieces to the system at once."""
+    ends = np.cumsum([(size + size % 2) * np.dtype(kind).itemsize for kind in kinds])
+    parts = np.split(np.empty(ends[-1], np.uint8), ends[:-1])
+    return RatingBlock(*(part.view(kind)[:size] for part, kind in zip(parts, kinds, strict=True)))
+
+
 def cut_blocks(ratings: UserRows, items: Placement, width: int = LANES) -> CutRatings:
     """Cut the ratings of users into item blocks, each in the order in which it will be visited.
 
@@ -265,8 +272,8 @@ def cut_blocks(ratings: UserRows, items: Placement, width: int = LANES) -> CutRa
     strips = (first[items.group] + items.row // n_rows).astype(np.int32)
     kinds = narrow(ratings.indptr.size - 1), narrow(max(sizes)), ratings.values.dtype
     ends = np.zeros(first[-1] + 2, np.int64)
-    cut = RatingBlock(*(np.empty(ratings.values.size, kind) for kind in kinds))
+    cut = _empty(ratings.values.size, *kinds)
     _cut_rows(*freeze((ratings, strips, items.row)), ends, cut)
-    room = RatingBlock(*(np.empty(np.diff(ends).max(), kind) for kind in kinds))
+    room = _empty(np.diff(ends).max(), *kinds)
     _take_turns(cut, ends[:-1], *np.empty((2, min(tile, TILE)), np.int64), room)
     return CutRatings(cut, ends[first])

@@ -387,12 +387,13 @@ def test_a_checkpoint_that_is_being_written_is_finished_whatever_happens(tmp_pat
     assert (place.held, place.n_resets) == (set(), end == "loss")
 
 
-def test_shards_of_a_local_run_are_released_with_it():
+def test_shards_of_a_local_run_are_released_before_the_last_harvest():
     shards = make_shards(2)
     seen = weakref.ref(shards[0])
     sources = [Source(itself, (shard,)) for shard in shards]
     with static_run(Ring(), sources, Place(), n_sweeps=1) as run:
+        del shards, sources
         list(run)
-        run.harvest()
-    del shards, sources
-    assert seen() is None
+        assert seen() is not None
+        run.finish()
+        assert seen() is None
