@@ -7,18 +7,23 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from schmp_estimators.core.lanes import pad_rows
+from schmp_estimators.core.places.place import Place, n_threads
 from schmp_estimators.core.typing import Array, Floats, Floats32, Function, Integers, Masks
 from schmp_estimators.core.values import freeze, offsets_of
 from schmp_estimators.mf.data.ids import KINDS, at_least_one
 from schmp_estimators.mf.data.seen import SeenItems
 from schmp_estimators.mf.folding import Items, solve
 from schmp_estimators.mf.kernels.ccd import UserRatings
-from schmp_estimators.mf.kernels.foldin import top_items
+from schmp_estimators.mf.kernels.ranking import Ranked, ranked, top_items
 from schmp_estimators.mf.losses import RANKING
 from schmp_estimators.mf.recommend import Lists, Recommender, named
 
 #: Vectors of users, and the levels to which products of vectors are added.
 _OfUsers = tuple[Floats32, Floats]
+#: Users of a job: their vectors stay in the second cache.
+_AT_ONCE = 128
+#: No product of K numbers in float32 is larger than that of both lengths by more than K times this.
+_EPS = np.finfo(np.float32).eps
 
 
 class FactorRanking(Recommender):
@@ -30,6 +35,7 @@ class FactorRanking(Recommender):
     user_bias_: Floats32
     item_bias_: Floats32
     alpha_: float
+    n_jobs: int | None
     #: `unobserved_weight` of the fit.
     _unobserved: float
     #: `loss` of the fit.
@@ -114,7 +120,7 @@ class FactorRanking(Recommender):
         rank = self.components_.shape[0]
         # without a penalty only as many ratings as a vector has entries say what it is
         least = 0 if self.alpha_ or self._unobserved else rank
-        directions, bias = self._once(
+        directions, places, bias = self._once(
             f"similar {kind}s",
             lambda factors, occur, counts: _directions(
                 rows(factors), occur & (counts[:, 0] >= least)
@@ -128,7 +134,8 @@ class FactorRanking(Recommender):
         lists = np.arange(known.size + 1), ids[known].astype(np.int32)
         found = np.full((ids.size, n), -1)
         scores = np.full((ids.size, n), -np.inf)
-        found[known], scores[known] = _best(directions[ids[known]], directions, bias, lists, n)
+        asked = directions.vectors[places[ids[known]]]
+        found[known], scores[known] = _best(asked, directions, bias, lists, n, self.n_jobs)
         return named(found, self._ids_of(kind)), scores
 
     def _of_users(self, rows: Integers) -> _OfUsers:
@@ -159,7 +166,10 @@ class FactorRanking(Recommender):
     ) -> tuple[Integers, Floats]:
         vectors, level = of_users
         bias = np.where(may_be, self.item_bias_, -np.float32(np.inf))
-        found, scores = _best(self._or_mean(vectors), self._padded_items(), bias, lists, n)
+        items = self._once(
+            "ranked", lambda *of_items: ranked(of_items[0].T, of_items[1]), self.components_, self.item_bias_
+        )
+        found, scores = _best(self._or_mean(vectors), items, bias, lists, n, self.n_jobs)
         return found, scores + level[:, None]
 
     @property
@@ -176,12 +186,6 @@ class FactorRanking(Recommender):
             vectors[~vectors.any(axis=1)] = mean
         return vectors
 
-    def _padded_items(self) -> Floats32:
-        padded: Floats32 = self._once(
-            "items", lambda items: freeze(pad_rows(items.T)), self.components_
-        )
-        return padded
-
 
 def vectors_of(rows: Integers, factors: Floats32) -> Floats32:
     """Return the vectors of users, given their rows; zeros for unknown users."""
@@ -192,31 +196,42 @@ def vectors_of(rows: Integers, factors: Floats32) -> Floats32:
 
 
 def _best(
-    rows: Floats32,
-    others: Floats32,
-    bias: Floats32,
-    lists: Lists,
-    n: int,
+    rows: Floats32, others: Ranked, bias: Floats32, lists: Lists, n: int, n_jobs: int | None
 ) -> tuple[Integers, Floats]:
-    """Return the rows of `others`, without those in lists, with the largest products, and these."""
-    shape = len(rows), min(int(n), len(others))
+    """Return the best of `others` for rows, without those in lists, and the products."""
     found = np.full((len(rows), n), -1)
     scores = np.full((len(rows), n), -np.inf)
-    best = np.empty(shape, np.int64)
-    values = np.empty(shape, np.float32)
-    padded = rows if rows.shape[1:] == others.shape[1:] else pad_rows(rows)
-    top_items(*freeze((np.arange(len(rows)), padded, others, bias, *lists)), best, values)
-    found[:, : shape[1]] = best
-    scores[:, : shape[1]] = values
+    best = np.empty((len(rows), min(int(n), bias.size)), np.int64)
+    values = np.empty(best.shape, np.float32)
+    in_order = np.full(len(others.vectors), -np.inf, np.float32)
+    in_order[: bias.size] = bias[others.order]
+    squares = np.einsum("nk,nk->n", rows, rows, dtype=np.float64) + others.with_bias
+    lengths = np.sqrt(squares) * (1 + _EPS * others.vectors.shape[1])
+    offsets, items = lists
+
+    def rank(start: int) -> None:
+        some = slice(start, start + _AT_ONCE)
+        ends = offsets[start : start + _AT_ONCE + 1]
+        given = pad_rows(rows[some]), lengths[some], others, in_order, ends, items
+        top_items(*freeze(given), best[some], values[some])
+
+    jobs = range(0, len(rows), _AT_ONCE)
+    place = Place(n_threads(n_jobs) if len(jobs) > 1 else 1)
+    place.each(rank, jobs)
+    place.close()
+    found[:, : best.shape[1]] = best
+    scores[:, : best.shape[1]] = values
     return found, scores
 
 
-def _directions(factors: Floats32, occur: Masks) -> tuple[Floats32, Floats32]:
-    """Return padded directions, and 0, or −inf for vectors that do not occur or are about zero."""
+def _directions(factors: Floats32, occur: Masks) -> tuple[Ranked, Integers, Floats32]:
+    """Return directions, their places, and 0, or −inf for vectors that do not occur or are about zero."""
     lengths = np.sqrt(np.einsum("nk,nk->n", factors, factors, dtype=np.float64)) * occur
     lengths[lengths <= np.finfo(np.float32).eps * lengths.max(initial=0.0)] = 0.0
     with np.errstate(divide="ignore", invalid="ignore"):
         directions = np.where(lengths[:, None] > 0, factors / lengths[:, None], 0.0).astype(
             np.float32
         )
-    return freeze((pad_rows(directions), np.where(lengths > 0, 0.0, -np.inf).astype(np.float32)))
+    found = ranked(directions, np.zeros(len(directions), np.float32))
+    bias = np.where(lengths > 0, 0.0, -np.inf).astype(np.float32)
+    return found, np.argsort(found.order), bias

@@ -99,7 +99,7 @@ subtract_combination = _combiner(1)
 subtract_four_combinations = _combiner(SIDE_BY_SIDE)
 
 
-def _fold_eight(vectors: list[Value]) -> Value:
+def fold_eight(vectors: list[Value]) -> Value:
     """Return a register with the sums of eight registers, each as `Value.folded` would compute it."""
     pairs = [(vectors[number], vectors[number + LANES // 2]) for number in range(LANES // 2)]
     for lower, upper in ((_LOW_HALVES, _HIGH_HALVES), (_LOW_PAIRS, _HIGH_PAIRS), (_EVEN, _ODD)):
@@ -139,7 +139,7 @@ def add_clicks(
         rows = [ids.index(click + position) * 2 for position in range(count)]
         products = [old * others[other] + new * others[other + 1] for other in rows]
         rest = left.load(click, kind) + (
-            _fold_eight(products) if count > 1 else products[0].folded()
+            fold_eight(products) if count > 1 else products[0].folded()
         )
         left.store(click, rest)
         extra, pull = many(plain), values.load(click, kind)

@@ -1,0 +1,109 @@
+"""The best items for users, without a look at items whose vectors are too short."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import types
+
+from schmp_estimators.core.jit import kernel
+from schmp_estimators.core.lanes import LANES, UNROLLED, emitted, pad_rows, sum_of
+from schmp_estimators.core.typing import Floats, Floats32, Integers
+from schmp_estimators.core.values import freeze
+from schmp_estimators.mf.kernels.foldin import insert
+from schmp_estimators.mf.kernels.registers import fold_eight
+
+#: Items whose vectors stay in the first cache while users pass by.
+_BLOCK = 8 * LANES
+#: Products that are summed up at a time: their sums fill half of the registers.
+_AT_A_TIME = 2
+
+
+class Ranked(NamedTuple):
+    """Vectors of items, the longest first."""
+
+    vectors: Floats32  #: (n, width), n is a multiple of `_BLOCK`, with rows of zeros at the end
+    order: Integers  #: (n_items,) the numbers of the items
+    lengths: Floats  #: (n_items,) Euclidean lengths of the vectors, with their biases
+    with_bias: bool  #: whether any bias is not zero
+
+
+def ranked(vectors: Floats32, bias: Floats32) -> Ranked:
+    """Return vectors (n_items, n_components) by their lengths."""
+    squares = np.einsum("nk,nk->n", vectors, vectors, dtype=np.float64)
+    lengths = np.sqrt(squares + bias.astype(np.float64) ** 2)
+    order = np.argsort(-lengths, kind="stable")
+    together = np.zeros((-(-len(vectors) // _BLOCK) * _BLOCK, vectors.shape[1]), np.float32)
+    together[: order.size] = vectors[order]
+    return freeze(Ranked(pad_rows(together), order, lengths[order], bool(bias.any())))
+
+
+@emitted(lambda *kinds: types.boolean)
+def _score_eight(code, scores, rows, row, others, item, bias, limit):
+    """Set `scores` (LANES,) to the scores of a row and eight items; return whether any is at least `limit`."""
+    width = rows.shape[1]
+    products = []
+    for first in range(0, LANES, _AT_A_TIME):
+        sums = [code.totals(UNROLLED) for _ in range(_AT_A_TIME)]
+
+        def visit(at, register, first=first, sums=sums):
+            left = rows.load(row * width + at)
+            for n, total in enumerate(sums):
+                total[register].add(left * others.load((item + (first + n)) * width + at))
+
+        code.over_row(width, UNROLLED, visit)
+        products += map(sum_of, sums)
+    found = fold_eight(products) + bias.load(item)
+    scores.store(item - item, found)
+    return found.exceeds(limit.spread(), or_equals=True).any()
+
+
+@kernel
+def top_items(rows, lengths, items, bias, seen_ptr, seen_items, out_items, out_scores):
+    """Find the items with the largest ``b_i + w_u·h_i`` for each user, except those in the user's list of seen items.
+
+    Parameters
+    ----------
+    rows : (n, width) float32
+        Vectors of users.
+    lengths : (n,) float64
+        No less than their Euclidean lengths, with a 1 in the vector if items have biases.
+    items : Ranked
+    bias : (len(items.vectors),) float32
+        Biases in the order of the items; -inf if an item may not be found.
+    seen_ptr : (n + 1,) int64
+        Offsets of the users' lists in `seen_items`.
+    seen_items : int32
+        Ascending in each list.
+    out_items, out_scores : (n, n_top) int64 and float32
+        Mutated: best first, of equal scores the lower number first; -1 and -inf if no item is left.
+
+    Notes
+    -----
+    No product is larger than that of both lengths, so a user is done when the next item is too short: Teflioudi,
+    Gemulla & Mykytiuk, "LEMP", SIGMOD 2015, section 3.
+    """
+    vectors, order, item_lengths, _ = items
+    last = out_items.shape[1] - 1
+    scores = np.empty(LANES, np.float32)
+    out_items[:] = -1
+    out_scores[:] = -np.inf
+    for block in range(0, order.size, _BLOCK):
+        for user in range(rows.shape[0]):
+            if lengths[user] * item_lengths[block] < out_scores[user, last]:
+                continue
+            for start in range(block, block + _BLOCK, LANES):
+                limit = out_scores[user, last]
+                if not _score_eight(scores, rows, user, vectors, start, bias, limit):
+                    continue
+                best, values = out_items[user], out_scores[user]
+                seen = seen_items[seen_ptr[user] : seen_ptr[user + 1]]
+                for lane in range(LANES):
+                    score = scores[lane]
+                    if score < values[last] or not score > -np.inf:
+                        continue
+                    item = order[start + lane]
+                    if score == values[last] and item > best[last]:
+                        continue
+                    place = np.searchsorted(seen, item)
+                    if place == seen.size or seen[place] != item:
+                        insert(score, item, values, best)
