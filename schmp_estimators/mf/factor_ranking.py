@@ -9,12 +9,12 @@ from sklearn.utils.validation import check_is_fitted
 from schmp_estimators.core.lanes import pad_rows
 from schmp_estimators.core.places.place import Place, n_threads
 from schmp_estimators.core.typing import Array, Floats, Floats32, Function, Integers, Masks
-from schmp_estimators.core.values import freeze, offsets_of
+from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data.ids import KINDS, at_least_one
 from schmp_estimators.mf.data.seen import SeenItems
 from schmp_estimators.mf.folding import Items, solve
 from schmp_estimators.mf.kernels.ccd import UserRatings
-from schmp_estimators.mf.kernels.ranking import Ranked, ranked, top_items
+from schmp_estimators.mf.kernels.ranking import Ranked, biases_of, ranked, top_items
 from schmp_estimators.mf.losses import RANKING
 from schmp_estimators.mf.recommend import Lists, Recommender, named
 
@@ -129,8 +129,8 @@ class FactorRanking(Recommender):
             self._occur[side],
             self._counts[side],
         )
-        known = np.flatnonzero(ids < len(bias))
-        known = known[bias[ids[known]] == 0.0]
+        known = np.flatnonzero(ids < len(places))
+        known = known[bias[places[ids[known]]] == 0.0]
         lists = np.arange(known.size + 1), ids[known].astype(np.int32)
         found = np.full((ids.size, n), -1)
         scores = np.full((ids.size, n), -np.inf)
@@ -157,18 +157,20 @@ class FactorRanking(Recommender):
     def _rated(self, rows: Integers) -> Lists | None:
         if self._seen is None:
             return None
-        lists = [np.unique(np.concatenate([seen.of(row) for seen in self._seen])) for row in rows]
-        offsets = offsets_of([len(one) for one in lists])
-        return offsets.astype(np.int64), np.concatenate([*lists, []]).astype(np.int32)
+        lists = [seen.of(row) for seen in self._seen for row in rows]
+        users = np.tile(np.arange(rows.size), len(self._seen)).repeat(list(map(len, lists)))
+        # one number for each pair, whose lower half is the item
+        pairs = np.unique(users << 32 | np.concatenate([*lists, []]).astype(np.int64))
+        offsets = np.searchsorted(pairs, np.arange(rows.size + 1) << 32)
+        return offsets, pairs.astype(np.int32)
 
     def _best_items(
         self, of_users: _OfUsers, lists: Lists, n: int, may_be: Masks
     ) -> tuple[Integers, Floats]:
         vectors, level = of_users
-        bias = np.where(may_be, self.item_bias_, -np.float32(np.inf))
-        items = self._once(
-            "ranked", lambda *of_items: ranked(of_items[0].T, of_items[1]), self.components_, self.item_bias_
-        )
+        given = self.components_, self.item_bias_
+        items = self._once("ranked", lambda factors, bias: ranked(factors.T, bias), *given)
+        bias = self._once("biases", lambda _, *biases: biases_of(items, *biases), *given, may_be)
         found, scores = _best(self._or_mean(vectors), items, bias, lists, n, self.n_jobs)
         return found, scores + level[:, None]
 
@@ -201,10 +203,8 @@ def _best(
     """Return the best of `others` for rows, without those in lists, and the products."""
     found = np.full((len(rows), n), -1)
     scores = np.full((len(rows), n), -np.inf)
-    best = np.empty((len(rows), min(int(n), bias.size)), np.int64)
+    best = np.empty((len(rows), min(int(n), others.order.size)), np.int64)
     values = np.empty(best.shape, np.float32)
-    in_order = np.full(len(others.vectors), -np.inf, np.float32)
-    in_order[: bias.size] = bias[others.order]
     squares = np.einsum("nk,nk->n", rows, rows, dtype=np.float64) + others.with_bias
     lengths = np.sqrt(squares) * (1 + _EPS * others.vectors.shape[1])
     offsets, items = lists
@@ -212,7 +212,7 @@ def _best(
     def rank(start: int) -> None:
         some = slice(start, start + _AT_ONCE)
         ends = offsets[start : start + _AT_ONCE + 1]
-        given = pad_rows(rows[some]), lengths[some], others, in_order, ends, items
+        given = pad_rows(rows[some]), lengths[some], others, bias, ends, items
         top_items(*freeze(given), best[some], values[some])
 
     jobs = range(0, len(rows), _AT_ONCE)
@@ -232,6 +232,6 @@ def _directions(factors: Floats32, occur: Masks) -> tuple[Ranked, Integers, Floa
         directions = np.where(lengths[:, None] > 0, factors / lengths[:, None], 0.0).astype(
             np.float32
         )
-    found = ranked(directions, np.zeros(len(directions), np.float32))
-    bias = np.where(lengths > 0, 0.0, -np.inf).astype(np.float32)
-    return found, np.argsort(found.order), bias
+    nothing = np.zeros(len(directions), np.float32)
+    found = ranked(directions, nothing)
+    return found, np.argsort(found.order), biases_of(found, nothing, lengths > 0)

@@ -7,7 +7,7 @@ from numba import types
 
 from schmp_estimators.core.jit import kernel
 from schmp_estimators.core.lanes import LANES, UNROLLED, emitted, pad_rows, sum_of
-from schmp_estimators.core.typing import Floats, Floats32, Integers
+from schmp_estimators.core.typing import Floats, Floats32, Integers, Masks
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.kernels.foldin import insert
 from schmp_estimators.mf.kernels.registers import fold_eight
@@ -35,6 +35,13 @@ def ranked(vectors: Floats32, bias: Floats32) -> Ranked:
     together = np.zeros((-(-len(vectors) // _BLOCK) * _BLOCK, vectors.shape[1]), np.float32)
     together[: order.size] = vectors[order]
     return freeze(Ranked(pad_rows(together), order, lengths[order], bool(bias.any())))
+
+
+def biases_of(items: Ranked, bias: Floats32, may_be: Masks) -> Floats32:
+    """Return biases as `top_items` takes them."""
+    found = np.full(len(items.vectors), -np.inf, np.float32)
+    found[: bias.size] = np.where(may_be, bias, -np.inf)[items.order]
+    return freeze(found)
 
 
 @emitted(lambda *kinds: types.boolean)
