@@ -14,7 +14,7 @@ from schmp_estimators.mf.data.ids import KINDS, at_least_one
 from schmp_estimators.mf.data.seen import SeenItems
 from schmp_estimators.mf.folding import Items, solve
 from schmp_estimators.mf.kernels.ccd import UserRatings
-from schmp_estimators.mf.kernels.ranking import Ranked, biases_of, ranked, top_items
+from schmp_estimators.mf.kernels.ranking import Ranked, biases_of, ranked, tails_of, top_items
 from schmp_estimators.mf.losses import RANKING
 from schmp_estimators.mf.recommend import Lists, Recommender, named
 
@@ -205,14 +205,15 @@ def _best(
     scores = np.full((len(rows), n), -np.inf)
     best = np.empty((len(rows), min(int(n), others.order.size)), np.int64)
     values = np.empty(best.shape, np.float32)
+    padded, (offsets, items) = pad_rows(rows), lists
     squares = np.einsum("nk,nk->n", rows, rows, dtype=np.float64) + others.with_bias
-    lengths = np.sqrt(squares) * (1 + _EPS * others.vectors.shape[1])
-    offsets, items = lists
+    lengths = np.sqrt(squares) * (1 + _EPS * padded.shape[1])
+    of_rows = padded, lengths, tails_of(padded, others.heads.shape[1])
 
     def rank(start: int) -> None:
         some = slice(start, start + _AT_ONCE)
         ends = offsets[start : start + _AT_ONCE + 1]
-        given = pad_rows(rows[some]), lengths[some], others, bias, ends, items
+        given = *(one[some] for one in of_rows), others, bias, ends, items
         top_items(*freeze(given), best[some], values[some])
 
     jobs = range(0, len(rows), _AT_ONCE)

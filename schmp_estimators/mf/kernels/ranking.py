@@ -6,7 +6,7 @@ import numpy as np
 from numba import types
 
 from schmp_estimators.core.jit import kernel
-from schmp_estimators.core.lanes import LANES, UNROLLED, emitted, pad_rows, sum_of
+from schmp_estimators.core.lanes import LANES, UNROLLED, emitted, pad_rows, padded_width, sum_of
 from schmp_estimators.core.typing import Floats, Floats32, Integers, Masks
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.kernels.foldin import insert
@@ -22,6 +22,8 @@ class Ranked(NamedTuple):
     """Vectors of items, the longest first."""
 
     vectors: Floats32  #: (n, width), n is a multiple of `_BLOCK`, with rows of zeros at the end
+    heads: Floats32  #: (n, about width / 4) their first components
+    tails: Floats32  #: (n,) the lengths of the others, see `tails_of`
     order: Integers  #: (n_items,) the numbers of the items
     lengths: Floats  #: (n_items,) Euclidean lengths of the vectors, with their biases
     with_bias: bool  #: whether any bias is not zero
@@ -29,12 +31,24 @@ class Ranked(NamedTuple):
 
 def ranked(vectors: Floats32, bias: Floats32) -> Ranked:
     """Return vectors (n_items, n_components) by their lengths."""
-    squares = np.einsum("nk,nk->n", vectors, vectors, dtype=np.float64)
-    lengths = np.sqrt(squares + bias.astype(np.float64) ** 2)
+    lengths = np.hypot(np.linalg.norm(vectors.astype(np.float64), axis=1), bias)
     order = np.argsort(-lengths, kind="stable")
     together = np.zeros((-(-len(vectors) // _BLOCK) * _BLOCK, vectors.shape[1]), np.float32)
     together[: order.size] = vectors[order]
-    return freeze(Ranked(pad_rows(together), order, lengths[order], bool(bias.any())))
+    rows = pad_rows(together)
+    head = padded_width(rows.shape[1] // 4)
+    heads, tails = pad_rows(rows[:, :head]), tails_of(rows, head)
+    return freeze(Ranked(rows, heads, tails, order, lengths[order], bool(bias.any())))
+
+
+def tails_of(rows: Floats32, head: int) -> Floats32:
+    """Return the lengths of rows without their first components, and a little more.
+
+    The product of two results is at least that of the lengths and a bound on what rounding adds to products.
+    """
+    squares = rows.astype(np.float64) ** 2
+    more = np.sqrt(2 * np.finfo(np.float32).eps * rows.shape[1] * squares.sum(axis=1))
+    return (np.sqrt(squares[:, head:].sum(axis=1)) + more).astype(np.float32)
 
 
 def biases_of(items: Ranked, bias: Floats32, may_be: Masks) -> Floats32:
@@ -42,6 +56,19 @@ def biases_of(items: Ranked, bias: Floats32, may_be: Masks) -> Floats32:
     found = np.full(len(items.vectors), -np.inf, np.float32)
     found[: bias.size] = np.where(may_be, bias, -np.inf)[items.order]
     return freeze(found)
+
+
+@emitted(lambda *kinds: types.boolean)
+def _may_reach(code, rows, row, heads, item, bias, tails, tail, limit):
+    """Return whether any of eight items may have a score of at least `limit`, as far as their heads say."""
+    width, head = rows.shape[1], heads.shape[1]
+    sums = code.totals(LANES)
+    with code.loop(0, head, LANES) as at:
+        left = rows.load(row * width + at)
+        for n, total in enumerate(sums):
+            total.add(left * heads.load((item + n) * head + at))
+    most = fold_eight([total.value for total in sums]) + tails.load(item) * tail.spread()
+    return (most + bias.load(item)).exceeds(limit.spread(), or_equals=True).any()
 
 
 @emitted(lambda *kinds: types.boolean)
@@ -65,7 +92,7 @@ def _score_eight(code, scores, rows, row, others, item, bias, limit):
 
 
 @kernel
-def top_items(rows, lengths, items, bias, seen_ptr, seen_items, out_items, out_scores):
+def top_items(rows, lengths, tails, items, bias, seen_ptr, seen_items, out_items, out_scores):
     """Find the items with the largest ``b_i + w_u·h_i`` for each user, except those in the user's list of seen items.
 
     Parameters
@@ -74,6 +101,8 @@ def top_items(rows, lengths, items, bias, seen_ptr, seen_items, out_items, out_s
         Vectors of users.
     lengths : (n,) float64
         No less than their Euclidean lengths, with a 1 in the vector if items have biases.
+    tails : (n,) float32
+        As of `tails_of`.
     items : Ranked
     bias : (len(items.vectors),) float32
         Biases in the order of the items; -inf if an item may not be found.
@@ -86,10 +115,11 @@ def top_items(rows, lengths, items, bias, seen_ptr, seen_items, out_items, out_s
 
     Notes
     -----
-    No product is larger than that of both lengths, so a user is done when the next item is too short: Teflioudi,
-    Gemulla & Mykytiuk, "LEMP", SIGMOD 2015, section 3.
+    No product is larger than that of both lengths, so a user is done when the next item is too short.  The same holds
+    for the products of components that are left when the first ones have been multiplied: Teflioudi, Gemulla &
+    Mykytiuk, "LEMP", SIGMOD 2015, sections 3 and 4.
     """
-    vectors, order, item_lengths, _ = items
+    vectors, heads, item_tails, order, item_lengths, _ = items
     last = out_items.shape[1] - 1
     scores = np.empty(LANES, np.float32)
     out_items[:] = -1
@@ -100,6 +130,8 @@ def top_items(rows, lengths, items, bias, seen_ptr, seen_items, out_items, out_s
                 continue
             for start in range(block, block + _BLOCK, LANES):
                 limit = out_scores[user, last]
+                if not _may_reach(rows, user, heads, start, bias, item_tails, tails[user], limit):
+                    continue
                 if not _score_eight(scores, rows, user, vectors, start, bias, limit):
                     continue
                 best, values = out_items[user], out_scores[user]
