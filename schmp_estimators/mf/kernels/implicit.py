@@ -68,7 +68,7 @@ def _add_rows(
     n = rows.shape[1]
     together = size - size % SIDE_BY_SIDE
     for position in range(0, together, SIDE_BY_SIDE):
-        registers.subtract_four_combinations(
+        registers.subtract_some_combinations(
             sums, position * SUMS + PRODUCTS, SUMS, rows, first + position, n, gram, m
         )
     for position in range(together, size):

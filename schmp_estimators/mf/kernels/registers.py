@@ -18,8 +18,8 @@ PASSES = 2
 TILE = 32
 #: Registers that hold one number of each row of a tile; their chains of additions hide each other's latency.
 _ACROSS = TILE // LANES
-#: Number of rows of `subtract_four_combinations`: this many chains of additions hide each other's latency.
-SIDE_BY_SIDE = 4
+#: Number of rows of `subtract_some_combinations`: this many chains of additions hide each other's latency.
+SIDE_BY_SIDE = 8
 #: Number of clicks that are processed at a time, side by side, and between these and those whose rows are prefetched.
 TOGETHER, _AHEAD = LANES, 12
 
@@ -67,6 +67,8 @@ def add_outer(code, target, at, left, left_at, right, right_at, step, size):
     with code.loop(0, size) as number:
         first = left[left_at + number]
         second = right[right_at + step * number]
+        # in the following matrix of `left`: processors do not foresee its address
+        left.prefetch((left_at + number + left.shape[1]) * LANES)
         for lane, total in enumerate(sums):
             total.add(first.repeated(lane) * second)
     for lane, total in enumerate(sums):
@@ -80,11 +82,13 @@ def _combiner(count: int) -> Any:
         sums = code.totals(count)
         with code.loop(0, size) as number:
             place = first + stride * number
-            loaded = [rows[place + row] for row in range(count)]
+            for row in range(2 * count, 3 * count, 2):
+                rows.prefetch((place + row) * LANES)  # two rows are a cache line
             for lane in range(LANES):
                 register = matrix[number * LANES + lane]
-                for row, total in zip(loaded, sums, strict=True):
-                    total.add(row.repeated(lane) * register)
+                for row, total in enumerate(sums):
+                    number_of_row = rows.load((place + row) * LANES + lane, NUMBER)
+                    total.add(number_of_row.spread() * register)
         for row, total in enumerate(sums):
             target[at + distance * row] -= total.value
 
@@ -95,8 +99,8 @@ def _combiner(count: int) -> Any:
 #: `target` the sum of ``rows[first + number * stride][l] * matrix[number * LANES + l]`` over l and all numbers below
 #: `size`, in this order.
 subtract_combination = _combiner(1)
-#: The same for rows ``first … first + 3``, into registers that are `distance` apart, with the same bits.
-subtract_four_combinations = _combiner(SIDE_BY_SIDE)
+#: The same for rows ``first … first + SIDE_BY_SIDE - 1``, into registers that are `distance` apart, with the same bits.
+subtract_some_combinations = _combiner(SIDE_BY_SIDE)
 
 
 def fold_eight(vectors: list[Value]) -> Value:
