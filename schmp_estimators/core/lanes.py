@@ -114,15 +114,14 @@ class Value:
             )
         return sums.lane(0)
 
-    def exceeds(self, other: Value, or_equals: bool = False) -> Value:
-        """Return where self is larger, or equal if asked for."""
-        sign = ">=" if or_equals else ">"
-        return Value(self.builder, self.builder.fcmp_ordered(sign, self.value, other.value))
+    def exceeds(self, other: Value) -> Value:
+        """Return where self is larger."""
+        return Value(self.builder, self.builder.fcmp_ordered(">", self.value, other.value))
 
-    def any(self) -> Value:
-        """Return whether a comparison holds for any lane."""
+    def all(self) -> Value:
+        """Return whether a comparison holds for all lanes."""
         bits = self.builder.bitcast(self.value, ir.IntType(self.value.type.count))
-        return Value(self.builder, self.builder.icmp_unsigned("!=", bits, bits.type(0)))
+        return Value(self.builder, self.builder.icmp_signed("==", bits, bits.type(-1)))
 
     def equals(self, other: Value) -> Value:
         """Return where integers are equal."""
@@ -371,15 +370,10 @@ def zero_rows(n_rows: int, n_components: int) -> np.ndarray:
     return rows
 
 
-def sum_of(totals: list[Total]) -> Any:
-    """Add `UNROLLED` registers of partial sums."""
-    a, b, c, d = (total.value for total in totals)
-    return (a + c) + (b + d)
-
-
 def fold_sums(totals: list[Total]) -> Any:
     """Add `UNROLLED` registers of partial sums, and then the numbers of the resulting register."""
-    return sum_of(totals).folded()
+    a, b, c, d = (total.value for total in totals)
+    return ((a + c) + (b + d)).folded()
 
 
 @emitted(lambda *kinds: types.float32)

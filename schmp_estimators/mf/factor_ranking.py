@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from schmp_estimators.core.lanes import pad_rows
+from schmp_estimators.core.lanes import padded_width
 from schmp_estimators.core.places.place import Place, n_threads
 from schmp_estimators.core.typing import Array, Floats, Floats32, Function, Integers, Masks
 from schmp_estimators.core.values import freeze
@@ -14,16 +14,16 @@ from schmp_estimators.mf.data.ids import KINDS, at_least_one
 from schmp_estimators.mf.data.seen import SeenItems
 from schmp_estimators.mf.folding import Items, solve
 from schmp_estimators.mf.kernels.ccd import UserRatings
-from schmp_estimators.mf.kernels.ranking import Ranked, biases_of, ranked, tails_of, top_items
+from schmp_estimators.mf.kernels.ranking import Vectors, as_vectors, top_items
 from schmp_estimators.mf.losses import RANKING
 from schmp_estimators.mf.recommend import Lists, Recommender, named
 
 #: Vectors of users, and the levels to which products of vectors are added.
 _OfUsers = tuple[Floats32, Floats]
+#: Vectors in an order, and this order.
+Others = tuple[Vectors, Integers]
 #: Users of a job: their vectors stay in the second cache.
 _AT_ONCE = 128
-#: No product of K numbers in float32 is larger than that of both lengths by more than K times this.
-_EPS = np.finfo(np.float32).eps
 
 
 class FactorRanking(Recommender):
@@ -120,7 +120,7 @@ class FactorRanking(Recommender):
         rank = self.components_.shape[0]
         # without a penalty only as many ratings as a vector has entries say what it is
         least = 0 if self.alpha_ or self._unobserved else rank
-        directions, places, bias = self._once(
+        directions, bias = self._once(
             f"similar {kind}s",
             lambda factors, occur, counts: _directions(
                 rows(factors), occur & (counts[:, 0] >= least)
@@ -129,12 +129,12 @@ class FactorRanking(Recommender):
             self._occur[side],
             self._counts[side],
         )
-        known = np.flatnonzero(ids < len(places))
-        known = known[bias[places[ids[known]]] == 0.0]
+        known = np.flatnonzero(ids < len(bias))
+        known = known[bias[ids[known]] == 0.0]
         lists = np.arange(known.size + 1), ids[known].astype(np.int32)
         found = np.full((ids.size, n), -1)
         scores = np.full((ids.size, n), -np.inf)
-        asked = directions.vectors[places[ids[known]]]
+        asked = directions[0].rows[ids[known]]
         found[known], scores[known] = _best(asked, directions, bias, lists, n, self.n_jobs)
         return named(found, self._ids_of(kind)), scores
 
@@ -168,9 +168,8 @@ class FactorRanking(Recommender):
         self, of_users: _OfUsers, lists: Lists, n: int, may_be: Masks
     ) -> tuple[Integers, Floats]:
         vectors, level = of_users
-        given = self.components_, self.item_bias_
-        items = self._once("ranked", lambda factors, bias: ranked(factors.T, bias), *given)
-        bias = self._once("biases", lambda _, *biases: biases_of(items, *biases), *given, may_be)
+        items = self._once("vectors", _longest_first, self.components_)
+        bias = self._once("biases", _biases, items[1], self.item_bias_, may_be)
         found, scores = _best(self._or_mean(vectors), items, bias, lists, n, self.n_jobs)
         return found, scores + level[:, None]
 
@@ -198,41 +197,50 @@ def vectors_of(rows: Integers, factors: Floats32) -> Floats32:
 
 
 def _best(
-    rows: Floats32, others: Ranked, bias: Floats32, lists: Lists, n: int, n_jobs: int | None
+    rows: Floats32, others: Others, bias: Floats32, lists: Lists, n: int, n_jobs: int | None
 ) -> tuple[Integers, Floats]:
     """Return the best of `others` for rows, without those in lists, and the products."""
     found = np.full((len(rows), n), -1)
     scores = np.full((len(rows), n), -np.inf)
-    best = np.empty((len(rows), min(int(n), others.order.size)), np.int64)
-    values = np.empty(best.shape, np.float32)
-    padded, (offsets, items) = pad_rows(rows), lists
-    squares = np.einsum("nk,nk->n", rows, rows, dtype=np.float64) + others.with_bias
-    lengths = np.sqrt(squares) * (1 + _EPS * padded.shape[1])
-    of_rows = padded, lengths, tails_of(padded, others.heads.shape[1])
+    shown = min(int(n), others[1].size)
+    best, values = np.empty((len(rows), shown), np.int64), np.empty((len(rows), shown), np.float32)
+    mine, (offsets, items) = as_vectors(rows), lists
 
     def rank(start: int) -> None:
         some = slice(start, start + _AT_ONCE)
-        ends = offsets[start : start + _AT_ONCE + 1]
-        given = *(one[some] for one in of_rows), others, bias, ends, items
+        users = Vectors._make(one[some] for one in mine)
+        given = users, *others, bias, offsets[start : start + _AT_ONCE + 1], items
         top_items(*freeze(given), best[some], values[some])
 
     jobs = range(0, len(rows), _AT_ONCE)
     place = Place(n_threads(n_jobs) if len(jobs) > 1 else 1)
     place.each(rank, jobs)
     place.close()
-    found[:, : best.shape[1]] = best
-    scores[:, : best.shape[1]] = values
+    found[:, :shown], scores[:, :shown] = best, values
     return found, scores
 
 
-def _directions(factors: Floats32, occur: Masks) -> tuple[Ranked, Integers, Floats32]:
-    """Return directions, their places, and 0, or −inf for vectors that do not occur or are about zero."""
+def _longest_first(factors: Floats32) -> Others:
+    """Return vectors of items, the longest first: their products are large, and others need not be read."""
+    squares = np.einsum("kn,kn->n", factors, factors, dtype=np.float64)
+    order = np.argsort(-squares, kind="stable")
+    return as_vectors(factors.T[order]), order
+
+
+def _biases(order: Integers, bias: Array, may_be: Masks) -> Floats32:
+    """Return biases in the order of items; -inf for those that may not be found."""
+    found = np.full(padded_width(bias.size), -np.inf, np.float32)
+    found[: bias.size] = np.where(may_be, bias, -np.float32(np.inf))[order]
+    return found
+
+
+def _directions(factors: Floats32, occur: Masks) -> tuple[Others, Floats32]:
+    """Return directions, and 0, or −inf for vectors that do not occur or are about zero."""
     lengths = np.sqrt(np.einsum("nk,nk->n", factors, factors, dtype=np.float64)) * occur
     lengths[lengths <= np.finfo(np.float32).eps * lengths.max(initial=0.0)] = 0.0
     with np.errstate(divide="ignore", invalid="ignore"):
         directions = np.where(lengths[:, None] > 0, factors / lengths[:, None], 0.0).astype(
             np.float32
         )
-    nothing = np.zeros(len(directions), np.float32)
-    found = ranked(directions, nothing)
-    return found, np.argsort(found.order), biases_of(found, nothing, lengths > 0)
+    order = np.arange(len(lengths))
+    return (as_vectors(directions), order), _biases(order, np.zeros(order.size), lengths > 0)

@@ -142,7 +142,7 @@ def predict_pairs(users, items, user_factors, item_factors, user_bias, item_bias
 
 @inlined
 def insert(score, item, scores, items):
-    """Put an item in its place among the best, of falling score, then rising number, in place of the last one."""
+    """Put an item in its place among the best, of falling score and rising number, in place of the last one."""
     place = scores.size - 1
     while place > 0 and (
         score > scores[place - 1] or (score == scores[place - 1] and item < items[place - 1])

@@ -6,17 +6,17 @@ from oracles.mf import lane_dot
 
 from schmp_estimators.core.lanes import pad_rows
 from schmp_estimators.core.values import offsets_of
-from schmp_estimators.mf.factor_ranking import _best
-from schmp_estimators.mf.kernels.ranking import biases_of, ranked
+from schmp_estimators.mf.factor_ranking import _best, _biases, _longest_first
 
 N_ITEMS = 150
 
 
 def case(n_users, width, with_bias, seed=0):
-    """Return users, items and biases; lengths differ much, and some items are equal, opposite or zero."""
+    """Return users, items and biases; lengths differ much, and some items are equal, nearly equal, opposite or zero."""
     rng = np.random.default_rng(seed)
     users, items = (rng.normal(size=(n, width)).astype(np.float32) for n in (n_users, N_ITEMS))
     items *= (1 / (1 + rng.permutation(N_ITEMS)))[:, None].astype(np.float32)
+    items[60:100] = items[40] * (1 + 1e-7 * rng.normal(size=(40, width)))
     items[100:110], items[110:120], items[120:125] = items[40], -items[40], 0
     users[0], users[1], users[2] = 0, items[40], items[110]
     bias = with_bias * rng.normal(size=N_ITEMS).astype(np.float32).round(1)
@@ -45,23 +45,26 @@ def test_the_best_items_are_those_of_a_sort_of_all_scores(n, width, with_bias):
     lists = [np.sort(rng.choice(N_ITEMS, size, replace=False)) for size in rng.integers(0, 60, 11)]
     lists[3], lists[4] = np.arange(N_ITEMS), np.delete(np.arange(N_ITEMS), 7)
     as_arrays = offsets_of([len(one) for one in lists]), np.concatenate(lists).astype(np.int32)
-    others = ranked(items, bias)
-    found = _best(users, others, biases_of(others, bias, may_be), as_arrays, n, None)
+    others = _longest_first(items.T)
+    found = _best(users, others, _biases(others[1], bias, may_be), as_arrays, n, None)
     for one, expected in zip(found, best_of_all(users, items, bias, may_be, lists, n), strict=True):
         np.testing.assert_array_equal(one, expected)
 
 
 def test_batches_and_threads_do_not_change_what_is_found():
     users, items, bias = case(300, 20, True)
-    others = ranked(items, bias)
-    given = others, biases_of(others, bias, np.ones(N_ITEMS, bool))
+    others = _longest_first(items.T)
+    given = others, _biases(others[1], bias, np.ones(N_ITEMS, bool))
 
     def find(rows, n_jobs):
         nothing = np.zeros(len(rows) + 1, np.int64), np.empty(0, np.int32)
         return _best(rows, *given, nothing, 7, n_jobs)
 
     together = find(users, 1)
-    alone = [np.concatenate(parts) for parts in zip(*(find(user[None], 1) for user in users), strict=True)]
+    alone = [
+        np.concatenate(parts)
+        for parts in zip(*(find(user[None], 1) for user in users), strict=True)
+    ]
     for found in (find(users, 3), alone):
         for one, expected in zip(found, together, strict=True):
             np.testing.assert_array_equal(one, expected)
