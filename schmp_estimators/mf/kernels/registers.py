@@ -8,7 +8,16 @@ from typing import Any
 import numpy as np
 
 from schmp_estimators.core.jit import kernel, maker, pasted
-from schmp_estimators.core.lanes import LANES, NUMBER, PRODUCTS, VECTOR, Registers, Value, emitted
+from schmp_estimators.core.lanes import (
+    DOUBLES,
+    LANES,
+    NUMBER,
+    PRODUCTS,
+    VECTOR,
+    Registers,
+    Value,
+    emitted,
+)
 
 #: Registers per row of sums: the products, then the numerators.
 SUMS = PRODUCTS + 1
@@ -61,7 +70,7 @@ def add_outer(code, target, at, left, left_at, right, right_at, step, size):
     """Add ``Σ_n left[left_at + n]ᵀ right[right_at + step n]``, n < size, to `LANES` registers of `target` from `at`.
 
     Number l of a left register contributes to register l of the sum.  Each register of the sum is added up in the order
-    of n, then added to `target`.
+    of n in float32, then added to `target`, which is float64.
     """
     sums = code.totals(LANES)
     with code.loop(0, size) as number:
@@ -72,7 +81,9 @@ def add_outer(code, target, at, left, left_at, right, right_at, step, size):
         for lane, total in enumerate(sums):
             total.add(first.repeated(lane) * second)
     for lane, total in enumerate(sums):
-        target[at + lane] += total.value
+        place = (at + lane) * LANES
+        wide = Value(code.builder, code.builder.fpext(total.value.value, DOUBLES))
+        target.store(place, target.doubles(place) + wide)
 
 
 def _combiner(count: int) -> Any:
