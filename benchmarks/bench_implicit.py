@@ -6,6 +6,11 @@
 Both fit Σ c(r − ŵ)² with weight 1 of a missing pair, for us divided by c.  For each contestant the ladder of
 confidences and penalties is climbed, every epoch is judged by NDCG@10 and recall@10 on a fifth of the clicks, and times
 are CPU seconds of one thread, without judging and without set-up (seconds of both are printed).
+
+    python benchmarks/bench_implicit.py --folder gowalla --ranks 512 1024 --epochs 3
+
+With a folder of bench_public.py, CPU seconds and the common objective after each epoch: weight .03 of a missing pair,
+and a penalty of 1 per row.
 Peer: ``pip install implicit``.
 """
 
@@ -18,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from common import machine, table
+from common import SweepClock, forget_peak, machine, peak, table
 from scipy import sparse
 from threadpoolctl import threadpool_limits
 
@@ -207,12 +212,67 @@ def contest(name, clicks, rank, arguments):
     table(f"CPU seconds to a share of {best:.4f}", ("share", "implicit", "ccd", "ratio"), rows)
 
 
+def objective(users, items, X, weight, penalty):
+    """Return Σ (1 − ŵ)² over clicks + weight · Σ ŵ² over other pairs + penalty · (‖W‖² + ‖H‖²)."""
+    pairs = sparse.coo_array(X)
+    total = penalty * sum(float(np.sum(side * side, dtype=np.float64)) for side in (users, items))
+    for some in np.array_split(np.arange(pairs.nnz), -(-pairs.nnz // 200_000)):
+        who, what = (index[some] for index in pairs.coords)
+        scores = np.einsum("nk,nk->n", users[who], items[what], dtype=np.float64)
+        total += float(np.sum((1 - scores) ** 2 - weight * scores**2))
+    grams = [(side.T @ side).astype(np.float64) for side in (users, items)]
+    return total + weight * float(np.sum(grams[0] * grams[1]))
+
+
+def descend(folder, rank, n_epochs, weight=0.03, penalty=1.0):
+    """Print what each epoch of both takes, and what it leaves of the objective."""
+    from bench_public import read
+    from implicit.cpu.als import AlternatingLeastSquares
+
+    X, *_ = read(folder)
+    clock = SweepClock()
+    forget_peak()
+    mf = ModelParallelMF(
+        rank, solver="ccd", unobserved_weight=weight, alpha=penalty, penalty="per_row", max_iter=n_epochs, tol=0,
+        random_state=0,
+    ).set_callbacks(clock).fit(X)  # fmt: skip
+    ours = list(zip(clock.cpu, (record["objective"] for record in mf.history_), strict=True))
+    memory = [peak() / 2**20]
+    own = objective(mf.user_factors_, np.ascontiguousarray(mf.components_.T), X, weight, penalty)
+    print(f"ours {ours[-1][1]:.0f}, computed here {own:.0f}")
+    forget_peak()
+    als = AlternatingLeastSquares(
+        rank, regularization=penalty / weight, alpha=1 / weight, iterations=n_epochs, num_threads=1, random_state=0
+    )  # fmt: skip
+    theirs, began = [], [0.0]
+
+    def after(epoch, *others):
+        spent = time.process_time() - began[0]
+        sides = np.asarray(als.user_factors), np.asarray(als.item_factors)
+        memory[1:] = memory[1:] or [peak() / 2**20]
+        theirs.append((spent, objective(*sides, X, weight, penalty)))
+        began[0] = time.process_time()
+
+    matrix = sparse.csr_matrix(X)
+    began[0] = time.process_time()
+    als.fit(matrix, show_progress=False, callback=after)
+    rows = [
+        (epoch, *one, *other)
+        for epoch, (one, other) in enumerate(zip(ours, theirs, strict=True), 1)
+    ]
+    header = ("epoch", "ours, s", "objective", "implicit, s", "objective")
+    table(
+        f"{folder.name}, K = {rank}, peaks of {memory[0]:.0f} and {memory[1]:.0f} MiB", header, rows
+    )
+
+
 def main():
     """Run a contest for each rank."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", nargs="+", default=["generated"])
+    parser.add_argument("--folder", type=Path, help="print objectives instead of a contest")
     parser.add_argument("--ranks", nargs="+", type=int, default=[64, 128])
     parser.add_argument("--confidences", nargs="+", type=float, default=[3.0, 10.0])
     parser.add_argument("--penalties", nargs="+", type=float, default=[0.5, 5.0, 20.0])
@@ -221,6 +281,11 @@ def main():
     print(machine())
     small = split(np.arange(60) % 20, np.arange(60) % 17, (20, 17))
     ours(small, 8, 10.0, 1.0, "per_row", 2)  # compiles
+    if arguments.folder:
+        for rank in arguments.ranks:
+            with threadpool_limits(1):
+                descend(arguments.folder, rank, arguments.epochs)
+        return
     for name in arguments.data:
         clicks = split(*(generated() if name == "generated" else documents(name)))
         for rank in arguments.ranks:

@@ -1,15 +1,16 @@
 """The item model: what a fit, more clicks and serving take, and a model of a million users.
 
     python benchmarks/bench_slim.py fit --folder F [--setting '{"max_neighbors": null}']
-    python benchmarks/bench_slim.py serve --folder F
+    python benchmarks/bench_slim.py serve --folder F [--threads 2]
     python benchmarks/bench_slim.py generated --shape 1000000x50000 --clicks 30e6
 
 Set OMP_NUM_THREADS=1 and OPENBLAS_NUM_THREADS=1 before.  The folder is one of bench_public.py.
-Times are medians of three fits, of 15 calls.  `fit` fits the training part by one and two threads,
-judges a fit of the training and validation parts on the test part, and adds 1 % of the clicks by
-`partial_fit` to a fit of the others.  `serve` has the package implicit beside both models, K = 64.
-`generated` draws users with three of many interests each, and clicks at random besides; a tenth of
-the clicks is held out, and factors with K = 64 are fitted, too.  Memory is the peak of the process, the input included.
+Times are medians of three fits, of 15 or 301 calls.  `fit` fits the training part by one and two
+threads, judges a fit of the training and validation parts on the test part, and adds 1 % of the clicks by
+`partial_fit` to a fit of the others.  `serve` has the package implicit beside both models, K = 64,
+and makes calls in turn.  `generated` draws users with three of many interests each, and clicks at
+random besides; a tenth of the clicks is held out, and factors with K = 64 are fitted, too.  Memory
+is the peak of the process, the input included.
 """
 
 import argparse
@@ -22,7 +23,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 from bench_public import judge, read
-from common import machine, milliseconds, table
+from common import machine, table
 from sklearn.base import clone
 
 from schmp_estimators import DistributedSLIM, ModelParallelMF
@@ -70,34 +71,49 @@ def fit(folder, setting):
     print(f"largest gap {model.history_[-1]['dual_gap']:.2e} of the objective at zero")
 
 
-def serve(folder):
+def serve(folder, n_threads):
     import implicit
 
     train, *_ = read(folder)
-    ours = {
-        "DistributedSLIM": DistributedSLIM().fit(train),
-        "ModelParallelMF": ModelParallelMF(
-            64, unobserved_weight=0.03, max_iter=5, random_state=0
-        ).fit(train),
-    }
-    als = implicit.als.AlternatingLeastSquares(64, iterations=2, num_threads=1, random_state=0)
+    setting = {"unobserved_weight": 0.03, "max_iter": 5, "random_state": 0}
+    slim = DistributedSLIM().fit(train)
+    mf = ModelParallelMF(64, n_jobs=n_threads, **setting).fit(train)
+    als = implicit.als.AlternatingLeastSquares(
+        64, iterations=2, num_threads=n_threads, random_state=0
+    )
     matrix, many, new = sp.csr_matrix(train), np.arange(400), train[:100]
     als.fit(matrix, show_progress=False)
-    rows = [
-        (name, *(milliseconds(15, call) for call in (
+    ours = [
+        (
             lambda m=model: m.recommend([7], 10), lambda m=model: m.recommend(many, 10),
             lambda m=model: m.recommend(new, 10), lambda m=model: m.similar_items([5], 10),
-        )))
-        for name, model in ours.items()
+        )
+        for model in (slim, mf)
     ]  # fmt: skip
-    calls = (
+    theirs = (
         lambda: als.recommend(7, matrix[7], 10), lambda: als.recommend(many, matrix[many], 10),
         lambda: als.recommend(many[:100], matrix[:100], 10, recalculate_user=True),
         lambda: als.similar_items(5, 10),
     )  # fmt: skip
-    rows.append(("implicit", *(milliseconds(15, call) for call in calls)))
-    header = ("CPU milliseconds", "one user", "400 users", "100 new users", "similar items")
-    table(folder.name, header, rows)
+    rows = [["DistributedSLIM"], ["ModelParallelMF"], ["implicit"]]
+    for calls, repeats in zip(zip(*ours, theirs, strict=True), (301, 15, 15, 301), strict=True):
+        for row, milliseconds in zip(rows, in_turn(calls, repeats), strict=True):
+            row.append("{:.2f}, {:.2f}".format(*milliseconds))
+    header = ("CPU, wall ms", "one user", "400 users", "100 new users", "similar items")
+    table(f"{folder.name}, threads: {n_threads}", header, rows)
+
+
+def in_turn(calls, repeats):
+    """Return medians of CPU and wall milliseconds of some calls, made in turn."""
+    spent = [[] for _ in calls]
+    for call in calls:
+        call()
+    for _ in range(repeats):
+        for call, taken in zip(calls, spent, strict=True):
+            cpu, wall = time.process_time(), time.perf_counter()
+            call()
+            taken.append((time.process_time() - cpu, time.perf_counter() - wall))
+    return [[1e3 * statistics.median(kind) for kind in zip(*taken, strict=True)] for taken in spent]
 
 
 def draw(n_users, n_items, n_clicks, n_interests, seed=0):
@@ -155,12 +171,13 @@ def main():
     parser.add_argument("--shape", default="100000x20000", help="users x items")
     parser.add_argument("--clicks", type=float, default=3e6)
     parser.add_argument("--interests", type=int, default=500)
+    parser.add_argument("--threads", type=int, default=1, help="of `serve`")
     options = parser.parse_args()
     print(machine())
     if options.what == "fit":
         fit(options.folder, options.setting)
     elif options.what == "serve":
-        serve(options.folder)
+        serve(options.folder, options.threads)
     else:
         shape = [int(float(side)) for side in options.shape.split("x")]
         generated(shape, int(options.clicks), options.interests, options.setting)

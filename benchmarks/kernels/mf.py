@@ -7,7 +7,7 @@ import numpy as np
 from schmp_estimators.core.lanes import LANES, pad_rows
 from schmp_estimators.core.values import freeze, own
 from schmp_estimators.mf.kernels.ccd import SUMS, UserRatings, improve_users
-from schmp_estimators.mf.kernels.foldin import top_items
+from schmp_estimators.mf.kernels.ranking import as_vectors, top_items
 from schmp_estimators.mf.kernels.sgd import FactorBlock, RatingBlock, StepSizes, sgd_block
 from schmp_estimators.mf.kernels.steps import numbers_of
 
@@ -75,6 +75,7 @@ class TopItems(OneKernel):
         users, items, _ = ratings()
         indptr = np.concatenate([[0], np.cumsum(np.bincount(users, minlength=N_USERS))])
         of_users, of_items = factors(N_USERS, 2), factors(N_ITEMS, 3)
-        given = (np.arange(N_USERS), of_users.factors, of_items.factors, of_items.biases.copy())
+        given = as_vectors(of_users.factors), as_vectors(of_items.factors), np.arange(N_ITEMS)
+        given = *given, of_items.biases.copy()
         best, scores = np.zeros((N_USERS, 10), np.int64), np.zeros((N_USERS, 10), np.float32)
         return *freeze(given), *freeze((indptr, items.astype(np.int32))), best, scores

@@ -118,6 +118,11 @@ class Value:
         """Return where self is larger."""
         return Value(self.builder, self.builder.fcmp_ordered(">", self.value, other.value))
 
+    def all(self) -> Value:
+        """Return whether a comparison holds for all lanes."""
+        bits = self.builder.bitcast(self.value, ir.IntType(self.value.type.count))
+        return Value(self.builder, self.builder.icmp_signed("==", bits, bits.type(-1)))
+
     def equals(self, other: Value) -> Value:
         """Return where integers are equal."""
         return Value(self.builder, self.builder.icmp_unsigned("==", self.value, other.value))

@@ -125,7 +125,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         Number of epochs between two evaluations of the exact objective of "sgd", for `history_` and `tol`; 0: never.
         An evaluation takes about half the time of an epoch.  "ccd" computes the objective in any case.
     n_jobs : int, default=None
-        Threads of a fit in this process.  None means 1, -1 all cores.
+        Threads of a fit in this process, and of recommendations to many users.  None means 1, -1 all cores.
     checkpoint : str or path-like, default=None
         Path (``~`` and environment variables are replaced) or URL known to fsspec, to which the state is written every
         `checkpoint_every` epochs.  A fit that finds its own checkpoint there continues from it.  It needs an int as

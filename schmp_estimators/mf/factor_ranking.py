@@ -6,19 +6,24 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from schmp_estimators.core.lanes import pad_rows
+from schmp_estimators.core.lanes import padded_width
+from schmp_estimators.core.places.place import Place, n_threads
 from schmp_estimators.core.typing import Array, Floats, Floats32, Function, Integers, Masks
-from schmp_estimators.core.values import freeze, offsets_of
+from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data.ids import KINDS, at_least_one
 from schmp_estimators.mf.data.seen import SeenItems
 from schmp_estimators.mf.folding import Items, solve
 from schmp_estimators.mf.kernels.ccd import UserRatings
-from schmp_estimators.mf.kernels.foldin import top_items
+from schmp_estimators.mf.kernels.ranking import Vectors, as_vectors, top_items
 from schmp_estimators.mf.losses import RANKING
 from schmp_estimators.mf.recommend import Lists, Recommender, named
 
 #: Vectors of users, and the levels to which products of vectors are added.
 _OfUsers = tuple[Floats32, Floats]
+#: Vectors in an order, and this order.
+Others = tuple[Vectors, Integers]
+#: Users of a job: their vectors stay in the second cache.
+_AT_ONCE = 128
 
 
 class FactorRanking(Recommender):
@@ -30,6 +35,7 @@ class FactorRanking(Recommender):
     user_bias_: Floats32
     item_bias_: Floats32
     alpha_: float
+    n_jobs: int | None
     #: `unobserved_weight` of the fit.
     _unobserved: float
     #: `loss` of the fit.
@@ -128,7 +134,8 @@ class FactorRanking(Recommender):
         lists = np.arange(known.size + 1), ids[known].astype(np.int32)
         found = np.full((ids.size, n), -1)
         scores = np.full((ids.size, n), -np.inf)
-        found[known], scores[known] = _best(directions[ids[known]], directions, bias, lists, n)
+        asked = directions[0].rows[ids[known]]
+        found[known], scores[known] = _best(asked, directions, bias, lists, n, self.n_jobs)
         return named(found, self._ids_of(kind)), scores
 
     def _of_users(self, rows: Integers) -> _OfUsers:
@@ -150,16 +157,20 @@ class FactorRanking(Recommender):
     def _rated(self, rows: Integers) -> Lists | None:
         if self._seen is None:
             return None
-        lists = [np.unique(np.concatenate([seen.of(row) for seen in self._seen])) for row in rows]
-        offsets = offsets_of([len(one) for one in lists])
-        return offsets.astype(np.int64), np.concatenate([*lists, []]).astype(np.int32)
+        lists = [seen.of(row) for seen in self._seen for row in rows]
+        users = np.tile(np.arange(rows.size), len(self._seen)).repeat(list(map(len, lists)))
+        # one number for each pair, whose lower half is the item
+        pairs = np.unique(users << 32 | np.concatenate([*lists, []]).astype(np.int64))
+        offsets = np.searchsorted(pairs, np.arange(rows.size + 1) << 32)
+        return offsets, pairs.astype(np.int32)
 
     def _best_items(
         self, of_users: _OfUsers, lists: Lists, n: int, may_be: Masks
     ) -> tuple[Integers, Floats]:
         vectors, level = of_users
-        bias = np.where(may_be, self.item_bias_, -np.float32(np.inf))
-        found, scores = _best(self._or_mean(vectors), self._padded_items(), bias, lists, n)
+        items = self._once("vectors", _longest_first, self.components_)
+        bias = self._once("biases", _biases, items[1], self.item_bias_, may_be)
+        found, scores = _best(self._or_mean(vectors), items, bias, lists, n, self.n_jobs)
         return found, scores + level[:, None]
 
     @property
@@ -176,12 +187,6 @@ class FactorRanking(Recommender):
             vectors[~vectors.any(axis=1)] = mean
         return vectors
 
-    def _padded_items(self) -> Floats32:
-        padded: Floats32 = self._once(
-            "items", lambda items: freeze(pad_rows(items.T)), self.components_
-        )
-        return padded
-
 
 def vectors_of(rows: Integers, factors: Floats32) -> Floats32:
     """Return the vectors of users, given their rows; zeros for unknown users."""
@@ -192,31 +197,50 @@ def vectors_of(rows: Integers, factors: Floats32) -> Floats32:
 
 
 def _best(
-    rows: Floats32,
-    others: Floats32,
-    bias: Floats32,
-    lists: Lists,
-    n: int,
+    rows: Floats32, others: Others, bias: Floats32, lists: Lists, n: int, n_jobs: int | None
 ) -> tuple[Integers, Floats]:
-    """Return the rows of `others`, without those in lists, with the largest products, and these."""
-    shape = len(rows), min(int(n), len(others))
+    """Return the best of `others` for rows, without those in lists, and the products."""
     found = np.full((len(rows), n), -1)
     scores = np.full((len(rows), n), -np.inf)
-    best = np.empty(shape, np.int64)
-    values = np.empty(shape, np.float32)
-    padded = rows if rows.shape[1:] == others.shape[1:] else pad_rows(rows)
-    top_items(*freeze((np.arange(len(rows)), padded, others, bias, *lists)), best, values)
-    found[:, : shape[1]] = best
-    scores[:, : shape[1]] = values
+    shown = min(int(n), others[1].size)
+    best, values = np.empty((len(rows), shown), np.int64), np.empty((len(rows), shown), np.float32)
+    mine, (offsets, items) = as_vectors(rows), lists
+
+    def rank(start: int) -> None:
+        some = slice(start, start + _AT_ONCE)
+        users = Vectors._make(one[some] for one in mine)
+        given = users, *others, bias, offsets[start : start + _AT_ONCE + 1], items
+        top_items(*freeze(given), best[some], values[some])
+
+    jobs = range(0, len(rows), _AT_ONCE)
+    place = Place(n_threads(n_jobs) if len(jobs) > 1 else 1)
+    place.each(rank, jobs)
+    place.close()
+    found[:, :shown], scores[:, :shown] = best, values
     return found, scores
 
 
-def _directions(factors: Floats32, occur: Masks) -> tuple[Floats32, Floats32]:
-    """Return padded directions, and 0, or −inf for vectors that do not occur or are about zero."""
+def _longest_first(factors: Floats32) -> Others:
+    """Return vectors of items, the longest first: their products are large, and others need not be read."""
+    squares = np.einsum("kn,kn->n", factors, factors, dtype=np.float64)
+    order = np.argsort(-squares, kind="stable")
+    return as_vectors(factors.T[order]), order
+
+
+def _biases(order: Integers, bias: Array, may_be: Masks) -> Floats32:
+    """Return biases in the order of items; -inf for those that may not be found."""
+    found = np.full(padded_width(bias.size), -np.inf, np.float32)
+    found[: bias.size] = np.where(may_be, bias, -np.float32(np.inf))[order]
+    return found
+
+
+def _directions(factors: Floats32, occur: Masks) -> tuple[Others, Floats32]:
+    """Return directions, and 0, or −inf for vectors that do not occur or are about zero."""
     lengths = np.sqrt(np.einsum("nk,nk->n", factors, factors, dtype=np.float64)) * occur
     lengths[lengths <= np.finfo(np.float32).eps * lengths.max(initial=0.0)] = 0.0
     with np.errstate(divide="ignore", invalid="ignore"):
         directions = np.where(lengths[:, None] > 0, factors / lengths[:, None], 0.0).astype(
             np.float32
         )
-    return freeze((pad_rows(directions), np.where(lengths > 0, 0.0, -np.inf).astype(np.float32)))
+    order = np.arange(len(lengths))
+    return (as_vectors(directions), order), _biases(order, np.zeros(order.size), lengths > 0)

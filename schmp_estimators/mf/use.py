@@ -218,7 +218,8 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
     def _pair_model(self, is_here: bool = True) -> Arguments:
         """Return what is needed to predict; the functions that find ids stay in this process."""
         users = self._once("users", lambda users: freeze(pad_rows(users)), self.user_factors_)
-        sides = users, self._padded_items(), *freeze((self.user_bias_, self.item_bias_))
+        items = self._once("items", lambda items: freeze(pad_rows(items.T)), self.components_)
+        sides = users, items, *freeze((self.user_bias_, self.item_bias_))
         tables = [
             (self._ids_of(kind), kind, "pairs", self._looked_up(kind) if is_here else None)
             for kind in KINDS

@@ -142,46 +142,12 @@ def predict_pairs(users, items, user_factors, item_factors, user_bias, item_bias
 
 @inlined
 def insert(score, item, scores, items):
-    """Put an item in its place among the best, of falling score, in place of the last one."""
+    """Put an item in its place among the best, of falling score and rising number, in place of the last one."""
     place = scores.size - 1
-    while place > 0 and score > scores[place - 1]:
+    while place > 0 and (
+        score > scores[place - 1] or (score == scores[place - 1] and item < items[place - 1])
+    ):
         scores[place] = scores[place - 1]
         items[place] = items[place - 1]
         place -= 1
     scores[place], items[place] = score, item
-
-
-@kernel
-def top_items(
-    users, user_factors, item_factors, item_bias, seen_ptr, seen_items, out_items, out_scores
-):
-    """Find the items with the largest ``b_i + w_u·h_i`` for each user, except those in the user's list of seen items.
-
-    Parameters
-    ----------
-    users : (n,) int64
-        Rows of `user_factors`.
-    user_factors, item_factors : (n_users or n_items, width) float32, padded to the same width
-    item_bias : (n_items,) float32
-    seen_ptr : (n + 1,) int64
-        Offsets of the users' lists in `seen_items`.
-    seen_items : int32
-    out_items, out_scores : (n, n_top) int64 and float32
-        Mutated: best first, of equal scores the lower number first; -1 and -inf if no item is left.
-    """
-    n_items = item_factors.shape[0]
-    n_top = out_items.shape[1]
-    is_seen = np.zeros(n_items, np.bool_)
-    for number in range(users.size):
-        for position in range(seen_ptr[number], seen_ptr[number + 1]):
-            is_seen[seen_items[position]] = True
-        items, scores = out_items[number], out_scores[number]
-        items[:] = -1
-        scores[:] = -np.inf
-        for item in range(n_items):
-            score = item_bias[item] + row_dot(user_factors, users[number], item_factors, item)
-            if is_seen[item] or not score > scores[n_top - 1]:
-                continue
-            insert(score, item, scores, items)
-        for position in range(seen_ptr[number], seen_ptr[number + 1]):
-            is_seen[seen_items[position]] = False

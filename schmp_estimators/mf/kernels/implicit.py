@@ -45,18 +45,12 @@ def gram_rows(chunks, rows, first, step, out):
         Mutated: entry (l, k) of block j is ``Σ_i chunks[j, i, l] * rows_i[k]``.
     """
     n = chunks.shape[1]
-    block = np.empty((LANES, LANES), np.float32)
     out[:] = 0.0
     for start in range(0, n, _RUN):
         size = min(_RUN, n - start)
         for chunk in range(chunks.shape[0]):
-            block[:] = ZERO
-            registers.add_outer(
-                block, 0, chunks, chunk * n + start, rows, first + step * start, step, size
-            )
-            for lane in range(LANES):
-                for other in range(LANES):
-                    out[chunk * LANES + lane, other] += block[lane, other]
+            left, right = chunk * n + start, first + step * start
+            registers.add_outer(out, chunk * LANES, chunks, left, rows, right, step, size)
 
 
 @part
@@ -68,7 +62,7 @@ def _add_rows(
     n = rows.shape[1]
     together = size - size % SIDE_BY_SIDE
     for position in range(0, together, SIDE_BY_SIDE):
-        registers.subtract_four_combinations(
+        registers.subtract_some_combinations(
             sums, position * SUMS + PRODUCTS, SUMS, rows, first + position, n, gram, m
         )
     for position in range(together, size):

@@ -8,7 +8,16 @@ from typing import Any
 import numpy as np
 
 from schmp_estimators.core.jit import kernel, maker, pasted
-from schmp_estimators.core.lanes import LANES, NUMBER, PRODUCTS, VECTOR, Registers, Value, emitted
+from schmp_estimators.core.lanes import (
+    DOUBLES,
+    LANES,
+    NUMBER,
+    PRODUCTS,
+    VECTOR,
+    Registers,
+    Value,
+    emitted,
+)
 
 #: Registers per row of sums: the products, then the numerators.
 SUMS = PRODUCTS + 1
@@ -18,8 +27,8 @@ PASSES = 2
 TILE = 32
 #: Registers that hold one number of each row of a tile; their chains of additions hide each other's latency.
 _ACROSS = TILE // LANES
-#: Number of rows of `subtract_four_combinations`: this many chains of additions hide each other's latency.
-SIDE_BY_SIDE = 4
+#: Number of rows of `subtract_some_combinations`: this many chains of additions hide each other's latency.
+SIDE_BY_SIDE = 8
 #: Number of clicks that are processed at a time, side by side, and between these and those whose rows are prefetched.
 TOGETHER, _AHEAD = LANES, 12
 
@@ -61,16 +70,20 @@ def add_outer(code, target, at, left, left_at, right, right_at, step, size):
     """Add ``Σ_n left[left_at + n]ᵀ right[right_at + step n]``, n < size, to `LANES` registers of `target` from `at`.
 
     Number l of a left register contributes to register l of the sum.  Each register of the sum is added up in the order
-    of n, then added to `target`.
+    of n in float32, then added to `target`, which is float64.
     """
     sums = code.totals(LANES)
     with code.loop(0, size) as number:
         first = left[left_at + number]
         second = right[right_at + step * number]
+        # in the following matrix of `left`: processors do not foresee its address
+        left.prefetch((left_at + number + left.shape[1]) * LANES)
         for lane, total in enumerate(sums):
             total.add(first.repeated(lane) * second)
     for lane, total in enumerate(sums):
-        target[at + lane] += total.value
+        place = (at + lane) * LANES
+        wide = Value(code.builder, code.builder.fpext(total.value.value, DOUBLES))
+        target.store(place, target.doubles(place) + wide)
 
 
 def _combiner(count: int) -> Any:
@@ -80,11 +93,13 @@ def _combiner(count: int) -> Any:
         sums = code.totals(count)
         with code.loop(0, size) as number:
             place = first + stride * number
-            loaded = [rows[place + row] for row in range(count)]
+            for row in range(2 * count, 3 * count, 2):
+                rows.prefetch((place + row) * LANES)  # two rows are a cache line
             for lane in range(LANES):
                 register = matrix[number * LANES + lane]
-                for row, total in zip(loaded, sums, strict=True):
-                    total.add(row.repeated(lane) * register)
+                for row, total in enumerate(sums):
+                    number_of_row = rows.load((place + row) * LANES + lane, NUMBER)
+                    total.add(number_of_row.spread() * register)
         for row, total in enumerate(sums):
             target[at + distance * row] -= total.value
 
@@ -95,11 +110,11 @@ def _combiner(count: int) -> Any:
 #: `target` the sum of ``rows[first + number * stride][l] * matrix[number * LANES + l]`` over l and all numbers below
 #: `size`, in this order.
 subtract_combination = _combiner(1)
-#: The same for rows ``first … first + 3``, into registers that are `distance` apart, with the same bits.
-subtract_four_combinations = _combiner(SIDE_BY_SIDE)
+#: The same for rows ``first … first + SIDE_BY_SIDE - 1``, into registers that are `distance` apart, with the same bits.
+subtract_some_combinations = _combiner(SIDE_BY_SIDE)
 
 
-def _fold_eight(vectors: list[Value]) -> Value:
+def fold_eight(vectors: list[Value]) -> Value:
     """Return a register with the sums of eight registers, each as `Value.folded` would compute it."""
     pairs = [(vectors[number], vectors[number + LANES // 2]) for number in range(LANES // 2)]
     for lower, upper in ((_LOW_HALVES, _HIGH_HALVES), (_LOW_PAIRS, _HIGH_PAIRS), (_EVEN, _ODD)):
@@ -139,7 +154,7 @@ def add_clicks(
         rows = [ids.index(click + position) * 2 for position in range(count)]
         products = [old * others[other] + new * others[other + 1] for other in rows]
         rest = left.load(click, kind) + (
-            _fold_eight(products) if count > 1 else products[0].folded()
+            fold_eight(products) if count > 1 else products[0].folded()
         )
         left.store(click, rest)
         extra, pull = many(plain), values.load(click, kind)

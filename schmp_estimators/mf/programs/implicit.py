@@ -184,7 +184,8 @@ class ImplicitFactorization(CcdFactorization):
             )
             items = beside(model.items[:, LANES:], following_of(reports))
             model = model._replace(items=items, user_gram=user_gram, item_gram=item_gram)
-            return self._with_diagonal(model, (first.chunk + 1) % self.n_chunks)
+            following = (first.chunk + 1) % self.n_chunks
+            return model if model.is_complete else self._with_diagonal(model, following)
         made = super().aggregate(model, reports)
         if model is None:
             nothing = np.zeros((self.n_chunks * LANES, self.n_chunks * LANES))
