@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from schmp_estimators.core.inputs.validation import name_input
 from schmp_estimators.linear.programs.beside import Beside
 from schmp_estimators.linear.programs.matrix import Indices, Storage
+from schmp_estimators.linear.programs.missing import with_missing
 from schmp_estimators.linear.programs.packed import MISSING, Held, Packed, opened
 
 #: The first bytes of a .bed file, without and with that of the order by variants.
@@ -267,7 +268,7 @@ def join(G: Genotypes, covariates: Any) -> Storage:
         table = table[_partners(G.sample_ids, covariates.index.tolist())]
     if len(table) != len(G):
         raise ValueError(f"covariates has {len(table)} rows for {len(G)} people")
-    found = Beside(G, table, labels if len(G.names) else ())
+    found = Beside(G, with_missing(table, np.nan), labels if len(G.names) else ())
     _check_unique(found.names, "X would have two columns with the name")
     return found
 

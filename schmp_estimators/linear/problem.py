@@ -19,9 +19,9 @@ from schmp_estimators.core.inputs.rows import Rows
 from schmp_estimators.core.inputs.rows import open_rows as open_parts
 from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.places.place import Place, choose_place
-from schmp_estimators.core.places.threads import sharing
-from schmp_estimators.core.reduction import tree_merge
+from schmp_estimators.core.reduction import tree_merge, tree_sum
 from schmp_estimators.linear.losses.base import weigh
+from schmp_estimators.linear.penalties.choose import labels_of
 from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.centred import (
     Fetch,
@@ -33,6 +33,7 @@ from schmp_estimators.linear.programs.centred import (
     joined,
 )
 from schmp_estimators.linear.programs.choose import AT_HAND, is_small, make_problem
+from schmp_estimators.linear.programs.columns import Fill, Fitted, Known, deviations
 from schmp_estimators.linear.programs.folds import (
     Plan,
     SummariseGroups,
@@ -43,13 +44,15 @@ from schmp_estimators.linear.programs.folds import (
 from schmp_estimators.linear.programs.homotopy import HomotopyProblem, ProblemAtHand
 from schmp_estimators.linear.programs.input import Extent, split_rows
 from schmp_estimators.linear.programs.jobs import SMALLEST_NORM, SumsError
-from schmp_estimators.linear.programs.matrix import Storage
+from schmp_estimators.linear.programs.matrix import Storage, quotients
+from schmp_estimators.linear.programs.missing import check_marker, with_missing
 from schmp_estimators.linear.samples import (
     Samples,
     Targets,
     check_finite,
     check_length,
     explain_sums,
+    is_nan,
 )
 
 
@@ -100,16 +103,16 @@ class Problem:
         given = self._first if place.is_local else [*_emptied(pieces())]
         self.rounds = rounds = Rounds(place, given, name, Keeper(*keeper))
 
-        def fetched() -> Any:
+        def fetched(fill: Any) -> Any:
             return joined(
-                list(map(fetch, made()))
+                [fetch(one, fill) for one in made()]
                 if place.is_local
-                else rounds.collect(rounds.submit(apply_job, Fetch()))
+                else rounds.collect(rounds.submit(apply_job, Fetch(fill)))
             )
 
         #: return all rows of X: made anew, or once for all folds
         self._dense: Callable[..., Any] = rows or fetched
-        self._all_rows = cache(self._dense)
+        self._all_rows = cache(partial(self._dense, None))
         #: summaries of their groups, and whether the user has been warned of columns that are left out
         self._all = SimpleNamespace(n_targets=n_targets, groups=None, told=False)
         #: number of the fold, the job that takes its rows, and whether that job has been done
@@ -118,6 +121,9 @@ class Problem:
         self._taken = False
         #: number of the target, if it is one of several
         self.target: int | None = None
+        #: what stands for missing values, if there can be any, and standard deviations, if they are asked for
+        self.fill: NDArray[np.float64] | None = None
+        self._units: NDArray[np.float64] | None = None
 
     def do(self, job: Any) -> list[Any]:
         """Apply one job to all partitions, and return their answers."""
@@ -155,6 +161,7 @@ class Problem:
         if self.is_local:
             one.rounds = Rounds(Place(), self._first, self._name)
         one._number, one._take = number, self._plan.take(number)
+        one._learn()
         n_rows = len(one.fitted)
         one.extent = size._replace(n_rows=n_rows, stored=round(size.stored * n_rows / size.n_rows))
         return one
@@ -182,10 +189,51 @@ class Problem:
         assert self._plan is not None
         return self._plan.folds[self._number][1]
 
-    @property
-    def fill(self) -> NDArray[np.float64] | None:
-        """What stands for missing values in this fold, if there can be any."""
-        return None if self._take is None else self._take.fill
+    def learn(self, estimator: Any, weights: NDArray[np.float64], may_miss: bool) -> None:
+        """Learn what an estimator needs of the columns: `fill_values_`, and how they vary if they are standardised.
+
+        `weights` are those of the samples, if rows have others.
+
+        Raises
+        ------
+        ValueError
+            If a column has no known value, or if it does not vary and is standardised.
+        """
+        self._weights, self._asked, self._may_miss = weights, estimator, may_miss
+        whole = self if self._plan is None else self.fold(len(self._plan.folds))
+        if self._plan is None:
+            self._learn()
+            if self.fill is not None:
+                self.do(Fill(self.fill))
+        if whole.fill is not None:
+            estimator.fill_values_ = whole.fill
+
+    def _learn(self) -> None:
+        """Learn from the rows of this fold; only if these are all rows, columns are refused."""
+        counts = self._take.train if self._is_part else np.empty(0, np.int64)
+        fitted = Fitted(counts, self._weights)
+        if self._may_miss:
+            sums, known = tree_sum(self._answers(Known(fitted)))
+            given = self._asked.missing_values
+            of = "" if given is None else f" (missing_values={given!r})"
+            self._refuse(known == 0.0, f"have no value that is not missing{of}")
+            self.fill = quotients(sums, known, 0.0)
+            if self._take is not None:
+                self._take = self._take._replace(fill=self.fill)
+        if self._asked.standardize:
+            eps = parts.resolution(self.whole_extent.dtype)
+            found = deviations(self._answers, fitted, self.fill, eps)
+            self._refuse(found == 0.0, "are constant, which standardize=True does not allow")
+            self._units = np.where(found > 0.0, found, 1.0)
+
+    def _refuse(self, columns: NDArray[np.bool_], why: str) -> None:
+        if columns.any() and not self._is_part:
+            named = _listed(np.flatnonzero(columns), labels_of(self._asked))
+            raise ValueError(f"columns {named} of X {why}; leave them out")
+
+    def in_units(self, penalty: Any) -> Any:
+        """Return a penalty for the columns as they are, if they are standardised."""
+        return penalty if self._units is None else penalty.of_columns(self._units)
 
     def held_out(self) -> tuple[Any, NDArray[np.float64]] | None:
         """Return the held-out rows and their weights in scores, if all rows are in this process."""
@@ -229,7 +277,7 @@ class Problem:
     def _rows_here(self) -> Any:
         """Return the rows of this fold, which may be overwritten."""
         if self._plan is None:
-            return self._dense()
+            return self._dense(self.fill)
         return self._of_target(self._of_folds().part(self.fitted))
 
     def _of_folds(self) -> Any:
@@ -301,60 +349,40 @@ def open_problem(
         targets.weights,
     )
     _check_squares(responses, weights)
+    missing, own = estimator.missing_values, np.empty(0)
+    if estimator.class_weight is not None:  # it does not count in means
+        own = samples.weights if len(samples.weights) else np.ones(len(samples.y))
     given = responses, weights, np.empty((0, len(samples.y))) if plan is None else plan.beside
     with ExitStack() as stack:
         if is_dask(samples.X):
-            read = partial(_read_part, getattr(estimator, "feature_names_in_", None))
+            read = partial(_read_part, getattr(estimator, "feature_names_in_", None), missing)
             chunks = stack.enter_context(open_parts(read, samples.X, estimator, place=place))
             found, size = _pieces(estimator, chunks, samples, given, n_shards, name)
             chunks.partitions = []  # so that each chunk is freed once its partition has been made
             made: tuple[Any, Any, Any] = (lambda: found), len(found), None
+            may_miss = missing is not None
         else:
             X, size = samples.X, parts.extent(samples.X)
-            if isinstance(X, Storage) and X.may_miss:
-                with sharing(place.each):
-                    X = _filled(estimator, X, samples.weights, plan)
+            if not isinstance(X, Storage):
+                _warn_of_codes(missing, [parts.range_of(X)])
+                X = X if missing is None else with_missing(X, missing)
             count = parts.default_partitions(X) if n_shards is None else min(n_shards, size.n_rows)
             split = partial(split_rows, X, responses, weights, count, given[2])
 
-            def rows(fill: Any = None) -> Any:
+            def rows(fill: Any) -> Any:
                 return dense(X if fill is None else X.filled(fill), responses, weights)
 
-            made = split, count, rows
+            made, may_miss = (split, count, rows), getattr(X, "may_miss", False)
         try:
             problem = Problem(place, *made, size, len(responses), name, plan)
             stack.enter_context(problem.rounds)
+            problem.learn(estimator, own, may_miss)
             yield problem
         except SumsError as error:
             if is_dask(samples.X):
                 raise
-            raise explain_sums(
-                error, samples.X, getattr(estimator, "feature_names_in_", None)
-            ) from None
-
-
-def _filled(estimator: Any, X: Storage, weights: NDArray[np.float64], plan: Plan | None) -> Storage:
-    """Set `fill_values_` to the means of known values, and return X with these; folds have means of their own.
-
-    Raises
-    ------
-    ValueError
-        If all values of a column are missing.
-    """
-    weights = weights if len(weights) else np.ones(X.n_rows)
-    means = X.known_means(weights)
-    if len(empty := np.flatnonzero(np.isnan(means))):
-        names = X.names if len(X.names) else range(X.n_columns)
-        named = ", ".join(repr(names[column]) for column in empty[:5])
-        more = f" and {len(empty) - 5} more" if len(empty) > 5 else ""
-        raise ValueError(
-            f"columns {named}{more} of X have no value that is not missing; leave them out"
-        )
-    estimator.fill_values_ = means
-    if plan is None:
-        return X.filled(means)
-    plan.fill = lambda counts: np.nan_to_num(X.known_means(counts * weights))
-    return X
+            names = getattr(estimator, "feature_names_in_", None)
+            raise explain_sums(error, samples.X, names, is_nan(missing)) from None
 
 
 def _check_squares(responses: NDArray[Any], weights: NDArray[Any]) -> None:
@@ -374,8 +402,9 @@ def _check_squares(responses: NDArray[Any], weights: NDArray[Any]) -> None:
     )
 
 
-def _read_part(names: Any, rows: Any) -> parts.Part:
-    return parts.Part(parts.as_matrix(check_finite(rows, names)), parts.extent(rows))
+def _read_part(names: Any, missing: float | None, rows: Any) -> parts.Part:
+    check_marker(check_finite(rows, names, is_nan(missing)), missing)
+    return parts.Part(parts.as_matrix(rows), parts.extent(rows), parts.range_of(rows))
 
 
 def _pieces(
@@ -387,7 +416,10 @@ def _pieces(
     name: str,
 ) -> tuple[list[Any], Extent]:
     """Return how partitions are made from chunks, without those that have no rows, and the extent of the used rows."""
-    extents = chunks.here(chunks.each(parts.extent_of_part, f"{name}-extent"))
+    found = chunks.here(chunks.each(parts.described_part, f"{name}-extent"))
+    extents, ranges = zip(*found, strict=True)
+    missing = estimator.missing_values
+    _warn_of_codes(missing, ranges)
     responses, weights, beside = given
     size = _check_extents(estimator, extents, samples)._replace(n_rows=responses.shape[1])
     lengths = [one.n_rows for one in extents]
@@ -403,7 +435,12 @@ def _pieces(
             continue
         mask = None if last - first == stop - start else used[start:stop]
         values = parts.RowValues(
-            responses[:, first:last], weights[first:last], mask, beside[:, first:last], int(first)
+            responses[:, first:last],
+            weights[first:last],
+            mask,
+            beside[:, first:last],
+            int(first),
+            missing,
         )
         pieces.append(
             Piece(parts.join_parts, (values, *(chunks.partitions[number] for number in group)))
@@ -421,11 +458,27 @@ def _check_extents(estimator: Any, extents: Sequence[Extent], samples: Samples) 
     return size
 
 
+def _listed(columns: NDArray[np.int64], names: Any = ()) -> str:
+    """Return the first columns as a text: their names, or numbers if there are none."""
+    first = [repr(names[column]) if len(names) else str(column) for column in columns[:5]]
+    return ", ".join(first) + (f" and {len(columns) - 5} more" if len(columns) > 5 else "")
+
+
+def _warn_of_codes(missing: float | None, ranges: Sequence[tuple[int, int]]) -> None:
+    """Warn if int8 values look like genotypes, −1 standing for missing ones, and are taken as numbers."""
+    lowest, highest = map(sorted, zip(*ranges, strict=True))
+    if missing is None and (lowest[0], highest[-1]) == (-1, 2):
+        warnings.warn(
+            "X holds int8 values from -1 to 2. If they are genotypes, and -1 means that one is missing, give "
+            "missing_values=-1: each becomes the mean of its column. Now -1 is a number like others.",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
 def _warn_of_dropped(columns: NDArray[np.int64]) -> None:
-    named = ", ".join(str(column) for column in columns[:5])
-    more = f" and {len(columns) - 5} more" if len(columns) > 5 else ""
     warnings.warn(
-        f"Columns {named}{more} of X vary by less than the rounding of their values, and keep the coefficient 0. "
+        f"Columns {_listed(columns)} of X vary by less than the rounding of their values, and keep the coefficient 0. "
         "Subtract a value near their mean before they are rounded, or leave them out.",
         UserWarning,
         stacklevel=3,

@@ -10,6 +10,7 @@ import numpy as np
 
 from schmp_estimators.linear.programs.jobs import RowPartition
 from schmp_estimators.linear.programs.matrix import Floats, Indices, Storage
+from schmp_estimators.linear.programs.missing import with_missing
 from schmp_estimators.linear.programs.offsets import shift
 from schmp_estimators.linear.programs.stored import as_matrix, is_sparse, join
 
@@ -42,6 +43,11 @@ def extent(X: Any) -> Extent:
     if isinstance(X, Storage):
         return Extent(n_rows, n_columns, X.stored, X.is_sparse, np.dtype(X.dtype))
     return Extent(n_rows, n_columns, X.nnz if is_sparse(X) else X.size, is_sparse(X), X.dtype)
+
+
+def range_of(X: Any) -> tuple[int, int]:
+    """Return the smallest and the largest value of an int8 X, otherwise zeros."""
+    return (int(X.min()), int(X.max())) if X.dtype == np.int8 and min(X.shape) else (0, 0)
 
 
 @cache
@@ -111,11 +117,13 @@ class Part(NamedTuple):
 
     matrix: Storage
     extent: Extent
+    #: see `range_of`
+    range: tuple[int, int]
 
 
-def extent_of_part(part: Part) -> Extent:
-    """Return the extent of a part."""
-    return part.extent
+def described_part(part: Part) -> tuple[Extent, tuple[int, int]]:
+    """Return the extent and the range of a part."""
+    return part.extent, part.range
 
 
 class RowValues(NamedTuple):
@@ -129,6 +137,8 @@ class RowValues(NamedTuple):
     #: (k, n_p) and a number, see `RowPartition`
     beside: Floats
     first: int
+    #: what missing values of X are; None if there are none
+    marker: float | None
 
 
 def join_parts(values: RowValues, *parts: Part) -> RowPartition:
@@ -136,6 +146,8 @@ def join_parts(values: RowValues, *parts: Part) -> RowPartition:
     matrix = join([part.matrix for part in parts])
     if values.used is not None:
         matrix = matrix.rows(np.flatnonzero(values.used))
+    if values.marker is not None:
+        matrix = with_missing(matrix, values.marker)
     return _partition(matrix, values.responses, values.weights, values.beside, values.first)
 
 
@@ -190,15 +202,17 @@ class SavedPartition(NamedTuple):
     members: tuple[tuple[Indices, Floats], ...]
     shifts: Floats
     extra: Floats
+    fill: Floats
 
 
 def save_partition(rows: RowPartition) -> SavedPartition:
     """Return what `restore_partition` needs."""
-    return SavedPartition(rows.target, rows.state, rows.members, rows.shifts, rows.extra)
+    return SavedPartition(rows.target, rows.state, rows.members, rows.shifts, rows.extra, rows.fill)
 
 
 def restore_partition(rows: RowPartition, saved: SavedPartition) -> RowPartition:
     """Return the saved state of a partition, given its first form; its columns are gathered again."""
+    rows = rows.filled(saved.fill)
     if len(saved.shifts):
         rows = shift(rows, saved.shifts)
     gathered = []

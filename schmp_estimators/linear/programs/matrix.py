@@ -161,18 +161,25 @@ class Storage:
 
     @property
     def may_miss(self) -> bool:
-        """Whether values may be missing; then `known_means` and `filled` are needed, too."""
+        """Whether values may be missing; then `known_sums` and `filled` are needed, too."""
         return False
+
+    def known_sums(self, weights: Floats) -> Floats:
+        """Return Σ w x and Σ w of each column over rows whose value is known, (2, n_columns).
+
+        `weights` (n_rows,) are not negative.
+        """
+        raise NotImplementedError
 
     def known_means(self, weights: Floats) -> Floats:
         """Return the weighted mean of each column over rows whose value is known; else NaN.
 
         `weights` (n_rows,) are not negative.
         """
-        raise NotImplementedError
+        return quotients(*self.known_sums(weights), np.nan)
 
     def filled(self, values: Floats) -> "Storage":
-        """Return X with `values` (n_columns,) for the missing values of columns; before, NaN."""
+        """Return X with `values` (n_columns,) for the missing values of columns; at first NaN."""
         raise NotImplementedError
 
     @property
@@ -235,6 +242,19 @@ class Storage:
     def identity(self) -> Iterable[np.ndarray]:
         """Return arrays that differ if X differs, for the digests of checkpoints."""
         return (values for _, values in self.pieces(np.arange(self.n_columns)))
+
+
+def quotients(sums: Floats, known: Floats, other: float) -> Floats:
+    """Return means of columns, `other` where nothing is known."""
+    return np.divide(sums, known, out=np.full_like(sums, other), where=known > 0.0)
+
+
+def known_weights(weights: Floats, missing: Floats) -> Floats:
+    """Return the weights of known values, given those of missing ones, which are rounded."""
+    total = weights.sum()
+    return np.where(
+        missing < (1.0 - np.finfo(float).eps * len(weights)) * total, total - missing, 0.0
+    )
 
 
 def _slices(n_rows: int) -> Iterator[slice]:

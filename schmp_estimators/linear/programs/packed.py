@@ -15,7 +15,7 @@ from schmp_estimators.core.inputs.files import Piece, checksum_of
 from schmp_estimators.core.places.threads import share_here
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels import packed
-from schmp_estimators.linear.programs.matrix import Floats, Indices, Storage
+from schmp_estimators.linear.programs.matrix import Floats, Indices, Storage, known_weights
 
 #: The code of a missing genotype, and copies of the first allele by code.
 MISSING, COPIES = 1, np.array([2.0, np.nan, 1.0, 0.0])
@@ -144,12 +144,10 @@ class Packed(Storage):
         """See `Storage`."""
         return Packed(self.source, self.people, self.chosen, self.first_allele, values)
 
-    def known_means(self, weights: Floats) -> Floats:
+    def known_sums(self, weights: Floats) -> Floats:
         """See `Storage`."""
         counts, missing = self._sums(packed.packed_products, weights, self.chosen)
-        known = weights.sum() - missing
-        known[known <= np.finfo(float).eps * self.n_rows * weights.sum()] = np.nan
-        return (counts - missing) / known
+        return np.stack([counts - missing, known_weights(weights, missing)])
 
     def gradient(self, vector: Floats, scope: Indices | None) -> Floats:
         """See `Storage`."""

@@ -16,6 +16,7 @@ from schmp_estimators.genotypes import pack, read_plink
 from schmp_estimators.linear.programs.beside import Beside
 from schmp_estimators.linear.programs.input import extent
 from schmp_estimators.linear.programs.matrix import PIECE, REQUIRED
+from schmp_estimators.linear.programs.missing import with_missing
 from schmp_estimators.linear.programs.stored import as_matrix, join
 from schmp_estimators.penalised import Storage
 
@@ -77,7 +78,7 @@ FORMS = {
     "packed": lambda: pack(DOSES).filled(FILL),
     "mapped": lambda: mapped(True),
     "second": lambda: mapped(False),
-    "beside": lambda: Beside(pack(DOSES[:, :66]), TABLE, ()).filled(FILL),
+    "beside": lambda: Beside(pack(DOSES[:, :66]), with_missing(TABLE, np.nan), ()).filled(FILL),
     "quantised": lambda: Quantised(X.T.astype(np.uint8), np.ones(P), np.zeros(P)),
 }
 
