@@ -281,14 +281,13 @@ def _apply_rows(
     """
     check_is_fitted(estimator)
     coef = np.asarray(estimator.coef_, dtype=np.float64).T
-    missing = estimator.missing_values
-    if missing is not None:
-        missing = missing, getattr(estimator, "fill_values_", np.full(len(coef), np.nan))
+    fill = getattr(estimator, "fill_values_", np.full(len(coef), np.nan))
+    missing = estimator.missing_values, fill
     model = (coef, estimator.intercept_, getattr(estimator, "classes_", None), missing)
     if isinstance(X, Storage):
         check_storage(X, estimator, reset=False)
-        if X.may_miss and hasattr(estimator, "fill_values_"):
-            X = X.filled(estimator.fill_values_)
+        if X.may_miss:
+            X = X.filled(fill)
         return _apply(function, X, model)
     if not is_dask(X):
         options: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "dtype": "numeric"}
@@ -304,9 +303,9 @@ def _apply_rows(
 
 
 def _apply(function: Callable[[Any, Any], Any], X: Any, model: tuple[Any, Any, Any, Any]) -> Any:
-    coef, intercept, classes, missing = model
+    coef, intercept, classes, (missing, fill) = model
     if missing is not None and not isinstance(X, Storage):
-        X = with_missing(X, missing[0]).filled(missing[1])
+        X = with_missing(X, missing).filled(fill)
     if isinstance(X, Storage):
         return function(_combined(X, coef) + intercept, classes)
     if is_sparse(X) or X.dtype.kind == "f":
@@ -331,8 +330,7 @@ def _combined(X: Storage, coef: np.ndarray) -> np.ndarray:
 def _apply_to_chunk(
     function: Callable[[Any, Any], Any], names: Any, rows: Any, model: tuple[Any, Any, Any, Any]
 ) -> Any:
-    allow_nan = model[3] is not None and is_nan(model[3][0])
-    outputs = _apply(function, check_finite(rows, names, allow_nan), model)
+    outputs = _apply(function, check_finite(rows, names, model[3][0]), model)
     return outputs if outputs.ndim == 2 else outputs[:, None]
 
 

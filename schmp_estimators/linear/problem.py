@@ -33,7 +33,7 @@ from schmp_estimators.linear.programs.centred import (
     joined,
 )
 from schmp_estimators.linear.programs.choose import AT_HAND, is_small, make_problem
-from schmp_estimators.linear.programs.columns import Fill, Fitted, Known, deviations
+from schmp_estimators.linear.programs.columns import Fill, Survey, codes, deviations, known
 from schmp_estimators.linear.programs.folds import (
     Plan,
     SummariseGroups,
@@ -44,15 +44,14 @@ from schmp_estimators.linear.programs.folds import (
 from schmp_estimators.linear.programs.homotopy import HomotopyProblem, ProblemAtHand
 from schmp_estimators.linear.programs.input import Extent, split_rows
 from schmp_estimators.linear.programs.jobs import SMALLEST_NORM, SumsError
-from schmp_estimators.linear.programs.matrix import Storage, quotients
-from schmp_estimators.linear.programs.missing import check_marker, with_missing
+from schmp_estimators.linear.programs.matrix import Storage, means_of
+from schmp_estimators.linear.programs.missing import with_missing
 from schmp_estimators.linear.samples import (
     Samples,
     Targets,
     check_finite,
     check_length,
     explain_sums,
-    is_nan,
 )
 
 
@@ -189,46 +188,52 @@ class Problem:
         assert self._plan is not None
         return self._plan.folds[self._number][1]
 
-    def learn(self, estimator: Any, weights: NDArray[np.float64], may_miss: bool) -> None:
-        """Learn what an estimator needs of the columns: `fill_values_`, and how they vary if they are standardised.
-
-        `weights` are those of the samples, if rows have others.
+    def learn(self, estimator: Any, may_miss: bool) -> None:
+        """Learn of the columns what an estimator asks for, and set its `fill_values_`.
 
         Raises
         ------
         ValueError
-            If a column has no known value, or if it does not vary and is standardised.
+            If all values of a column are missing, or if it is constant and should be standardised.
         """
-        self._weights, self._asked, self._may_miss = weights, estimator, may_miss
+        self._asked, self._may_miss = estimator, may_miss
+        if estimator.missing_values is None and self.extent.dtype == np.int8:
+            others, lowest, highest = tree_sum(self._answers(Survey(None, None, codes)))
+            if lowest and highest and not others:
+                _warn_of_codes()
         whole = self if self._plan is None else self.fold(len(self._plan.folds))
         if self._plan is None:
             self._learn()
-            if self.fill is not None:
-                self.do(Fill(self.fill))
-        if whole.fill is not None:
+        if may_miss:
             estimator.fill_values_ = whole.fill
 
     def _learn(self) -> None:
-        """Learn from the rows of this fold; only if these are all rows, columns are refused."""
-        counts = self._take.train if self._is_part else np.empty(0, np.int64)
-        fitted = Fitted(counts, self._weights)
+        """Learn from the rows of this fold what stands for missing values, and how much columns vary."""
+        asked, take = self._asked, self._take
+        counts = None if take is None else take.train
+
+        def ask(function: Callable[..., Any], fill: Any) -> Any:
+            return tree_sum(self._answers(Survey(counts, fill, function)))
+
         if self._may_miss:
-            sums, known = tree_sum(self._answers(Known(fitted)))
-            given = self._asked.missing_values
-            of = "" if given is None else f" (missing_values={given!r})"
-            self._refuse(known == 0.0, f"have no value that is not missing{of}")
-            self.fill = quotients(sums, known, 0.0)
-            if self._take is not None:
-                self._take = self._take._replace(fill=self.fill)
-        if self._asked.standardize:
-            eps = parts.resolution(self.whole_extent.dtype)
-            found = deviations(self._answers, fitted, self.fill, eps)
-            self._refuse(found == 0.0, "are constant, which standardize=True does not allow")
+            total, n_rows, sums = ask(known, None)
+            means = means_of(total, n_rows, *sums)
+            self._refuse(np.isnan(means), "have no value that is not missing", "missing_values")
+            self.fill = np.nan_to_num(means)
+            if take is None:
+                self._answers(Fill(self.fill))
+            else:
+                self._take = take._replace(fill=self.fill)
+        if asked.standardize:
+            found = deviations(ask, self.fill, parts.resolution(self.extent.dtype))
+            self._refuse(found == 0.0, "are constant", "standardize")
             self._units = np.where(found > 0.0, found, 1.0)
 
-    def _refuse(self, columns: NDArray[np.bool_], why: str) -> None:
+    def _refuse(self, columns: NDArray[np.bool_], why: str, name: str) -> None:
+        """Raise ValueError if there are such columns among all rows."""
         if columns.any() and not self._is_part:
             named = _listed(np.flatnonzero(columns), labels_of(self._asked))
+            why = f"{why} ({name}={getattr(self._asked, name)!r})"
             raise ValueError(f"columns {named} of X {why}; leave them out")
 
     def in_units(self, penalty: Any) -> Any:
@@ -349,9 +354,7 @@ def open_problem(
         targets.weights,
     )
     _check_squares(responses, weights)
-    missing, own = estimator.missing_values, np.empty(0)
-    if estimator.class_weight is not None:  # it does not count in means
-        own = samples.weights if len(samples.weights) else np.ones(len(samples.y))
+    missing = estimator.missing_values
     given = responses, weights, np.empty((0, len(samples.y))) if plan is None else plan.beside
     with ExitStack() as stack:
         if is_dask(samples.X):
@@ -363,9 +366,8 @@ def open_problem(
             may_miss = missing is not None
         else:
             X, size = samples.X, parts.extent(samples.X)
-            if not isinstance(X, Storage):
-                _warn_of_codes(missing, [parts.range_of(X)])
-                X = X if missing is None else with_missing(X, missing)
+            if missing is not None and not isinstance(X, Storage):
+                X = with_missing(X, missing)
             count = parts.default_partitions(X) if n_shards is None else min(n_shards, size.n_rows)
             split = partial(split_rows, X, responses, weights, count, given[2])
 
@@ -376,13 +378,13 @@ def open_problem(
         try:
             problem = Problem(place, *made, size, len(responses), name, plan)
             stack.enter_context(problem.rounds)
-            problem.learn(estimator, own, may_miss)
+            problem.learn(estimator, may_miss)
             yield problem
         except SumsError as error:
             if is_dask(samples.X):
                 raise
             names = getattr(estimator, "feature_names_in_", None)
-            raise explain_sums(error, samples.X, names, is_nan(missing)) from None
+            raise explain_sums(error, samples.X, names, missing) from None
 
 
 def _check_squares(responses: NDArray[Any], weights: NDArray[Any]) -> None:
@@ -403,8 +405,7 @@ def _check_squares(responses: NDArray[Any], weights: NDArray[Any]) -> None:
 
 
 def _read_part(names: Any, missing: float | None, rows: Any) -> parts.Part:
-    check_marker(check_finite(rows, names, is_nan(missing)), missing)
-    return parts.Part(parts.as_matrix(rows), parts.extent(rows), parts.range_of(rows))
+    return parts.Part(parts.as_matrix(check_finite(rows, names, missing)), parts.extent(rows))
 
 
 def _pieces(
@@ -416,10 +417,7 @@ def _pieces(
     name: str,
 ) -> tuple[list[Any], Extent]:
     """Return how partitions are made from chunks, without those that have no rows, and the extent of the used rows."""
-    found = chunks.here(chunks.each(parts.described_part, f"{name}-extent"))
-    extents, ranges = zip(*found, strict=True)
-    missing = estimator.missing_values
-    _warn_of_codes(missing, ranges)
+    extents = chunks.here(chunks.each(parts.extent_of_part, f"{name}-extent"))
     responses, weights, beside = given
     size = _check_extents(estimator, extents, samples)._replace(n_rows=responses.shape[1])
     lengths = [one.n_rows for one in extents]
@@ -440,7 +438,7 @@ def _pieces(
             mask,
             beside[:, first:last],
             int(first),
-            missing,
+            estimator.missing_values,
         )
         pieces.append(
             Piece(parts.join_parts, (values, *(chunks.partitions[number] for number in group)))
@@ -464,16 +462,13 @@ def _listed(columns: NDArray[np.int64], names: Any = ()) -> str:
     return ", ".join(first) + (f" and {len(columns) - 5} more" if len(columns) > 5 else "")
 
 
-def _warn_of_codes(missing: float | None, ranges: Sequence[tuple[int, int]]) -> None:
-    """Warn if int8 values look like genotypes, −1 standing for missing ones, and are taken as numbers."""
-    lowest, highest = map(sorted, zip(*ranges, strict=True))
-    if missing is None and (lowest[0], highest[-1]) == (-1, 2):
-        warnings.warn(
-            "X holds int8 values from -1 to 2. If they are genotypes, and -1 means that one is missing, give "
-            "missing_values=-1: each becomes the mean of its column. Now -1 is a number like others.",
-            UserWarning,
-            stacklevel=3,
-        )
+def _warn_of_codes() -> None:
+    warnings.warn(
+        "X holds int8 values from -1 to 2, which are taken as numbers. If they are genotypes, of which -1 are missing, "
+        "give missing_values=-1.",
+        UserWarning,
+        stacklevel=3,
+    )
 
 
 def _warn_of_dropped(columns: NDArray[np.int64]) -> None:

@@ -160,22 +160,22 @@ def is_nan(value: float | None) -> bool:
     return value is not None and bool(np.isnan(value))
 
 
-def check_finite(rows: Any, names: Any, allow_nan: bool = False) -> Any:
+def check_finite(rows: Any, names: Any, missing: float | None = None) -> Any:
     """Return rows of X, whose columns have names or None; raise an error that names columns with NaN or infinity."""
     is_storage = isinstance(rows, Storage)
     pieces = rows.pieces(np.arange(rows.n_columns)) if is_storage else [(None, rows)]
     for _, values in pieces:
         try:
-            assert_all_finite(values, allow_nan=allow_nan, input_name="X")
+            assert_all_finite(values, allow_nan=is_nan(missing), input_name="X")
         except ValueError as error:
             raise explain_not_finite(error, values, names) from None
     return rows
 
 
-def explain_sums(error: ValueError, rows: Any, names: Any, allow_nan: bool) -> ValueError:
+def explain_sums(error: ValueError, rows: Any, names: Any, missing: float | None) -> ValueError:
     """Return the error to raise if sums over X are not finite: that of `check_finite` if values are not finite."""
     try:
-        check_finite(rows, names, allow_nan)
+        check_finite(rows, names, missing)
     except ValueError as found:
         return found
     return error

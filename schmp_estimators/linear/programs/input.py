@@ -45,11 +45,6 @@ def extent(X: Any) -> Extent:
     return Extent(n_rows, n_columns, X.nnz if is_sparse(X) else X.size, is_sparse(X), X.dtype)
 
 
-def range_of(X: Any) -> tuple[int, int]:
-    """Return the smallest and the largest value of an int8 X, otherwise zeros."""
-    return (int(X.min()), int(X.max())) if X.dtype == np.int8 and min(X.shape) else (0, 0)
-
-
 @cache
 def resolution(dtype: Any) -> float:
     """Return the machine epsilon of data of a dtype after conversion to floats."""
@@ -117,13 +112,11 @@ class Part(NamedTuple):
 
     matrix: Storage
     extent: Extent
-    #: see `range_of`
-    range: tuple[int, int]
 
 
-def described_part(part: Part) -> tuple[Extent, tuple[int, int]]:
-    """Return the extent and the range of a part."""
-    return part.extent, part.range
+def extent_of_part(part: Part) -> Extent:
+    """Return the extent of a part."""
+    return part.extent
 
 
 class RowValues(NamedTuple):

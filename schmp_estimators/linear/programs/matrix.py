@@ -161,22 +161,24 @@ class Storage:
 
     @property
     def may_miss(self) -> bool:
-        """Whether values may be missing; then `known_sums` and `filled` are needed, too."""
+        """Whether values may be missing; then `missing_weights` and `filled` are needed, too."""
         return False
 
-    def known_sums(self, weights: Floats) -> Floats:
-        """Return Σ w x and Σ w of each column over rows whose value is known, (2, n_columns).
+    def missing_weights(self, weights: Floats) -> Floats:
+        """Return Σ w of each column over rows whose value is missing.
 
         `weights` (n_rows,) are not negative.
         """
         raise NotImplementedError
 
-    def known_means(self, weights: Floats) -> Floats:
-        """Return the weighted mean of each column over rows whose value is known; else NaN.
+    def known_sums(self, weights: Floats) -> Floats:
+        """Return Σ w x of each column over rows whose value is known, and Σ w over the others."""
+        known = self.filled(np.zeros(self.n_columns))
+        return np.stack([known.gradient(weights, None), self.missing_weights(weights)])
 
-        `weights` (n_rows,) are not negative.
-        """
-        return quotients(*self.known_sums(weights), np.nan)
+    def known_means(self, weights: Floats) -> Floats:
+        """Return the weighted mean of each column over rows whose value is known; else NaN."""
+        return means_of(weights.sum(), self.n_rows, *self.known_sums(weights))
 
     def filled(self, values: Floats) -> "Storage":
         """Return X with `values` (n_columns,) for the missing values of columns; at first NaN."""
@@ -244,17 +246,11 @@ class Storage:
         return (values for _, values in self.pieces(np.arange(self.n_columns)))
 
 
-def quotients(sums: Floats, known: Floats, other: float) -> Floats:
-    """Return means of columns, `other` where nothing is known."""
-    return np.divide(sums, known, out=np.full_like(sums, other), where=known > 0.0)
-
-
-def known_weights(weights: Floats, missing: Floats) -> Floats:
-    """Return the weights of known values, given those of missing ones, which are rounded."""
-    total = weights.sum()
-    return np.where(
-        missing < (1.0 - np.finfo(float).eps * len(weights)) * total, total - missing, 0.0
-    )
+def means_of(total: float, n_rows: int, sums: Floats, missing: Floats) -> Floats:
+    """Return the means of known values, NaN if there are none; `missing` are rounded sums of weights."""
+    known = total - missing
+    known[known <= np.finfo(float).eps * n_rows * total] = np.nan
+    return sums / known
 
 
 def _slices(n_rows: int) -> Iterator[slice]:

@@ -15,7 +15,7 @@ from schmp_estimators.core.inputs.files import Piece, checksum_of
 from schmp_estimators.core.places.threads import share_here
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels import packed
-from schmp_estimators.linear.programs.matrix import Floats, Indices, Storage, known_weights
+from schmp_estimators.linear.programs.matrix import Floats, Indices, Storage
 
 #: The code of a missing genotype, and copies of the first allele by code.
 MISSING, COPIES = 1, np.array([2.0, np.nan, 1.0, 0.0])
@@ -147,7 +147,7 @@ class Packed(Storage):
     def known_sums(self, weights: Floats) -> Floats:
         """See `Storage`."""
         counts, missing = self._sums(packed.packed_products, weights, self.chosen)
-        return np.stack([counts - missing, known_weights(weights, missing)])
+        return np.stack([counts - missing, missing])
 
     def gradient(self, vector: Floats, scope: Indices | None) -> Floats:
         """See `Storage`."""
