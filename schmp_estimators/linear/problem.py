@@ -44,7 +44,7 @@ from schmp_estimators.linear.programs.folds import (
 from schmp_estimators.linear.programs.homotopy import HomotopyProblem, ProblemAtHand
 from schmp_estimators.linear.programs.input import Extent, split_rows
 from schmp_estimators.linear.programs.jobs import SMALLEST_NORM, SumsError
-from schmp_estimators.linear.programs.matrix import Storage, means_of
+from schmp_estimators.linear.programs.matrix import means_of
 from schmp_estimators.linear.programs.missing import with_missing
 from schmp_estimators.linear.samples import (
     Samples,
@@ -218,7 +218,8 @@ class Problem:
         if self._may_miss:
             total, n_rows, sums = ask(known, None)
             means = means_of(total, n_rows, *sums)
-            self._refuse(np.isnan(means), "have no value that is not missing", "missing_values")
+            nothing = np.isnan(means) & np.isfinite(sums[0])
+            self._refuse(nothing, "have no value that is not missing", "missing_values")
             self.fill = np.nan_to_num(means)
             if take is None:
                 self._answers(Fill(self.fill))
@@ -363,22 +364,20 @@ def open_problem(
             found, size = _pieces(estimator, chunks, samples, given, n_shards, name)
             chunks.partitions = []  # so that each chunk is freed once its partition has been made
             made: tuple[Any, Any, Any] = (lambda: found), len(found), None
-            may_miss = missing is not None
         else:
             X, size = samples.X, parts.extent(samples.X)
-            if missing is not None and not isinstance(X, Storage):
-                X = with_missing(X, missing)
             count = parts.default_partitions(X) if n_shards is None else min(n_shards, size.n_rows)
-            split = partial(split_rows, X, responses, weights, count, given[2])
+            split = partial(split_rows, X, responses, weights, count, given[2], missing)
 
             def rows(fill: Any) -> Any:
-                return dense(X if fill is None else X.filled(fill), responses, weights)
+                whole = X if fill is None else with_missing(X, missing).filled(fill)
+                return dense(whole, responses, weights)
 
-            made, may_miss = (split, count, rows), getattr(X, "may_miss", False)
+            made = split, count, rows
         try:
             problem = Problem(place, *made, size, len(responses), name, plan)
             stack.enter_context(problem.rounds)
-            problem.learn(estimator, may_miss)
+            problem.learn(estimator, missing is not None or getattr(samples.X, "may_miss", False))
             yield problem
         except SumsError as error:
             if is_dask(samples.X):

@@ -64,15 +64,21 @@ def default_partitions(X: Any) -> int:
 
 
 def split_rows(
-    X: Any, responses: Floats, weights: Floats, n_partitions: int, beside: Floats = NOTHING_BESIDE
+    X: Any,
+    responses: Floats,
+    weights: Floats,
+    n_partitions: int,
+    beside: Floats = NOTHING_BESIDE,
+    missing: float | None = None,
 ) -> list[RowPartition]:
     """Divide X, and the arrays over its rows, into consecutive partitions; their target is the first response.
 
-    `responses` has shape (n,) or (n_targets, n); `weights` and `beside` may be empty.
+    `responses` has shape (n,) or (n_targets, n); `weights` and `beside` may be empty.  For `missing` see
+    `with_missing`.
     """
     responses = np.atleast_2d(responses)
     if n_partitions == 1:
-        return [_partition(as_matrix(X), responses, weights, beside, 0)]
+        return [_partition(as_matrix(X), responses, weights, beside, 0, missing)]
     cuts = np.linspace(0, X.shape[0], n_partitions + 1).astype(np.int64)
     by_rows = X.tocsr() if is_sparse(X) else X
     parts = []
@@ -83,18 +89,28 @@ def split_rows(
             rows = np.asfortranarray(rows)
         parts.append(
             _partition(
-                as_matrix(rows), responses[:, part], weights[part], beside[:, part], int(start)
+                as_matrix(rows),
+                responses[:, part],
+                weights[part],
+                beside[:, part],
+                int(start),
+                missing,
             )
         )
     return parts
 
 
 def _partition(
-    matrix: Storage, responses: Floats, weights: Floats, beside: Floats, first: int
+    matrix: Storage,
+    responses: Floats,
+    weights: Floats,
+    beside: Floats,
+    first: int,
+    missing: float | None,
 ) -> RowPartition:
     target = np.ascontiguousarray(responses[0])
     return RowPartition(
-        matrix,
+        with_missing(matrix, missing),
         target,
         weights,
         np.zeros_like(target),
@@ -130,8 +146,8 @@ class RowValues(NamedTuple):
     #: (k, n_p) and a number, see `RowPartition`
     beside: Floats
     first: int
-    #: what missing values of X are; None if there are none
-    marker: float | None
+    #: what missing values of X are, see `with_missing`
+    missing: float | None
 
 
 def join_parts(values: RowValues, *parts: Part) -> RowPartition:
@@ -139,9 +155,9 @@ def join_parts(values: RowValues, *parts: Part) -> RowPartition:
     matrix = join([part.matrix for part in parts])
     if values.used is not None:
         matrix = matrix.rows(np.flatnonzero(values.used))
-    if values.marker is not None:
-        matrix = with_missing(matrix, values.marker)
-    return _partition(matrix, values.responses, values.weights, values.beside, values.first)
+    return _partition(
+        matrix, values.responses, values.weights, values.beside, values.first, values.missing
+    )
 
 
 # -- between fits --------------------------------------------------------------------------------------------------

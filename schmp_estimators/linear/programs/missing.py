@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.dense import replace
@@ -101,38 +102,43 @@ class MissingSparse(SparseByColumns):
     """Sparse X with missing values among those that are stored; a copy of these is in use."""
 
     may_miss = True
-    #: the stored values, NaN where they are missing
-    given: Floats
-
-    def rows(self, chosen: Indices) -> Storage:
-        """See `Storage`; missing values cannot be replaced anew."""
-        return MissingSparse(*super().rows(chosen))  # type: ignore[misc]
+    #: (nnz,) bool
+    missing: NDArray[np.bool_]
 
     def filled(self, values: Floats) -> Storage:
         """See `Storage`."""
-        given = vars(self).get("given", self.columns.values)
         fill = np.repeat(values, np.diff(self.columns.starts))
-        found = self._of(np.where(np.isnan(given), fill, given))
-        found.given = given
-        return found
+        return self.of(np.where(self.missing, fill, self.columns.values), self.missing)
 
     def missing_weights(self, weights: Floats) -> Floats:
         """See `Storage`."""
-        return self._of(np.isnan(self.columns.values) * 1.0).gradient(weights, None)
+        return self.of(self.missing * 1.0, self.missing).gradient(weights, None)
 
-    def _of(self, values: Floats) -> "MissingSparse":
-        return MissingSparse(freeze(self.columns._replace(values=values)), self.n_rows)
+    def of(self, values: Floats, missing: NDArray[np.bool_]) -> "MissingSparse":
+        """Return the same with other stored values, some of them missing."""
+        found = MissingSparse(freeze(self.columns._replace(values=values)), self.n_rows)
+        found.missing = missing
+        return found
 
 
-def with_missing(X: Any, marker: float) -> Storage:
-    """Return X, an array or a sparse matrix, with values that may be missing; zeros of the latter may not."""
+def with_missing(X: Any, marker: float | None) -> Storage:
+    """Return X in the form that kernels read; values that are `marker` are missing, unless it is None.
+
+    Raises
+    ------
+    ValueError
+        If zeros of a sparse X would be missing.
+    """
     matrix: Any = as_matrix(X)
+    if marker is None or matrix.may_miss:
+        return matrix
     if isinstance(matrix, SparseByColumns):
         if marker == 0.0:
             raise ValueError(
                 "missing_values=0 would make all zeros of a sparse X missing; give another number, NaN or X.toarray()"
             )
         values = matrix.columns.values
-        return MissingSparse(*matrix)._of(np.where(values == marker, np.nan, values))
+        missing = np.isnan(values) if np.isnan(marker) else values == marker
+        return MissingSparse(*matrix).of(values, missing)
     kind = matrix.dtype.type if matrix.dtype.kind == "f" else float
     return Missing(matrix, float(kind(marker)), np.full(matrix.n_columns, np.nan))
