@@ -1,6 +1,6 @@
 """Arrays and sparse matrices in which values are missing, and others stand for these in a fit."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,12 +72,7 @@ class Missing(_Missing, Storage):
     def take_dense(self, columns: Indices, rows: Indices | None = None) -> Floats:
         """See `Storage`."""
         taken = self.whole.take_dense(columns, rows)
-        return self._replaced(taken, self.fill[columns], False, taken)
-
-    def pieces(self, columns: Indices) -> Iterator[tuple[slice, np.ndarray]]:
-        """See `Storage`."""
-        for here, values in self.whole.pieces(columns):
-            yield here, self._replaced(values, self.fill[columns], True, np.empty(values.shape))
+        return self._replaced(taken, self.fill[columns], False, np.empty(taken.shape))
 
     def _replaced(self, values: np.ndarray, fill: Floats, by_rows: bool, out: Floats) -> Floats:
         given = freeze(np.ascontiguousarray(values)), self.marker, freeze(fill), self.scale
@@ -112,7 +107,7 @@ class MissingSparse(SparseByColumns):
 
     def missing_weights(self, weights: Floats) -> Floats:
         """See `Storage`."""
-        return self.of(self.missing * 1.0, self.missing).gradient(weights, None)
+        return self.of(self.missing.astype(np.float64), self.missing).gradient(weights, None)
 
     def of(self, values: Floats, missing: NDArray[np.bool_]) -> "MissingSparse":
         """Return the same with other stored values, some of them missing."""
