@@ -94,7 +94,10 @@ class Missing(_Missing, Storage):
 
 
 class MissingSparse(SparseByColumns):
-    """Sparse X with missing values among those that are stored; a copy of these is in use."""
+    """Sparse X with missing values among those that are stored; a copy of these is in use.
+
+    In some of its `rows` they have been replaced for good.
+    """
 
     may_miss = True
     #: (nnz,) bool
