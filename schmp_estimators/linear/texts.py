@@ -41,12 +41,13 @@ groups : array-like, dict or None
     group, in their order or by name; a group without a factor gets the square root of its size.
 missing_values : float or None
     What stands for a missing value in X: NaN or a number, such as -1 in int8 genotypes.  In a fit a missing value is
-    the mean of the known ones of its column, weighted by `sample_weight`; predictions use the same means.  A fold has
-    the means of the rows that it is fitted to.  None: X has no missing values, unless it has genotypes.
+    the mean of the known ones of its column, weighted by `sample_weight` times `class_weight`; predictions use the same
+    means.  A fold has the means of the rows that it is fitted to.  None: no values are missing, except in genotypes,
+    which know theirs.
 standardize : bool
     Whether to penalise coefficients as if each column had been divided by its standard deviation, with the divisor n
-    and weighted by `sample_weight`, of the rows that are fitted.  Coefficients are those of the columns as they are.  X
-    is neither copied nor centred, so it may be sparse.
+    and weighted as `missing_values` says, of the rows that are fitted.  Coefficients are those of the columns as they
+    are.  X is neither copied nor centred, so it may be sparse.
 fit_intercept : bool
     Whether to fit the intercept b, which is not penalised.  X is then centred implicitly: no dense or centred copy of
     it is made.
