@@ -29,7 +29,8 @@ class Genotypes(Packed):
     `read_plink` and `pack` return objects of this class.  Values are numbers of copies of an
     allele: 0, 1 or 2.  In a fit, a missing one is the mean of its column over the samples that are
     fitted, weighted by `sample_weight` and `class_weight`; the estimator keeps these means as
-    `fill_values_`, for predictions.  `numpy.asarray` and `to_array` return float64 with NaN for missing genotypes.
+    `fill_values_`, for predictions.  `numpy.asarray` and `to_array` return float64 with NaN for
+    missing genotypes.
 
     ``G[rows]`` and ``G[rows, columns]`` take slices, integers and boolean masks, and return
     genotypes of two dimensions which share memory with G.  After pickling, the file is read from

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.dense import replace
@@ -99,24 +98,20 @@ class MissingSparse(SparseByColumns):
     In some of its `rows` they have been replaced for good.
     """
 
+    __slots__ = ()
     may_miss = True
-    #: (nnz,) bool
-    missing: NDArray[np.bool_]
 
     def filled(self, values: Floats) -> Storage:
         """See `Storage`."""
         fill = np.repeat(values, np.diff(self.columns.starts))
-        return self.of(np.where(self.missing, fill, self.columns.values), self.missing)
+        return self._storing(np.where(self.missing, fill, self.columns.values))
 
     def missing_weights(self, weights: Floats) -> Floats:
         """See `Storage`."""
-        return self.of(self.missing.astype(np.float64), self.missing).gradient(weights, None)
+        return self._storing(self.missing.astype(np.float64)).gradient(weights, None)
 
-    def of(self, values: Floats, missing: NDArray[np.bool_]) -> "MissingSparse":
-        """Return the same with other stored values, some of them missing."""
-        found = MissingSparse(freeze(self.columns._replace(values=values)), self.n_rows)
-        found.missing = missing
-        return found
+    def _storing(self, values: Floats) -> Storage:
+        return self._replace(columns=freeze(self.columns._replace(values=values)))
 
 
 def with_missing(X: Any, marker: float | None) -> Storage:
@@ -137,6 +132,6 @@ def with_missing(X: Any, marker: float | None) -> Storage:
             )
         values = matrix.columns.values
         missing = np.isnan(values) if np.isnan(marker) else values == marker
-        return MissingSparse(*matrix).of(values, missing)
+        return MissingSparse(*matrix, freeze(missing))
     kind = matrix.dtype.type if matrix.dtype.kind == "f" else float
     return Missing(matrix, float(kind(marker)), np.full(matrix.n_columns, np.nan))

@@ -12,6 +12,7 @@ from pages import example
 from plink import write_plink
 
 import schmp_estimators as se
+from schmp_estimators.core.values import align
 from schmp_estimators.genotypes import pack, read_plink
 from schmp_estimators.linear.programs.beside import Beside
 from schmp_estimators.linear.programs.input import extent
@@ -247,10 +248,12 @@ def test_arrays_are_read_only_and_aligned_after_a_pickle(kind):
     assert not array.flags.writeable
 
 
-@pytest.mark.parametrize("form", ["by rows", "by columns", "sparse", "shifted"])
+@pytest.mark.parametrize(
+    "form", ["by rows", "by columns", "sparse", "shifted", "holes by rows", "sparse holes"]
+)
 def test_our_own_forms_can_be_sent(form):
     matrix = FORMS["by rows"]().shifted(SHIFTS) if form == "shifted" else FORMS[form]()
-    found = pickle.loads(pickle.dumps(matrix))
+    found = align(pickle.loads(pickle.dumps(matrix)))
     assert type(found) is type(matrix)
     np.testing.assert_array_equal(found.to_array(), matrix.to_array())
 
