@@ -132,6 +132,6 @@ def with_missing(X: Any, marker: float | None) -> Storage:
             )
         values = matrix.columns.values
         missing = np.isnan(values) if np.isnan(marker) else values == marker
-        return MissingSparse(*matrix, freeze(missing))
+        return MissingSparse(matrix.columns, matrix.n_rows, freeze(missing))
     kind = matrix.dtype.type if matrix.dtype.kind == "f" else float
     return Missing(matrix, float(kind(marker)), np.full(matrix.n_columns, np.nan))
