@@ -1,4 +1,4 @@
-"""What a fit learns of the columns of X: means that stand for missing values, and standard deviations."""
+"""What a fit learns of columns: means that stand for missing values, and standard deviations."""
 
 from collections.abc import Callable
 from functools import partial
@@ -23,7 +23,7 @@ class Fill(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """Apply a function to the rows of a fit or of a fold, and to their weights; there are zeros for other rows."""
+    """Apply a function to all rows of a partition, and to their weights, zero outside of the fold."""
 
     #: (n_groups,) how often rows of each group are fitted, see `folds`; None if all are, once
     counts: Indices | None
@@ -46,7 +46,7 @@ def known(matrix: Storage, weights: Floats) -> tuple[float, int, Floats]:
 
 
 def codes(matrix: Storage, weights: Floats) -> Floats:
-    """Return whether values are not from −1 to 2, whether one is −1, and whether one is 2; zeros if X is not dense."""
+    """Return whether a value is not from −1 to 2, or is −1, or is 2; zeros if X is not dense."""
     values = matrix.values if isinstance(matrix, Dense) else np.zeros(1)
     lowest, highest = values.min(initial=0), values.max(initial=0)
     return np.array([lowest < -1 or highest > 2, lowest == -1, highest == 2], np.float64)
@@ -74,7 +74,7 @@ def deviations(ask: Callable[..., Any], fill: Floats | None, eps: float) -> Floa
     Parameters
     ----------
     ask : callable
-        ``ask(function, fill)`` returns the sum of what a function finds in all partitions, see `Survey`.
+        ``ask(function, fill)`` returns the sum of what a function finds, see `Survey`.
     fill : ndarray of shape (n_columns,) or None
         The means of known values.
     eps : float

@@ -247,7 +247,7 @@ class Storage:
 
 
 def means_of(total: float, n_rows: int, sums: Floats, missing: Floats) -> Floats:
-    """Return the means of known values, NaN if there are none; `missing` are rounded sums of weights."""
+    """Return the means of known values, NaN if there are none; `missing` are sums of weights."""
     known = total - missing
     known[known <= np.finfo(float).eps * n_rows * total] = np.nan
     return sums / known

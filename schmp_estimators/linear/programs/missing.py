@@ -79,7 +79,10 @@ class Missing(_Missing, Storage):
         return out
 
     def _sums(self, count: int, of: Callable[..., Any], *vectors: Floats) -> Floats:
-        """Return `count` sums over rows, (count, p), which `of` finds for a block of X and parts of vectors."""
+        """Return `count` sums over rows, (count, p).
+
+        `of` finds them for a block of X, and parts of vectors.
+        """
         lines, by_rows = self.whole
         height = max(1, _AT_A_TIME // max(1, lines.shape[1]))
         out, room = np.zeros((count, self.n_columns)), np.empty((height, lines.shape[1]))
@@ -115,7 +118,7 @@ class MissingSparse(SparseByColumns):
 
 
 def with_missing(X: Any, marker: float | None) -> Storage:
-    """Return X in the form that kernels read; values that are `marker` are missing, unless it is None.
+    """Return X in the form that kernels read; values that are `marker` are missing, if there is one.
 
     Raises
     ------
@@ -128,7 +131,8 @@ def with_missing(X: Any, marker: float | None) -> Storage:
     if isinstance(matrix, SparseByColumns):
         if marker == 0.0:
             raise ValueError(
-                "missing_values=0 would make all zeros of a sparse X missing; give another number, NaN or X.toarray()"
+                "missing_values=0 would make all zeros of a sparse X missing; give another number, "
+                "NaN or X.toarray()"
             )
         values = matrix.columns.values
         missing = np.isnan(values) if np.isnan(marker) else values == marker

@@ -1,4 +1,4 @@
-"""Missing values are means of what is fitted, and columns are standardised, as by scikit-learn's pipelines."""
+"""Missing values and standardised columns are those of scikit-learn's pipelines."""
 
 import pickle
 import warnings

@@ -1,4 +1,4 @@
-"""Missing values and standard deviations on Dask: workers learn them, and have the bits of one process."""
+"""Workers learn means and standard deviations, with the bits of one process."""
 
 import dask.array as da
 import numpy as np
