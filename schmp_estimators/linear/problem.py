@@ -227,7 +227,8 @@ class Problem:
                 self._take = take._replace(fill=self.fill)
         if asked.standardize:
             found = deviations(ask, self.fill, parts.resolution(self.extent.dtype))
-            self._refuse(found == 0.0, "are constant", "standardize")
+            constant = f"are constant in its {self.extent.n_rows} samples"
+            self._refuse(found == 0.0, constant, "standardize")
             self._units = np.where(found > 0.0, found, 1.0)
 
     def _refuse(self, columns: NDArray[np.bool_], why: str, name: str) -> None:

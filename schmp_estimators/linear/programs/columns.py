@@ -23,7 +23,7 @@ class Fill(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """Apply a function to all rows of a partition, and to their weights, zero outside of the fold."""
+    """Apply a function to all rows of a partition, and their weights, zero outside of the fold."""
 
     #: (n_groups,) how often rows of each group are fitted, see `folds`; None if all are, once
     counts: Indices | None

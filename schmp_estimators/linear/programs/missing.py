@@ -118,7 +118,7 @@ class MissingSparse(SparseByColumns):
 
 
 def with_missing(X: Any, marker: float | None) -> Storage:
-    """Return X in the form that kernels read; values that are `marker` are missing, if there is one.
+    """Return X in the form that kernels read; values that are `marker`, if not None, are missing.
 
     Raises
     ------

@@ -258,7 +258,7 @@ BAD = {
     ),
     "constant": (
         lambda: lasso().fit(np.where(np.arange(P) == 6, CONSTANT, X), Y),
-        r"columns 6 of X are constant \(standardize=True\); leave them out",
+        r"columns 6 of X are constant in its 210 samples \(standardize=True\); leave them out",
     ),
     "constant, cross-validated": (
         lambda: se.PrioritizedLassoCV(standardize=True).fit(FAR, Y),
