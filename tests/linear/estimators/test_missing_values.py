@@ -177,10 +177,18 @@ def test_scorers_see_missing_values():
     np.testing.assert_array_equal(*found)
 
 
-def test_columns_that_do_not_vary_in_a_fold_have_no_coefficient():
+def test_columns_that_do_not_vary_in_a_fold_keep_their_units():
+    """As in `StandardScaler`; without an intercept they may have a coefficient."""
     rare = np.where((np.arange(N) < 140)[:, None] & (np.arange(P) > 20), 2.0, WHOLE)
-    model = se.PrioritizedLassoCV(alphas=3, cv=FOLDS, standardize=True)
-    assert np.isfinite(model.fit(rare, Y).mse_path_).all()
+    options = {"alphas": [0.3, 0.1], "cv": FOLDS, "fit_intercept": False, "tol": 1e-10}
+    model = se.PrioritizedLassoCV(standardize=True, **options).fit(rare, Y + 1.0)
+    for fold, (train, test) in enumerate(FOLDS):
+        for alpha, found in zip(model.alphas_, model.mse_path_[:, fold], strict=True):
+            lasso = Lasso(alpha, fit_intercept=False, tol=1e-10, max_iter=100_000)
+            there = make_pipeline(StandardScaler(with_mean=False), lasso)
+            there.fit(rare[train], Y[train] + 1.0)
+            errors = (there.predict(rare[test]) - Y[test] - 1.0) ** 2
+            assert found == pytest.approx(np.mean(errors), rel=1e-5)
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64, sparse.csr_array])
@@ -234,6 +242,7 @@ def holed(*columns, value=np.nan, rows=slice(None)):
 
 
 FAR = np.where(np.arange(P) == 6, 1e9 + 0.1, WHOLE)
+ROUNDED = np.where(np.arange(P) == 6, 1.0 + np.finfo(float).eps * (np.arange(N) == 9)[:, None], X)
 CONSTANT = np.where(np.isnan(X), X, 0.1)
 BAD = {
     "nothing known": (
@@ -260,6 +269,7 @@ BAD = {
         lambda: lasso().fit(np.where(np.arange(P) == 6, CONSTANT, X), Y),
         r"columns 6 of X are constant in its 210 samples \(standardize=True\); leave them out",
     ),
+    "rounding": (lambda: lasso().fit(ROUNDED, Y), "columns 6 of X are constant"),
     "constant, cross-validated": (
         lambda: se.PrioritizedLassoCV(standardize=True).fit(FAR, Y),
         "columns 6 of X are constant",
