@@ -119,9 +119,9 @@ def fit_beside(X, trait, components, alpha, factors, tol=1e-10):
 # Never penalised
 # ---------------
 # So few variants can be floats, in one matrix with the covariates.  ``penalty_factors`` multiplies the penalty of each
-# column.  If the factor is the standard deviation of a column, the penalty is that of standardised columns.  Columns
-# with the factor 0 have no penalty.  The penalty is so strong that with 95 of 100 permuted traits no variant is
-# selected.
+# column.  If the factor is the standard deviation of a column, as with ``standardize=True``, the penalty is that of
+# standardised columns.  Columns with the factor 0 have no penalty.  The penalty is so strong that with 95 of 100
+# permuted traits no variant is selected.
 X, components, trait, causes = study(1000, 22_000)
 deviations = by_blocks(deviations_of, X)
 covariates = np.column_stack([np.ones(len(X)), X[:, :WHOLE], components])
@@ -186,11 +186,12 @@ plt.show()
 # --------
 # An array has only one dtype, so float covariates in X would turn the genotypes into floats, eight times as large.  Sex
 # and age are whole numbers, so they are columns of the same int8 array; reserve columns for them when you read the
-# genotypes.  If missing genotypes are coded as -1, ``SimpleImputer(missing_values=-1, strategy="most_frequent")`` fills
-# them and returns int8.  The principal components are floats and stay outside X: see ``fit_beside`` above.  Given their
-# coefficients, the Lasso is fitted to the rest of the trait.  While the set of selected variants does not change, its
-# solution is linear in these coefficients, so one Newton step finds the best ones; a step that is too long is halved.
-# When the residual is orthogonal to the components, the duality gap of the last Lasso is that of the whole problem.
+# genotypes.  If missing genotypes are coded as -1, give ``missing_values=-1``: they are replaced by means while X is
+# read, and it stays int8.  The principal components are floats and stay outside X: see ``fit_beside`` above.  Given
+# their coefficients, the Lasso is fitted to the rest of the trait.  While the set of selected variants does not change,
+# its solution is linear in these coefficients, so one Newton step finds the best ones; a step that is too long is
+# halved.  When the residual is orthogonal to the components, the duality gap of the last Lasso is that of the whole
+# problem.
 tracemalloc.start()
 beside, of_components, n_fits = fit_beside(X, trait, components, alpha, never[2:])
 added = tracemalloc.get_traced_memory()[1]

@@ -112,6 +112,7 @@ class Penalised(FollowedEstimator, LinearModel):
     #: Parameters that some classes do not have.
     positive = False
     class_weight: Any = None
+    standardize = False
 
     #: names of tasks on a cluster, and of the fit in warnings
     _name, _what = "lasso", "The fit"
@@ -239,7 +240,7 @@ class SparseModel(Penalised):
             )  # raises if it vanishes or overflows
         strength, unit = (
             grid.strength(value, total, targets.unit),
-            self._penalty(1.0, self.l1_ratio),
+            problem.in_units(self._penalty(1.0, self.l1_ratio)),
         )
         kept = np.float32 if problem.extent.dtype == np.float32 else np.float64
         in_units = partial(grid.in_units, values=value, unit=targets.unit)
@@ -496,6 +497,7 @@ class Checkpointing:
 def _identity(estimator: Any, problem: Any, penalty: Penalty) -> dict[str, Any]:
     """Return what the result depends on besides data: parameters that the schedule uses, and the penalty."""
     used = {"alpha", "C", "loss", "l1_ratio", "positive", "fit_intercept", "tol"}
+    used |= {"missing_values", "standardize"}
     named = {
         name: repr(value)
         for name, value in estimator.get_params(deep=False).items()

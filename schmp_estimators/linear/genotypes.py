@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from schmp_estimators.core.inputs.validation import name_input
 from schmp_estimators.linear.programs.beside import Beside
 from schmp_estimators.linear.programs.matrix import Indices, Storage
+from schmp_estimators.linear.programs.missing import with_missing
 from schmp_estimators.linear.programs.packed import MISSING, Held, Packed, opened
 
 #: The first bytes of a .bed file, without and with that of the order by variants.
@@ -27,8 +28,9 @@ class Genotypes(Packed):
 
     `read_plink` and `pack` return objects of this class.  Values are numbers of copies of an
     allele: 0, 1 or 2.  In a fit, a missing one is the mean of its column over the samples that are
-    fitted, weighted by `sample_weight`; the estimator keeps these means as `fill_values_`, for
-    predictions.  `numpy.asarray` and `to_array` return float64 with NaN for missing genotypes.
+    fitted, weighted by `sample_weight` and `class_weight`; the estimator keeps these means as
+    `fill_values_`, for predictions.  `numpy.asarray` and `to_array` return float64 with NaN for
+    missing genotypes.
 
     ``G[rows]`` and ``G[rows, columns]`` take slices, integers and boolean masks, and return
     genotypes of two dimensions which share memory with G.  After pickling, the file is read from
@@ -267,7 +269,7 @@ def join(G: Genotypes, covariates: Any) -> Storage:
         table = table[_partners(G.sample_ids, covariates.index.tolist())]
     if len(table) != len(G):
         raise ValueError(f"covariates has {len(table)} rows for {len(G)} people")
-    found = Beside(G, table, labels if len(G.names) else ())
+    found = Beside(G, with_missing(table, np.nan), labels if len(G.names) else ())
     _check_unique(found.names, "X would have two columns with the name")
     return found
 

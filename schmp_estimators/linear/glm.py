@@ -110,6 +110,11 @@ class Pair(Deciding, Penalised, BaseEstimator):
             raise ValueError(
                 "penalty_factors and positive need a penalty given by name; an object has its own"
             )
+        if self.standardize and (not is_named or self.groups is not None):
+            raise ValueError(
+                "standardize=True cannot be combined with groups, or with a penalty given as an object; put a "
+                "StandardScaler before the model"
+            )
         if not grouped and not is_joint(loss):
             kind_of(schedule, loss, L1(1.0) if is_named else penalty)
             return
@@ -226,6 +231,8 @@ class SparseGLM(Pair, SparseModel):
         l1_ratio: float | None = None,
         penalty_factors: Any = None,
         groups: Any = None,
+        missing_values: Any = None,
+        standardize: bool = False,
         fit_intercept: bool = True,
         schedule: str | Schedule = "resolve",
         class_weight: Any = None,
@@ -312,6 +319,8 @@ class SparseGLMCV(Pair, CrossValidated):
         l1_ratio: float | None = None,
         penalty_factors: Any = None,
         groups: Any = None,
+        missing_values: Any = None,
+        standardize: bool = False,
         cv: Any = None,
         fit_intercept: bool = True,
         class_weight: Any = None,
@@ -337,6 +346,8 @@ def sparse_glm_path(
     l1_ratio: float | None = None,
     penalty_factors: Any = None,
     groups: Any = None,
+    missing_values: Any = None,
+    standardize: bool = False,
     fit_intercept: bool = True,
     class_weight: Any = None,
     positive: bool = False,

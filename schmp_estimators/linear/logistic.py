@@ -93,6 +93,8 @@ class SparseLogisticRegression(SparseModel, LinearClassifier):
         *,
         l1_ratio: float = 1.0,
         penalty_factors: Any = None,
+        missing_values: Any = None,
+        standardize: bool = False,
         fit_intercept: bool = True,
         schedule: str | Schedule = "resolve",
         class_weight: Any = None,
@@ -191,6 +193,8 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
         Cs: Any = 10,
         l1_ratio: float = 1.0,
         penalty_factors: Any = None,
+        missing_values: Any = None,
+        standardize: bool = False,
         cv: Any = None,
         scoring: Any = None,
         fit_intercept: bool = True,
@@ -247,6 +251,7 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
             else:
                 rows = cut(samples.X, fold.rows) if rows is None else rows
                 model, X = _model_of(fold.attributes(number)), rows
+                model.missing_values = self.missing_values
             found.append(float(scorer(model, X, samples.y[fold.rows], **options)))
         if np.isnan(found).any():
             raise ValueError(
@@ -289,6 +294,8 @@ def sparse_logistic_path(
     Cs: Any = 30,
     l1_ratio: float = 1.0,
     penalty_factors: Any = None,
+    missing_values: Any = None,
+    standardize: bool = False,
     fit_intercept: bool = True,
     class_weight: Any = None,
     max_iter: int = 1000,

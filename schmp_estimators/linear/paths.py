@@ -111,6 +111,7 @@ def solve_paths(
     report : callable, optional
         Called with a path by rounds after each solution; returns whether the path should end.
     """
+    asked = asked._replace(penalty=problem.in_units(asked.penalty))
     given = asked.loss, asked.penalty, asked.fit_intercept
     solver = choose_solver(None, problem.whole_extent, grid.count, asked.penalty, asked.loss)
     numbers = range(len(targets.labels) or 1)

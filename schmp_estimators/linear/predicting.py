@@ -19,12 +19,14 @@ from sklearn.utils.validation import check_is_fitted
 from schmp_estimators.core.inputs.validation import (
     is_dask,
     map_rows,
+    may_miss,
     name_input,
     refuse_dates,
     validate_in_memory,
 )
 from schmp_estimators.linear.contracts import declared, is_joint
 from schmp_estimators.linear.programs.matrix import Storage
+from schmp_estimators.linear.programs.missing import with_missing
 from schmp_estimators.linear.programs.stored import is_sparse
 from schmp_estimators.linear.samples import (
     check_finite,
@@ -32,6 +34,7 @@ from schmp_estimators.linear.samples import (
     check_storage,
     classifies,
     here,
+    is_nan,
 )
 from schmp_estimators.linear.texts import check_values
 
@@ -44,6 +47,7 @@ class LinearModel:
 
     coef_: np.ndarray
     intercept_: Any
+    missing_values: Any = None
     #: by name, the values that parameters accept, and their defaults
     _parameter_constraints: ClassVar[dict[str, Any]]
     _defaults: ClassVar[dict[str, Any]]
@@ -141,7 +145,7 @@ class LinearModel:
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()  # type: ignore[misc]  # those of BaseEstimator
-        tags.input_tags.sparse = True
+        tags.input_tags.sparse, tags.input_tags.allow_nan = True, is_nan(self.missing_values)
         return tags
 
 
@@ -277,14 +281,17 @@ def _apply_rows(
     """
     check_is_fitted(estimator)
     coef = np.asarray(estimator.coef_, dtype=np.float64).T
-    model = (coef, estimator.intercept_, getattr(estimator, "classes_", None))
+    fill = getattr(estimator, "fill_values_", np.full(len(coef), np.nan))
+    missing = estimator.missing_values, fill
+    model = (coef, estimator.intercept_, getattr(estimator, "classes_", None), missing)
     if isinstance(X, Storage):
         check_storage(X, estimator, reset=False)
-        if X.may_miss and hasattr(estimator, "fill_values_"):
-            X = X.filled(estimator.fill_values_)
+        if X.may_miss:
+            X = X.filled(fill)
         return _apply(function, X, model)
     if not is_dask(X):
         options: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "dtype": "numeric"}
+        options["ensure_all_finite"] = "allow-nan" if may_miss(estimator) else True
         return _apply(function, validate_in_memory(X, estimator, reset=False, **options), model)
     of_chunk = partial(_apply_to_chunk, function, getattr(estimator, "feature_names_in_", None))
     outputs = map_rows(
@@ -295,8 +302,10 @@ def _apply_rows(
     return [one[:, 0] for one in outputs] if isinstance(outputs, list) else outputs[:, 0]
 
 
-def _apply(function: Callable[[Any, Any], Any], X: Any, model: tuple[Any, Any, Any]) -> Any:
-    coef, intercept, classes = model
+def _apply(function: Callable[[Any, Any], Any], X: Any, model: tuple[Any, Any, Any, Any]) -> Any:
+    coef, intercept, classes, (missing, fill) = model
+    if missing is not None and not isinstance(X, Storage):
+        X = with_missing(X, missing).filled(fill)
     if isinstance(X, Storage):
         return function(_combined(X, coef) + intercept, classes)
     if is_sparse(X) or X.dtype.kind == "f":
@@ -319,9 +328,9 @@ def _combined(X: Storage, coef: np.ndarray) -> np.ndarray:
 
 
 def _apply_to_chunk(
-    function: Callable[[Any, Any], Any], names: Any, rows: Any, model: tuple[Any, Any, Any]
+    function: Callable[[Any, Any], Any], names: Any, rows: Any, model: tuple[Any, Any, Any, Any]
 ) -> Any:
-    outputs = _apply(function, check_finite(rows, names), model)
+    outputs = _apply(function, check_finite(rows, names, model[3][0]), model)
     return outputs if outputs.ndim == 2 else outputs[:, None]
 
 

@@ -19,9 +19,9 @@ from schmp_estimators.core.inputs.rows import Rows
 from schmp_estimators.core.inputs.rows import open_rows as open_parts
 from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.places.place import Place, choose_place
-from schmp_estimators.core.places.threads import sharing
-from schmp_estimators.core.reduction import tree_merge
+from schmp_estimators.core.reduction import tree_merge, tree_sum
 from schmp_estimators.linear.losses.base import weigh
+from schmp_estimators.linear.penalties.choose import labels_of
 from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.centred import (
     Fetch,
@@ -33,6 +33,7 @@ from schmp_estimators.linear.programs.centred import (
     joined,
 )
 from schmp_estimators.linear.programs.choose import AT_HAND, is_small, make_problem
+from schmp_estimators.linear.programs.columns import Fill, Survey, codes, deviations, known
 from schmp_estimators.linear.programs.folds import (
     Plan,
     SummariseGroups,
@@ -43,7 +44,8 @@ from schmp_estimators.linear.programs.folds import (
 from schmp_estimators.linear.programs.homotopy import HomotopyProblem, ProblemAtHand
 from schmp_estimators.linear.programs.input import Extent, split_rows
 from schmp_estimators.linear.programs.jobs import SMALLEST_NORM, SumsError
-from schmp_estimators.linear.programs.matrix import Storage
+from schmp_estimators.linear.programs.matrix import means_of
+from schmp_estimators.linear.programs.missing import with_missing
 from schmp_estimators.linear.samples import (
     Samples,
     Targets,
@@ -100,16 +102,16 @@ class Problem:
         given = self._first if place.is_local else [*_emptied(pieces())]
         self.rounds = rounds = Rounds(place, given, name, Keeper(*keeper))
 
-        def fetched() -> Any:
+        def fetched(fill: Any) -> Any:
             return joined(
-                list(map(fetch, made()))
+                [fetch(one, fill) for one in made()]
                 if place.is_local
-                else rounds.collect(rounds.submit(apply_job, Fetch()))
+                else rounds.collect(rounds.submit(apply_job, Fetch(fill)))
             )
 
         #: return all rows of X: made anew, or once for all folds
         self._dense: Callable[..., Any] = rows or fetched
-        self._all_rows = cache(self._dense)
+        self._all_rows = cache(partial(self._dense, None))
         #: summaries of their groups, and whether the user has been warned of columns that are left out
         self._all = SimpleNamespace(n_targets=n_targets, groups=None, told=False)
         #: number of the fold, the job that takes its rows, and whether that job has been done
@@ -118,6 +120,9 @@ class Problem:
         self._taken = False
         #: number of the target, if it is one of several
         self.target: int | None = None
+        #: what stands for missing values, if there can be any, and standard deviations, if they are asked for
+        self.fill: NDArray[np.float64] | None = None
+        self._units: NDArray[np.float64] | None = None
 
     def do(self, job: Any) -> list[Any]:
         """Apply one job to all partitions, and return their answers."""
@@ -154,6 +159,7 @@ class Problem:
         one, size = copy(self), self.extent
         one.free()
         one._number, one._take = number, self._plan.take(number)
+        one._learn()
         n_rows = len(one.fitted)
         one.extent = size._replace(n_rows=n_rows, stored=round(size.stored * n_rows / size.n_rows))
         return one
@@ -187,10 +193,59 @@ class Problem:
         assert self._plan is not None
         return self._plan.folds[self._number][1]
 
-    @property
-    def fill(self) -> NDArray[np.float64] | None:
-        """What stands for missing values in this fold, if there can be any."""
-        return None if self._take is None else self._take.fill
+    def learn(self, estimator: Any, may_miss: bool) -> None:
+        """Learn of the columns what an estimator asks for, and set its `fill_values_`.
+
+        Raises
+        ------
+        ValueError
+            If all values of a column are missing, or if it is constant and should be standardised.
+        """
+        self._asked, self._may_miss = estimator, may_miss
+        if estimator.missing_values is None and self.extent.dtype == np.int8:
+            others, lowest, highest = tree_sum(self._answers(Survey(None, None, codes)))
+            if lowest and highest and not others:
+                _warn_of_codes()
+        whole = self if self._plan is None else self.fold(len(self._plan.folds))
+        if self._plan is None:
+            self._learn()
+        if may_miss:
+            estimator.fill_values_ = whole.fill
+
+    def _learn(self) -> None:
+        """Learn from the rows of this fold what stands for missing values, and how much columns vary."""
+        asked, take = self._asked, self._take
+        counts = None if take is None else take.train
+
+        def ask(function: Callable[..., Any], fill: Any) -> Any:
+            return tree_sum(self._answers(Survey(counts, fill, function)))
+
+        if self._may_miss:
+            total, n_rows, sums = ask(known, None)
+            means = means_of(total, n_rows, *sums)
+            nothing = np.isnan(means) & np.isfinite(sums[0])
+            self._refuse(nothing, "have no value that is not missing", "missing_values")
+            self.fill = np.nan_to_num(means)
+            if take is None:
+                self._answers(Fill(self.fill))
+            else:
+                self._take = take._replace(fill=self.fill)
+        if asked.standardize:
+            found = deviations(ask, self.fill, parts.resolution(self.extent.dtype))
+            constant = f"are constant in its {self.extent.n_rows} samples"
+            self._refuse(found == 0.0, constant, "standardize")
+            self._units = np.where(found > 0.0, found, 1.0)
+
+    def _refuse(self, columns: NDArray[np.bool_], why: str, name: str) -> None:
+        """Raise ValueError if there are such columns among all rows."""
+        if columns.any() and not self._is_part:
+            named = _listed(np.flatnonzero(columns), labels_of(self._asked))
+            why = f"{why} ({name}={getattr(self._asked, name)!r})"
+            raise ValueError(f"columns {named} of X {why}; leave them out")
+
+    def in_units(self, penalty: Any) -> Any:
+        """Return a penalty for the columns as they are, if they are standardised."""
+        return penalty if self._units is None else penalty.of_columns(self._units)
 
     def held_out(self) -> tuple[Any, NDArray[np.float64]] | None:
         """Return the held-out rows and their weights in scores, if all rows are in this process."""
@@ -234,7 +289,7 @@ class Problem:
     def _rows_here(self) -> Any:
         """Return the rows of this fold, which may be overwritten."""
         if self._plan is None:
-            return self._dense()
+            return self._dense(self.fill)
         return self._of_target(self._of_folds().part(self.fitted))
 
     def _of_folds(self) -> Any:
@@ -306,60 +361,35 @@ def open_problem(
         targets.weights,
     )
     _check_squares(responses, weights)
+    missing = estimator.missing_values
     given = responses, weights, np.empty((0, len(samples.y))) if plan is None else plan.beside
     with ExitStack() as stack:
         if is_dask(samples.X):
-            read = partial(_read_part, getattr(estimator, "feature_names_in_", None))
+            read = partial(_read_part, getattr(estimator, "feature_names_in_", None), missing)
             chunks = stack.enter_context(open_parts(read, samples.X, estimator, place=place))
             found, size = _pieces(estimator, chunks, samples, given, n_shards, name)
             chunks.partitions = []  # so that each chunk is freed once its partition has been made
             made: tuple[Any, Any, Any] = (lambda: found), len(found), None
         else:
             X, size = samples.X, parts.extent(samples.X)
-            if isinstance(X, Storage) and X.may_miss:
-                with sharing(place.each):
-                    X = _filled(estimator, X, samples.weights, plan)
             count = parts.default_partitions(X) if n_shards is None else min(n_shards, size.n_rows)
-            split = partial(split_rows, X, responses, weights, count, given[2])
+            split = partial(split_rows, X, responses, weights, count, given[2], missing)
 
-            def rows(fill: Any = None) -> Any:
-                return dense(X if fill is None else X.filled(fill), responses, weights)
+            def rows(fill: Any) -> Any:
+                whole = X if fill is None else with_missing(X, missing).filled(fill)
+                return dense(whole, responses, weights)
 
             made = split, count, rows
         try:
             problem = Problem(place, *made, size, len(responses), name, plan)
             stack.enter_context(problem.rounds)
+            problem.learn(estimator, missing is not None or getattr(samples.X, "may_miss", False))
             yield problem
         except SumsError as error:
             if is_dask(samples.X):
                 raise
-            raise explain_sums(
-                error, samples.X, getattr(estimator, "feature_names_in_", None)
-            ) from None
-
-
-def _filled(estimator: Any, X: Storage, weights: NDArray[np.float64], plan: Plan | None) -> Storage:
-    """Set `fill_values_` to the means of known values, and return X with these; folds have means of their own.
-
-    Raises
-    ------
-    ValueError
-        If all values of a column are missing.
-    """
-    weights = weights if len(weights) else np.ones(X.n_rows)
-    means = X.known_means(weights)
-    if len(empty := np.flatnonzero(np.isnan(means))):
-        names = X.names if len(X.names) else range(X.n_columns)
-        named = ", ".join(repr(names[column]) for column in empty[:5])
-        more = f" and {len(empty) - 5} more" if len(empty) > 5 else ""
-        raise ValueError(
-            f"columns {named}{more} of X have no value that is not missing; leave them out"
-        )
-    estimator.fill_values_ = means
-    if plan is None:
-        return X.filled(means)
-    plan.fill = lambda counts: np.nan_to_num(X.known_means(counts * weights))
-    return X
+            names = getattr(estimator, "feature_names_in_", None)
+            raise explain_sums(error, samples.X, names, missing) from None
 
 
 def _check_squares(responses: NDArray[Any], weights: NDArray[Any]) -> None:
@@ -379,8 +409,8 @@ def _check_squares(responses: NDArray[Any], weights: NDArray[Any]) -> None:
     )
 
 
-def _read_part(names: Any, rows: Any) -> parts.Part:
-    return parts.Part(parts.as_matrix(check_finite(rows, names)), parts.extent(rows))
+def _read_part(names: Any, missing: float | None, rows: Any) -> parts.Part:
+    return parts.Part(parts.as_matrix(check_finite(rows, names, missing)), parts.extent(rows))
 
 
 def _pieces(
@@ -408,7 +438,12 @@ def _pieces(
             continue
         mask = None if last - first == stop - start else used[start:stop]
         values = parts.RowValues(
-            responses[:, first:last], weights[first:last], mask, beside[:, first:last], int(first)
+            responses[:, first:last],
+            weights[first:last],
+            mask,
+            beside[:, first:last],
+            int(first),
+            estimator.missing_values,
         )
         pieces.append(
             Piece(parts.join_parts, (values, *(chunks.partitions[number] for number in group)))
@@ -426,11 +461,24 @@ def _check_extents(estimator: Any, extents: Sequence[Extent], samples: Samples) 
     return size
 
 
-def _warn_of_dropped(columns: NDArray[np.int64]) -> None:
-    named = ", ".join(str(column) for column in columns[:5])
-    more = f" and {len(columns) - 5} more" if len(columns) > 5 else ""
+def _listed(columns: NDArray[np.int64], names: Any = ()) -> str:
+    """Return the first columns as a text: their names, or numbers if there are none."""
+    first = [repr(names[column]) if len(names) else str(column) for column in columns[:5]]
+    return ", ".join(first) + (f" and {len(columns) - 5} more" if len(columns) > 5 else "")
+
+
+def _warn_of_codes() -> None:
     warnings.warn(
-        f"Columns {named}{more} of X vary by less than the rounding of their values, and keep the coefficient 0. "
+        "X holds int8 values from -1 to 2, which are taken as numbers. If they are genotypes, of which -1 are missing, "
+        "give missing_values=-1.",
+        UserWarning,
+        stacklevel=3,
+    )
+
+
+def _warn_of_dropped(columns: NDArray[np.int64]) -> None:
+    warnings.warn(
+        f"Columns {_listed(columns)} of X vary by less than the rounding of their values, and keep the coefficient 0. "
         "Subtract a value near their mean before they are rounded, or leave them out.",
         UserWarning,
         stacklevel=3,

@@ -33,6 +33,7 @@ from schmp_estimators.core.inputs.validation import (
     check_width,
     explain_not_finite,
     is_dask,
+    may_miss,
     name_input,
     refuse_dates,
 )
@@ -102,12 +103,17 @@ def read_samples(
         If values or lengths are invalid.  An X on Dask is checked later, when it is opened.
     """
     y, sample_weight = here(y, "y", place), here(sample_weight, "sample_weight", place)
-    is_storage = isinstance(X, Storage)
+    is_storage, missing = isinstance(X, Storage), may_miss(estimator)
     estimator._labels = X.names if is_storage else getattr(X, "columns", ())
     vars(estimator).pop("fill_values_", None)
     if is_storage or is_dask(X):
         if is_storage:
             check_storage(X, estimator, reset=True)
+            if not X.may_miss and estimator.missing_values is not None:
+                raise ValueError(
+                    f"missing_values={estimator.missing_values!r} is for arrays and sparse matrices; "
+                    f"X={type(X).__name__} has to know itself which values are missing, by may_miss"
+                )
             if (whole or sample_weight is not None) and not X.may_miss:
                 check_finite(X, None)
         else:
@@ -119,8 +125,13 @@ def read_samples(
             check_length(int(length), len(y))
     else:
         # A fit makes only a few passes over X, and the first one finds NaN.  Rows of weight zero are not in that pass.
+        checked = whole or sample_weight is not None
         X, y = check_input(
-            estimator, X, y, ensure_all_finite=whole or sample_weight is not None, **options
+            estimator,
+            X,
+            y,
+            ensure_all_finite=checked and ("allow-nan" if missing else True),
+            **options,
         )
     found = Samples(X, y, check_weights(sample_weight, y))
     return found.rows(found.weights > 0.0) if len(found.weights) and not whole else found
@@ -144,22 +155,27 @@ def check_length(n_rows: int, n_responses: int) -> None:
         )
 
 
-def check_finite(rows: Any, names: Any) -> Any:
+def is_nan(value: float | None) -> bool:
+    """Return whether a value is NaN."""
+    return value is not None and bool(np.isnan(value))
+
+
+def check_finite(rows: Any, names: Any, missing: float | None = None) -> Any:
     """Return rows of X, whose columns have names or None; raise an error that names columns with NaN or infinity."""
     is_storage = isinstance(rows, Storage)
     pieces = rows.pieces(np.arange(rows.n_columns)) if is_storage else [(None, rows)]
     for _, values in pieces:
         try:
-            assert_all_finite(values, input_name="X")
+            assert_all_finite(values, allow_nan=is_nan(missing), input_name="X")
         except ValueError as error:
             raise explain_not_finite(error, values, names) from None
     return rows
 
 
-def explain_sums(error: ValueError, rows: Any, names: Any) -> ValueError:
+def explain_sums(error: ValueError, rows: Any, names: Any, missing: float | None) -> ValueError:
     """Return the error to raise if sums over X are not finite: that of `check_finite` if values are not finite."""
     try:
-        check_finite(rows, names)
+        check_finite(rows, names, missing)
     except ValueError as found:
         return found
     return error
@@ -196,7 +212,7 @@ def check_storage(X: Storage, estimator: Any, *, reset: bool) -> None:
 
 def check_input(estimator: Any, X: Any, y: Any, **options: Any) -> tuple[Any, NDArray[Any]]:
     """Return X and y as arrays; a dense X keeps an integer or float dtype and its order, a sparse X becomes CSC."""
-    X = check_sparse(unmask(X, "X"))
+    X = check_sparse(unmask(X, "X", missing=may_miss(estimator)))
     check_names(X, estimator)
     with name_input(y, "y"), name_input(X):
         refuse_dates(np.asarray(y), "y")

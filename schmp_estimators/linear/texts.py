@@ -39,6 +39,15 @@ groups : array-like, dict or None
     or a Series gives groups by the labels of columns; a dict of lists gives columns by the names of groups.  None: each
     column is a group of its own, with its coefficients for all classes.  `penalty_factors` then has a factor for each
     group, in their order or by name; a group without a factor gets the square root of its size.
+missing_values : float or None
+    What stands for a missing value in X: NaN or a number, such as -1 in int8 genotypes.  In a fit a missing value is
+    the mean of the known ones of its column, weighted by `sample_weight` times `class_weight`; predictions use the same
+    means.  A fold has the means of the rows that it is fitted to.  None: no values are missing, except in genotypes,
+    which know theirs.
+standardize : bool
+    Whether to penalise coefficients as if each column had been divided by its standard deviation, with the divisor n
+    and weighted as `missing_values` says, of the rows that are fitted.  Coefficients are those of the columns as they
+    are.  X is neither copied nor centred, so it may be sparse.
 fit_intercept : bool
     Whether to fit the intercept b, which is not penalised.  X is then centred implicitly: no dense or centred copy of
     it is made.
@@ -142,7 +151,8 @@ n_features_in_ : int
 feature_names_in_ : ndarray of shape (n_features,)
     Names of features, if X has names and all are strings.
 fill_values_ : ndarray of shape (n_features,)
-    If X has genotypes: the means of columns, which stand for missing values in predictions, too.
+    If X has genotypes, or with `missing_values`: the means of columns, which stand for missing values in predictions,
+    too.
 TypeError
     If X is a Dask collection other than an array, a data frame or a list of Delayed objects.
 CheckpointMismatchError
@@ -152,7 +162,8 @@ ConvergenceWarning
 CheckpointWarning
     If a checkpoint could not be written.
 UserWarning
-    If columns vary by less than the rounding of their values; their coefficients remain 0.
+    If columns vary by less than the rounding of their values; their coefficients remain 0.  If X holds int8 values from
+    -1 to 2, and `missing_values` is None.
 """
 
 import inspect
@@ -196,6 +207,8 @@ _CONSTRAINTS: dict[str, Any] = {
     "l1_ratio": [Interval(Real, 1e-6, 1, closed="both")],
     "penalty_factors": ["array-like", dict],
     "groups": ["array-like", dict],
+    "missing_values": [Real],
+    "standardize": ["boolean"],
     "fit_intercept": ["boolean"],
     "schedule": [StrOptions({"resolve", *SCHEDULES}), Schedule],
     "class_weight": [dict, StrOptions({"balanced"})],

@@ -41,6 +41,11 @@ class ElasticNet(NamedTuple):
         tilted: Floats = self.ridges * coef
         return tilted
 
+    def of_columns(self, units: Floats) -> Self:
+        """See `Penalty`."""
+        ridges = read_only(units**2 * self.ridges) if np.any(self.ridges) else 0.0
+        return self._replace(strengths=read_only(units * self.strengths), ridges=ridges)
+
     def scaled(self, factor: float) -> Self:
         """Return `factor` times the penalty."""
         return self._replace(

@@ -44,6 +44,10 @@ class Group(NamedTuple):
         squares = np.atleast_2d(coef * coef).sum(axis=0)[self.columns]
         return float(self.strengths @ np.sqrt(np.add.reduceat(squares, self.starts[:-1])))
 
+    def of_columns(self, units: Floats) -> Self:
+        """See `Penalty`; only if each group has one column."""
+        return self._replace(strengths=read_only(units[self.columns] * self.strengths))
+
     def scaled(self, factor: float) -> Self:
         """Return `factor` times the penalty."""
         return self._replace(strengths=read_only(factor * self.strengths))

@@ -17,7 +17,7 @@ class MCP(NamedTuple):
     """
 
     strengths: PerColumn
-    gamma: float
+    gamma: PerColumn
 
     @property
     def positive(self) -> bool:
@@ -36,17 +36,17 @@ class MCP(NamedTuple):
 
     def prox(self, j: int, aim: float, norm: float) -> float:
         """Return the minimiser; if the objective is concave, it is the better one of two ends."""
-        strength, size, curved = at(self.strengths, j), abs(aim), self.gamma * norm
+        strength, size, curved = at(self.strengths, j), abs(aim), at(self.gamma, j) * norm
         if size > strength * max(curved, np.sqrt(curved)):
             return aim / norm
         if curved > 1.0:
-            return np.sign(aim) * max(size - strength, 0.0) / (norm - 1.0 / self.gamma)
+            return np.sign(aim) * max(size - strength, 0.0) / (norm - 1.0 / at(self.gamma, j))
         return 0.0
 
     def value(self, coef: Floats) -> float:
         """Return the sum over coefficients."""
         inner = np.minimum(np.abs(coef), self.gamma * self.strengths)
-        return weigh(self.strengths, inner) - 0.5 * (inner * inner).sum() / self.gamma
+        return weigh(self.strengths, inner) - 0.5 * (inner * inner / self.gamma).sum()
 
     def tilt(self, coef: Floats) -> Floats:
         """Return −sign(b) times λ_j, or times the size of b divided by γ if that is smaller."""
@@ -56,11 +56,16 @@ class MCP(NamedTuple):
     def of_strength(self, strength: float, total: float) -> Self:
         """Return the penalty with λ times `strength`, and γ divided by `total`, the weight of all samples."""
         return self._replace(
-            strengths=read_only(strength * self.strengths), gamma=self.gamma / total
+            strengths=read_only(strength * self.strengths), gamma=read_only(self.gamma / total)
         )
+
+    def of_columns(self, units: Floats) -> Self:
+        """See `Penalty`."""
+        strengths, gamma = units * self.strengths, self.gamma / units**2
+        return self._replace(strengths=read_only(strengths), gamma=read_only(gamma))
 
     def scaled(self, factor: float) -> Self:
         """Return `factor` times the penalty."""
         return self._replace(
-            strengths=read_only(factor * self.strengths), gamma=self.gamma / factor
+            strengths=read_only(factor * self.strengths), gamma=read_only(self.gamma / factor)
         )

@@ -1,31 +1,28 @@
-"""A storage with a table of further columns beside it."""
+"""A storage with further columns beside it."""
 
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.programs.matrix import Floats, Indices, Storage
 
 
 class Beside(Storage):
-    """The columns of a storage whose values may be missing, and behind them those of a table.
+    """The columns of a storage, and behind them those of another; values of both may be missing.
 
     Parameters
     ----------
-    left : Storage
-    table : ndarray of shape (n_rows, k)
-        Floats, NaN where a value is missing.
+    left, right : Storage
     labels : sequence of str
-        Names of the columns of the table; empty if columns have no names.
+        Names of the columns on the right; empty if columns have no names.
     """
 
     dtype, ndim = np.dtype(np.float64), 2
     may_miss = True
 
-    def __init__(self, left: Storage, table: Floats, labels: Any) -> None:
-        self.left, self.table, self.labels = left, freeze(table), labels
+    def __init__(self, left: Storage, right: Storage, labels: Any) -> None:
+        self.left, self.right, self.labels = left, right, labels
 
     def __len__(self) -> int:
         return self.n_rows
@@ -33,12 +30,12 @@ class Beside(Storage):
     @property
     def shape(self) -> tuple[int, int]:
         """See `Storage`."""
-        return self.left.n_rows, self.left.n_columns + self.table.shape[1]
+        return self.left.n_rows, self.left.n_columns + self.right.n_columns
 
     @property
     def n_floats(self) -> int:
         """See `Storage`."""
-        return self.left.n_floats + self.table.size
+        return self.left.n_floats + self.right.n_floats
 
     @property
     def names(self) -> Any:
@@ -47,57 +44,53 @@ class Beside(Storage):
 
     def rows(self, chosen: Indices) -> Storage:
         """See `Storage`."""
-        return Beside(self.left.rows(chosen), self.table[chosen], self.labels)
+        return Beside(self.left.rows(chosen), self.right.rows(chosen), self.labels)
 
-    def known_means(self, weights: Floats) -> Floats:
+    def known_sums(self, weights: Floats) -> Floats:
         """See `Storage`."""
-        known = ~np.isnan(self.table)
-        with np.errstate(invalid="ignore"):
-            means = weights @ np.where(known, self.table, 0.0) / (weights @ known)
-        return np.append(self.left.known_means(weights), means)
+        return np.hstack([self.left.known_sums(weights), self.right.known_sums(weights)])
 
     def filled(self, values: Floats) -> Storage:
         """See `Storage`."""
         left, right = np.split(values, [self.left.n_columns])
-        table = np.where(np.isnan(self.table), right, self.table)
-        return Beside(self.left.filled(left), table, self.labels)
+        return Beside(self.left.filled(left), self.right.filled(right), self.labels)
 
     def gradient(self, vector: Floats, scope: Indices | None) -> Floats:
         """See `Storage`."""
         if scope is None:
-            return np.append(self.left.gradient(vector, None), vector @ self.table)
+            return np.append(self.left.gradient(vector, None), self.right.gradient(vector, None))
         is_left, left, right = self._divided(scope)
         out = np.empty(len(scope))
         out[is_left] = self.left.gradient(vector, left)
-        out[~is_left] = vector @ self.table[:, right]
+        out[~is_left] = self.right.gradient(vector, right)
         return out
 
     def combine(self, columns: Indices, factors: Floats) -> Floats:
         """See `Storage`."""
         is_left, left, right = self._divided(columns)
         found = self.left.combine(left, factors[is_left])
-        return found + self.table[:, right] @ factors[~is_left]
+        return found + self.right.combine(right, factors[~is_left])
 
     def moments(self, weights: Floats, vector: Floats) -> tuple[Floats, Floats, Floats]:
         """See `Storage`."""
-        by = weights if len(weights) else np.ones(self.n_rows)
-        own = by @ self.table, by @ self.table**2, vector @ self.table
-        sums, squares, products = map(np.append, self.left.moments(weights, vector), own)
+        both = self.left.moments(weights, vector), self.right.moments(weights, vector)
+        sums, squares, products = map(np.append, *both)
         return sums, squares, products
 
     def take_dense(self, columns: Indices, rows: Indices | None = None) -> Floats:
         """See `Storage`."""
         is_left, left, right = self._divided(columns)
-        table = self.table if rows is None else self.table[rows]
-        out = np.empty((len(columns), len(table)))
-        out[is_left] = self.left.take_dense(left, rows)
-        out[~is_left] = table[:, right].T
+        out = np.empty((len(columns), self.n_rows if rows is None else len(rows)))
+        out[is_left], out[~is_left] = (
+            self.left.take_dense(left, rows),
+            self.right.take_dense(right, rows),
+        )
         return out
 
     def identity(self) -> Iterable[np.ndarray]:
         """See `Storage`."""
         yield from self.left.identity()
-        yield self.table
+        yield from self.right.identity()
 
     def _divided(self, columns: Indices) -> tuple[np.ndarray, Indices, Indices]:
         """Return which columns are of the storage, and the numbers of both kinds."""

@@ -53,18 +53,20 @@ def dense(X: Any, responses: Floats, weights: Floats) -> Rows:
     return Rows(columns, responses, weights)
 
 
-def fetch(rows: RowPartition) -> Rows:
-    """Return all rows of a partition in dense form, including those that a fold holds out."""
-    of = rows if rows.whole is None else rows.whole
+def fetch(rows: RowPartition, fill: Floats | None) -> Rows:
+    """Return all rows of a partition in dense form, also those held out, with `fill` for missing values."""
+    of = (rows if rows.whole is None else rows.whole).filled(fill)
     return dense(of.matrix, of.responses, of.weights)
 
 
 class Fetch(NamedTuple):
     """Fetch all rows of a partition."""
 
+    fill: Floats | None
+
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, Rows]:
         """Return them in dense form."""
-        return rows, fetch(rows)
+        return rows, fetch(rows, self.fill)
 
 
 def joined(parts: list[Rows]) -> Rows:

@@ -42,8 +42,6 @@ class Plan:
         self, folds: Iterable[tuple[Indices, Indices]], n_rows: int, weights: Floats
     ) -> None:
         self.folds, self.weights = list(folds), weights
-        #: gets how often each row is fitted, and returns what stands for missing values of X, or None
-        self.fill: Callable[[Floats], Floats | None] = lambda counts: None
         groups = np.zeros(n_rows, np.int64)
         for part in (part for fold in self.folds for part in fold):
             counts = np.bincount(part, minlength=n_rows)
@@ -62,7 +60,7 @@ class Plan:
         n_rows, every = self.beside.shape[1], number == len(self.folds)
         parts = (np.arange(n_rows), np.empty(0, np.int64)) if every else self.folds[number]
         train, test = (np.bincount(part, minlength=n_rows) for part in parts)
-        return Take(train[self._firsts], test[self._firsts], self.fill(train.astype(np.float64)))
+        return Take(train[self._firsts], test[self._firsts])
 
 
 class Take(NamedTuple):

@@ -10,6 +10,7 @@ import numpy as np
 
 from schmp_estimators.linear.programs.jobs import RowPartition
 from schmp_estimators.linear.programs.matrix import Floats, Indices, Storage
+from schmp_estimators.linear.programs.missing import with_missing
 from schmp_estimators.linear.programs.offsets import shift
 from schmp_estimators.linear.programs.stored import as_matrix, is_sparse, join
 
@@ -63,15 +64,21 @@ def default_partitions(X: Any) -> int:
 
 
 def split_rows(
-    X: Any, responses: Floats, weights: Floats, n_partitions: int, beside: Floats = NOTHING_BESIDE
+    X: Any,
+    responses: Floats,
+    weights: Floats,
+    n_partitions: int,
+    beside: Floats = NOTHING_BESIDE,
+    missing: float | None = None,
 ) -> list[RowPartition]:
     """Divide X, and the arrays over its rows, into consecutive partitions; their target is the first response.
 
-    `responses` has shape (n,) or (n_targets, n); `weights` and `beside` may be empty.
+    `responses` has shape (n,) or (n_targets, n); `weights` and `beside` may be empty.  For `missing` see
+    `with_missing`.
     """
     responses = np.atleast_2d(responses)
     if n_partitions == 1:
-        return [_partition(as_matrix(X), responses, weights, beside, 0)]
+        return [_partition(as_matrix(X), responses, weights, beside, 0, missing)]
     cuts = np.linspace(0, X.shape[0], n_partitions + 1).astype(np.int64)
     by_rows = X.tocsr() if is_sparse(X) else X
     parts = []
@@ -82,18 +89,28 @@ def split_rows(
             rows = np.asfortranarray(rows)
         parts.append(
             _partition(
-                as_matrix(rows), responses[:, part], weights[part], beside[:, part], int(start)
+                as_matrix(rows),
+                responses[:, part],
+                weights[part],
+                beside[:, part],
+                int(start),
+                missing,
             )
         )
     return parts
 
 
 def _partition(
-    matrix: Storage, responses: Floats, weights: Floats, beside: Floats, first: int
+    matrix: Storage,
+    responses: Floats,
+    weights: Floats,
+    beside: Floats,
+    first: int,
+    missing: float | None,
 ) -> RowPartition:
     target = np.ascontiguousarray(responses[0])
     return RowPartition(
-        matrix,
+        with_missing(matrix, missing),
         target,
         weights,
         np.zeros_like(target),
@@ -129,6 +146,8 @@ class RowValues(NamedTuple):
     #: (k, n_p) and a number, see `RowPartition`
     beside: Floats
     first: int
+    #: what missing values of X are, see `with_missing`
+    missing: float | None
 
 
 def join_parts(values: RowValues, *parts: Part) -> RowPartition:
@@ -136,7 +155,9 @@ def join_parts(values: RowValues, *parts: Part) -> RowPartition:
     matrix = join([part.matrix for part in parts])
     if values.used is not None:
         matrix = matrix.rows(np.flatnonzero(values.used))
-    return _partition(matrix, values.responses, values.weights, values.beside, values.first)
+    return _partition(
+        matrix, values.responses, values.weights, values.beside, values.first, values.missing
+    )
 
 
 # -- between fits --------------------------------------------------------------------------------------------------
@@ -190,15 +211,17 @@ class SavedPartition(NamedTuple):
     members: tuple[tuple[Indices, Floats], ...]
     shifts: Floats
     extra: Floats
+    fill: Floats
 
 
 def save_partition(rows: RowPartition) -> SavedPartition:
     """Return what `restore_partition` needs."""
-    return SavedPartition(rows.target, rows.state, rows.members, rows.shifts, rows.extra)
+    return SavedPartition(rows.target, rows.state, rows.members, rows.shifts, rows.extra, rows.fill)
 
 
 def restore_partition(rows: RowPartition, saved: SavedPartition) -> RowPartition:
     """Return the saved state of a partition, given its first form; its columns are gathered again."""
+    rows = rows.filled(saved.fill)
     if len(saved.shifts):
         rows = shift(rows, saved.shifts)
     gathered = []

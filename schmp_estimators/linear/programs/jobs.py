@@ -51,10 +51,14 @@ class RowPartition(NamedTuple):
     fold: Any = None
     #: number of the first row among those of all partitions
     first: int = 0
+    #: (p,) what stands for missing values of X, (0,) if there are none
+    fill: Floats = np.empty(0)
 
     def filled(self, values: Floats | None) -> "RowPartition":
         """Return the partition with these numbers in place of missing values of X, if there are any."""
-        return self if values is None else self._replace(matrix=self.matrix.filled(values))
+        if values is None or not len(values):
+            return self
+        return self._replace(matrix=self.matrix.filled(values), fill=values)
 
     def weigh(self, vector: Floats) -> Floats:
         """Return s⊙vector."""

@@ -161,18 +161,27 @@ class Storage:
 
     @property
     def may_miss(self) -> bool:
-        """Whether values may be missing; then `known_means` and `filled` are needed, too."""
+        """Whether values may be missing; then `missing_weights` and `filled` are needed, too."""
         return False
 
-    def known_means(self, weights: Floats) -> Floats:
-        """Return the weighted mean of each column over rows whose value is known; else NaN.
+    def missing_weights(self, weights: Floats) -> Floats:
+        """Return Σ w of each column over rows whose value is missing.
 
         `weights` (n_rows,) are not negative.
         """
         raise NotImplementedError
 
+    def known_sums(self, weights: Floats) -> Floats:
+        """Return Σ w x of each column over rows whose value is known, and Σ w over the others."""
+        known = self.filled(np.zeros(self.n_columns))
+        return np.stack([known.gradient(weights, None), self.missing_weights(weights)])
+
+    def known_means(self, weights: Floats) -> Floats:
+        """Return the weighted mean of each column over rows whose value is known; else NaN."""
+        return means_of(weights.sum(), self.n_rows, *self.known_sums(weights))
+
     def filled(self, values: Floats) -> "Storage":
-        """Return X with `values` (n_columns,) for the missing values of columns; before, NaN."""
+        """Return X with `values` (n_columns,) for the missing values of columns; at first NaN."""
         raise NotImplementedError
 
     @property
@@ -235,6 +244,13 @@ class Storage:
     def identity(self) -> Iterable[np.ndarray]:
         """Return arrays that differ if X differs, for the digests of checkpoints."""
         return (values for _, values in self.pieces(np.arange(self.n_columns)))
+
+
+def means_of(total: float, n_rows: int, sums: Floats, missing: Floats) -> Floats:
+    """Return the means of known values, NaN if there are none; `missing` are sums of weights."""
+    known = total - missing
+    known[known <= np.finfo(float).eps * n_rows * total] = np.nan
+    return sums / known
 
 
 def _slices(n_rows: int) -> Iterator[slice]:

@@ -33,7 +33,7 @@ from schmp_estimators.linear.programs.matrix import TOGETHER, Floats, Indices
 
 #: If centring leaves less than this part of a squared norm, the column is shifted first: mean/sd is then 1000, and a
 #: gradient has lost three digits.
-_OFFSET = 1e-6
+OFFSET = 1e-6
 #: Spread, in units of the distance of neighbouring floats, below which a column is only rounding.
 SPREAD = 0.125
 #: Length of a direction, in units of the rounding of its values, below which it is only rounding.
@@ -80,7 +80,7 @@ def centre(design: Design) -> Generator[Any, Any, list[Sums]]:
     whole = tree_sum(sums)
     check_squares(whole.squares)
     means = whole.columns / whole.total
-    columns = np.flatnonzero(whole.squares - whole.columns * means < _OFFSET * whole.squares)
+    columns = np.flatnonzero(whole.squares - whole.columns * means < OFFSET * whole.squares)
     if not design.fit_intercept or not len(columns):
         return sums
     complete, lowest, negative = np.min((yield Look(columns)), axis=0)

@@ -144,12 +144,10 @@ class Packed(Storage):
         """See `Storage`."""
         return Packed(self.source, self.people, self.chosen, self.first_allele, values)
 
-    def known_means(self, weights: Floats) -> Floats:
+    def known_sums(self, weights: Floats) -> Floats:
         """See `Storage`."""
         counts, missing = self._sums(packed.packed_products, weights, self.chosen)
-        known = weights.sum() - missing
-        known[known <= np.finfo(float).eps * self.n_rows * weights.sum()] = np.nan
-        return (counts - missing) / known
+        return np.stack([counts - missing, missing])
 
     def gradient(self, vector: Floats, scope: Indices | None) -> Floats:
         """See `Storage`."""

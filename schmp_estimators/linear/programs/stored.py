@@ -112,6 +112,8 @@ class Dense(_Dense, Storage):
 class _SparseByColumns(NamedTuple):
     columns: Columns
     n_rows: int
+    #: (nnz,) bool, which stored values are missing; None if there can be none
+    missing: Any = None
 
 
 class SparseByColumns(_SparseByColumns, Storage):

@@ -12,10 +12,12 @@ from pages import example
 from plink import write_plink
 
 import schmp_estimators as se
+from schmp_estimators.core.values import align
 from schmp_estimators.genotypes import pack, read_plink
 from schmp_estimators.linear.programs.beside import Beside
 from schmp_estimators.linear.programs.input import extent
 from schmp_estimators.linear.programs.matrix import PIECE, REQUIRED
+from schmp_estimators.linear.programs.missing import with_missing
 from schmp_estimators.linear.programs.stored import as_matrix, join
 from schmp_estimators.penalised import Storage
 
@@ -56,6 +58,8 @@ DOSES[:, 20] += 2 * (DOSES[:, 20] == -1)  # nothing is missing
 FILL = np.where(np.arange(P) == 20, np.nan, RNG.normal(size=P))
 TABLE = np.where(DOSES[:, 66:] < 0, np.nan, DOSES[:, 66:])
 FILLED = np.where(DOSES < 0, FILL, DOSES)
+TABLE_OF_ALL = np.where(DOSES < 0, np.nan, DOSES).astype(np.float32)
+HOLES = np.asfortranarray(DOSES.astype(np.int8))
 
 
 def mapped(first):
@@ -77,16 +81,19 @@ FORMS = {
     "packed": lambda: pack(DOSES).filled(FILL),
     "mapped": lambda: mapped(True),
     "second": lambda: mapped(False),
-    "beside": lambda: Beside(pack(DOSES[:, :66]), TABLE, ()).filled(FILL),
+    "holes by rows": lambda: with_missing(TABLE_OF_ALL, np.nan).filled(FILL),
+    "holes by columns": lambda: with_missing(HOLES, -1).filled(FILL),
+    "sparse holes": lambda: with_missing(sp.csc_array(DOSES), -1).filled(FILL),
+    "beside": lambda: Beside(pack(DOSES[:, :66]), with_missing(TABLE, np.nan), ()).filled(FILL),
     "quantised": lambda: Quantised(X.T.astype(np.uint8), np.ones(P), np.zeros(P)),
 }
 
 
 def values_of(form):
     """Return the values of a storage."""
-    return {"beside": FILLED, "packed": FILLED, "mapped": FILLED, "second": 2.0 - FILLED}.get(
-        form, X
-    )
+    if form == "second":
+        return 2.0 - FILLED
+    return FILLED if form in {"beside", "packed", "mapped"} or "holes" in form else X
 
 
 def all_of(form):
@@ -97,7 +104,7 @@ def all_of(form):
 def shifted(form):
     """Return a storage with shifted columns, twice, and its values; implicit zeros stay."""
     X = values_of(form)
-    values = X - SHIFTS if form != "sparse" else np.where(X != 0.0, X - SHIFTS, 0.0)
+    values = X - SHIFTS if "sparse" not in form else np.where(X != 0.0, X - SHIFTS, 0.0)
     return FORMS[form]().shifted(SHIFTS - 5.0 * (SHIFTS > 0)).shifted(5.0 * (SHIFTS > 0)), values
 
 
@@ -124,7 +131,7 @@ def test_members_are_those_of_numpy(form, made):
 
     assert (matrix.n_rows, matrix.n_columns) == tuple(matrix.shape) == values.shape
     assert np.dtype(matrix.dtype).kind in "fi"
-    assert matrix.is_sparse == (form == "sparse")
+    assert matrix.is_sparse == ("sparse" in form)
     same(matrix.gradient(vector, None), values.T @ vector)
     same(matrix.gradient(vector, CHOSEN), values[:, CHOSEN].T @ vector)
     same(matrix.combine(CHOSEN, np.arange(5.0)), values[:, CHOSEN] @ np.arange(5.0))
@@ -153,11 +160,35 @@ def test_members_are_those_of_numpy(form, made):
     np.testing.assert_allclose(out[:, :n], ((values - means) * factors).T, rtol=1e-5, atol=1e-5)
     assert not out[:, n:].any()
     same(matrix.to_array(), values)
-    has_zeros = (form == "sparse") & (values[:, CHOSEN] == 0.0).any(axis=0)
+    has_zeros = ("sparse" in form) & (values[:, CHOSEN] == 0.0).any(axis=0)
     np.testing.assert_array_equal(matrix.complete(CHOSEN), ~has_zeros)
     again = matrix.rows(np.array([7, 1020, 7]))
     same(again.to_array(), values[[7, 1020, 7]])
     same(again.gradient(np.ones(3), CHOSEN), values[[7, 1020, 7]][:, CHOSEN].sum(axis=0))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda values: with_missing(values, -1),
+        lambda values: with_missing(values.T.copy().T, -1),
+        lambda values: with_missing(np.where(values < 0, np.nan, values), np.nan),
+        lambda values: with_missing(sp.csr_array(values), -1),
+        pack,
+        lambda values: Beside(pack(values[:, :9]), with_missing(values[:, 9:], -1), ()),
+    ],
+)
+def test_known_values_are_those_of_masked_arrays(made):
+    values = DOSES.copy()
+    values[:, 30], values[WEIGHTS > 1.0, 31] = -1, -1
+    for weights in WEIGHTS, np.where(WEIGHTS > 1.0, WEIGHTS, 0.0):
+        expected = np.ma.average(np.ma.masked_equal(values, -1), axis=0, weights=weights)
+        found = made(values).known_means(weights)
+        np.testing.assert_allclose(found, expected.filled(np.nan), rtol=1e-12)
+        again = made(values).filled(np.ones(P)).known_means(weights)
+        np.testing.assert_array_equal(again, found)
+    if not made(values).is_sparse:
+        assert not made(values).rows(np.arange(0)).known_sums(np.empty(0)).any()
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -217,10 +248,12 @@ def test_arrays_are_read_only_and_aligned_after_a_pickle(kind):
     assert not array.flags.writeable
 
 
-@pytest.mark.parametrize("form", ["by rows", "by columns", "sparse", "shifted"])
+@pytest.mark.parametrize(
+    "form", ["by rows", "by columns", "sparse", "shifted", "holes by rows", "sparse holes"]
+)
 def test_our_own_forms_can_be_sent(form):
     matrix = FORMS["by rows"]().shifted(SHIFTS) if form == "shifted" else FORMS[form]()
-    found = pickle.loads(pickle.dumps(matrix))
+    found = align(pickle.loads(pickle.dumps(matrix)))
     assert type(found) is type(matrix)
     np.testing.assert_array_equal(found.to_array(), matrix.to_array())
 

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
 
@@ -51,7 +52,9 @@ MANY = [
     se.PrioritizedLasso(alpha=0.1, n_shards=3, n_jobs=2, warm_start=True),
     # rounding decides which columns are drawn, and so where within the tolerance a fit ends
     se.PrioritizedLasso(alpha=0.1, schedule="priority", tol=1e-12, random_state=0),
+    se.PrioritizedLasso(alpha=0.1, missing_values=np.nan, standardize=True),
     se.PrioritizedLassoCV(alphas=3, cv=2, positive=True, n_jobs=2),
+    se.PrioritizedLassoCV(alphas=3, cv=2, missing_values=np.nan, standardize=True),
     se.SparseGLM("logistic", alpha=0.01),
     se.SparseGLM("poisson", alpha=0.01),
     se.SparseGLM("huber", "mcp", alpha=0.01),
@@ -60,6 +63,7 @@ MANY = [
     se.SparseGLMCV("logistic", alphas=[0.01], cv=2),
     se.SparseGLMCV("multinomial", "elasticnet", alphas=[0.01], cv=2),
     se.SparseLogisticRegression(C=0.1, class_weight="balanced", l1_ratio=0.5),
+    se.SparseLogisticRegression(C=0.1, missing_values=-9.5, standardize=True),
     se.SparseLogisticRegression(C=0.1, schedule=se.schmp.RoundRobin(1)),
     se.SparseLogisticRegressionCV(Cs=3, cv=3, class_weight="balanced"),
 ]
