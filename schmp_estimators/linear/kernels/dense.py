@@ -203,7 +203,7 @@ def round_columns(matrix, chosen, means, factors, out):
 def replace(values, marker, fill, scale, by_rows, out):
     """Set `out` to scale·`values` (n, k), except for entries that are `marker`, which may be NaN.
 
-    Entry (i, j) then becomes fill[j] if X is stored `by_rows`, otherwise fill[i].  0.4 ns per element.
+    Entry (i, j) then becomes fill[j] if X is stored `by_rows`, otherwise fill[i].
     """
     is_nan = np.isnan(marker)
     for i in range(values.shape[0]):
