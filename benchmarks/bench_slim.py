@@ -6,9 +6,9 @@
 
 Set OMP_NUM_THREADS=1 and OPENBLAS_NUM_THREADS=1 before.  The folder is one of bench_public.py.
 Times are medians of three fits, of 15 or 301 calls.  `fit` fits the training part by one and two
-threads, judges a fit of the training and validation parts on the test part, and adds 1 % of the clicks by
-`partial_fit` to a fit of the others.  `serve` has the package implicit beside both models, K = 64,
-and makes calls in turn.  `generated` draws users with three of many interests each, and clicks at
+threads, judges a fit of the training and validation parts on the test part, and adds 1 % of the
+clicks by `partial_fit` to a fit of the others.  `serve` has the package implicit beside both
+models, K = 64, and makes calls in turn.  `generated` draws users with three of many interests each, and clicks at
 random besides; a tenth of the clicks is held out, and factors with K = 64 are fitted, too.  Memory
 is the peak of the process, the input included.
 """
@@ -137,6 +137,14 @@ def draw(n_users, n_items, n_clicks, n_interests, seed=0):
     return X
 
 
+def products_of(model):
+    return lambda users: model.user_factors_[users] @ model.components_
+
+
+def sums_of(model, clicks):
+    return lambda users: (clicks[users] @ model.coef_).toarray()
+
+
 def generated(shape, n_clicks, n_interests, setting):
     X = draw(*shape, n_clicks, n_interests)
     known, wanted = divided(X, 0.1)
@@ -151,9 +159,9 @@ def generated(shape, n_clicks, n_interests, setting):
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         if name == "DistributedSLIM":
             print(f"{fitted.coef_.nnz} coefficients, {fitted.n_iter_.mean():.1f} passes")
-            scores = lambda users, one=fitted: (known[users] @ one.coef_).toarray()  # noqa: E731
+            scores = sums_of(fitted, known)
         else:
-            scores = lambda users, one=fitted: one.user_factors_[users] @ one.components_  # noqa: E731
+            scores = products_of(fitted)
         quality = judge(scores, known, wanted, 3000)
         rows.append((name, cpu, wall, peak, *map(float, quality)))
     most = np.bincount(X.indices).max() / shape[0]

@@ -109,8 +109,8 @@ axes.legend(fontsize=8)
 plt.show()
 
 # %%
-# The lists of all users.  The ids are a Dask collection, so that each partition's lists are made and
-# written by themselves, on a cluster by its workers.
+# The lists of all users.  The ids are a Dask collection, so that each partition's lists are made
+# and written by themselves, on a cluster by its workers.
 
 
 def lists_of(frame, model):

@@ -221,7 +221,10 @@ def _best(
 
 
 def _longest_first(factors: Floats32) -> Others:
-    """Return vectors of items, the longest first: their products are large, and others need not be read."""
+    """Return vectors of items, the longest first.
+
+    Their products are large, and others need not be read.
+    """
     squares = np.einsum("kn,kn->n", factors, factors, dtype=np.float64)
     order = np.argsort(-squares, kind="stable")
     return as_vectors(factors.T[order]), order

@@ -21,8 +21,8 @@ class Vectors(NamedTuple):
 
     rows: Floats32  #: (n, width); n is a multiple of `LANES`, the last rows are zeros
     heads: Floats32  #: (n, about width / 4) the first components
-    #: (n,) lengths of the others, and a little more: a product of two is at least that of the lengths and a bound on
-    #: what rounding adds to the product of two rows.
+    #: (n,) lengths of the others, and a little more: a product of two is at least that of the
+    #: lengths and a bound on what rounding adds to the product of two rows.
     tails: Floats32
 
 
@@ -42,7 +42,10 @@ def as_vectors(given: Floats32) -> Vectors:
 
 @emitted(lambda *kinds: types.boolean)
 def _are_below(code, most, mine, row, tail, heads, tails, bias, item, limit):
-    """Set `most` (LANES,) to bounds on the scores of eight items; return whether all are below `limit`."""
+    """Set `most` (LANES,) to bounds on the scores of eight items.
+
+    Returns whether all are below `limit`.
+    """
     head = heads.shape[1]
     sums = code.totals(LANES)
     with code.loop(0, head, LANES) as at:
@@ -57,7 +60,9 @@ def _are_below(code, most, mine, row, tail, heads, tails, bias, item, limit):
 
 @kernel
 def top_items(users, items, order, bias, seen_ptr, seen_items, out_items, out_scores):
-    """Find the items with the largest ``b_i + w_u·h_i`` for each user, except those in the user's list of seen items.
+    """Find the items with the largest ``b_i + w_u·h_i`` for each user.
+
+    Those in the user's list of seen items are left out.
 
     Parameters
     ----------
@@ -75,8 +80,9 @@ def top_items(users, items, order, bias, seen_ptr, seen_items, out_items, out_sc
 
     Notes
     -----
-    A product is at most that of the heads plus that of the lengths of the tails.  If this is too little, the rest of an
-    item is not read: Teflioudi, Gemulla & Mykytiuk, "LEMP", SIGMOD 2015, section 4.
+    A product is at most that of the heads plus that of the lengths of the tails.  If this is too
+    little, the rest of an item is not read: Teflioudi, Gemulla & Mykytiuk, "LEMP", SIGMOD 2015,
+    section 4.
     """
     mine, my_heads, my_tails = users
     rows, heads, tails = items

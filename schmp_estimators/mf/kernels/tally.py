@@ -1,4 +1,7 @@
-"""One pass over ratings: their numbers, sums and hashes, all of them exact, so that parts can be added in any order."""
+"""One pass over ratings: their numbers, sums and hashes.
+
+All of them are exact, so that parts can be added in any order.
+"""
 
 from typing import NamedTuple
 
@@ -7,7 +10,8 @@ import numpy as np
 from schmp_estimators.core.jit import inlined, kernel
 from schmp_estimators.core.rng import GAMMA, mix
 
-#: Ratings and weights are rounded to steps: at most 2**STEP_BITS of them from the middle to either end.
+#: Ratings and weights are rounded to steps: at most 2**STEP_BITS of them from the middle to either
+#: end.
 STEP_BITS = 30
 #: A sum has two parts: multiples of 2**CARRIED, and the rest.
 CARRIED = 32
@@ -24,9 +28,10 @@ class Tally(NamedTuple):
     sums: np.ndarray  #: (n_users + n_items,) int64, sums of the steps; empty if not needed
     #: (n_users + n_items,) float64, sums of the weights as float32; empty if there are none
     weights: np.ndarray
-    told: np.ndarray  #: (2,) uint64, sums of the hashes of pairs, and of these times the bits of values and weights
-    #: (2, 8) int64, both parts of the sums of 1, of the step, and of the higher and lower bits of its square; then the
-    #: same with weights
+    #: (2,) uint64, sums of the hashes of pairs, and of these times the bits of values and weights
+    told: np.ndarray
+    #: (2, 8) int64, both parts of the sums of 1, of the step, and of the higher and lower bits of
+    #: its square; then the same with weights
     moments: np.ndarray
 
 
@@ -58,7 +63,8 @@ def _add_step(sums, at, weight, step):
 def count_rows(piece, n_users, hold_out, grid, tally):
     """Add the ratings of `UserRows` to a `Tally`, which is mutated; 10 ns per rating.
 
-    `hold_out` and `grid` are those of `mf.data`.  Only counts of all ratings and hashes include held-out ones.
+    `hold_out` and `grid` are those of `mf.data`.  Only counts of all ratings and hashes include
+    held-out ones.
     """
     counts, sums, weights, told, moments = tally
     for row in range(piece.users.size):

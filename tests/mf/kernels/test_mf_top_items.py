@@ -1,4 +1,7 @@
-"""The best items against a sort of all scores: ties, items that are out, users without any item, threads."""
+"""The best items against a sort of all scores.
+
+With ties, items that are out, users without any item, and threads.
+"""
 
 import numpy as np
 import pytest
@@ -12,7 +15,10 @@ N_ITEMS = 150
 
 
 def case(n_users, width, with_bias, seed=0):
-    """Return users, items and biases; lengths differ much, and some items are equal, nearly equal, opposite or zero."""
+    """Return users, items and biases.
+
+    Lengths differ much, and some items are equal, nearly equal, opposite or zero.
+    """
     rng = np.random.default_rng(seed)
     users, items = (rng.normal(size=(n, width)).astype(np.float32) for n in (n_users, N_ITEMS))
     items *= (1 / (1 + rng.permutation(N_ITEMS)))[:, None].astype(np.float32)

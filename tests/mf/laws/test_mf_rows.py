@@ -1,4 +1,7 @@
-"""Laws of reading ratings: each is copied once, into its shard, and what is counted is what a loop counts."""
+"""Laws of reading ratings.
+
+Each is copied once, into its shard, and what is counted is what a loop counts.
+"""
 
 import tracemalloc
 from fractions import Fraction
@@ -139,7 +142,10 @@ def test_counts_are_those_of_a_loop(weighted, share):
 @settings(deadline=None, max_examples=30)
 @given(st.integers(1, 5), st.integers(1, 4), st.integers(0, 2**31))
 def test_shards_get_their_rows_from_all_pieces(n_shards, n_pieces, seed):
-    """Whether pieces are divided first, as on a cluster, or not; a user may have ratings in several."""
+    """Whether pieces are divided first, as on a cluster, or not.
+
+    A user may have ratings in several.
+    """
     rng = np.random.default_rng(seed)
     users = deal(np.diff(MATRIX.indptr), n_shards)
     piece_of = rng.integers(0, n_pieces, MATRIX.nnz)
