@@ -193,7 +193,8 @@ def explain_not_finite(error: Exception, values: Any, names: Any = None) -> Valu
     more = f" and others in {len(found) - 5} more columns" if len(found) > 5 else ""
     return ValueError(
         f"{said}: {', '.join(shown)}{more}; replace these entries first, for example by "
-        "sklearn.impute.SimpleImputer for NaN, or leave their rows out"
+        "sklearn.impute.SimpleImputer for NaN (missing_values=numpy.nan of linear models does it, "
+        "too), or leave their rows out"
     )
 
 

@@ -514,6 +514,7 @@ def write_and_die(place, ready):
     replace_file(place, die)
 
 
+@pytest.mark.slow
 def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path):
     place, spawn = tmp_path / "state", multiprocessing.get_context("spawn")
     (tmp_path / "state.x.part").write_bytes(b"not ours")

@@ -107,6 +107,7 @@ def gathered(rows, client, folder=None):
         return np.concatenate(there.here(there.partitions))
 
 
+@pytest.mark.slow
 @pytest.mark.covering
 @pytest.mark.parametrize("change", [shorter, last_bit, Path.unlink])
 @pytest.mark.parametrize("form", MAPPED)

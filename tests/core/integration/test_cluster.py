@@ -307,6 +307,7 @@ def die_once(mark, at, *_):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.slow
 @NO_TEARS
 def test_a_worker_that_is_killed_inside_a_batch_changes_nothing(processes, tmp_path):
     mark = tmp_path / "dead"

@@ -119,6 +119,7 @@ def limit_files(n_bytes, least):
     slices.LEAST_BYTES = least
 
 
+@pytest.mark.slow
 def test_a_full_disk_of_one_worker_ends_the_fit_and_the_cluster_can_be_used_again(
     processes, monkeypatch
 ):

@@ -125,6 +125,7 @@ def test_counts_of_any_size_have_a_gap(unit):
         assert 0.0 <= large.dual_gap_ <= 1e-8 * unit * null
 
 
+@pytest.mark.slow
 def test_huber_whose_model_is_singular_stops_by_name():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(100, 150))
@@ -135,6 +136,7 @@ def test_huber_whose_model_is_singular_stops_by_name():
         assert model.fit(X, 100 * y).n_iter_ < 150
 
 
+@pytest.mark.slow
 def test_huber_with_more_rows_than_columns_converges_in_any_unit():
     rng = np.random.default_rng(1)
     X = rng.normal(size=(100, 20))

@@ -122,6 +122,7 @@ def test_squares_that_overflow_are_refused(estimator):
         estimator.fit(X, X[:, 0] > 0)
 
 
+@pytest.mark.slow
 def test_shotgun_diverges_where_the_dependency_check_does_not():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(100, 1)) + 0.1 * rng.normal(size=(100, 60))

@@ -149,6 +149,7 @@ def test_the_client_never_has_x(processes):
     assert keys_left(processes) == []
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
 @pytest.mark.parametrize("n_killed", slow_but([1], [1, 3]))
 @pytest.mark.parametrize(

@@ -117,6 +117,7 @@ def test_a_fit_that_begins_beside_a_stopped_worker_does_without_it(kind, process
 
 
 # "cv" has read its few rows before its first task, and needs no worker afterwards
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", slow_but(["lda"], [kind for kind in FITS if kind != "cv"]))
 def test_a_fit_whose_worker_stops_goes_on_without_it(kind, processes, caplog):
     make, X, y, name = FITS[kind]
