@@ -236,6 +236,7 @@ def _try(
         corpus = replace(train, rows=Rows([*train.rows.partitions], place))
         fit = LDAFit(one, corpus, place, seed=seed, earlier=None, keep=False, names=names)
         vars(one).update(fit.run(None, None), _n_batches=1)
+        vars(one).pop("_snapshot", None)
         fits.append(one)
     seconds = (clock() - began) / len(fits)
     score = partial(completion_scores, each=place.each)
@@ -280,7 +281,7 @@ def _chosen(tried: list[_Tried]) -> TopicNumbers:
         reason = (
             f"{number} topics are the most stable of {others}, whose perplexity is near the lowest"
         )
-    if lowest is tried[-1]:
+    if lowest is tried[-1] and tried[-2].loss - lowest.loss >= GAIN:
         reason += f"; it still falls at {best}, so that more topics may predict better"
     table = {name: np.array([one.row[name] for one in tried]) for name in chosen.row}
     return TopicNumbers(table, number, f"{reason}.", chosen.best)

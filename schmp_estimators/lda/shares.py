@@ -1,7 +1,7 @@
 """Shares of topics in groups of documents, with intervals from draws given the topics."""
 
 import math
-from datetime import date
+from datetime import UTC, date
 from functools import partial
 from itertools import pairwise
 from numbers import Integral
@@ -157,10 +157,15 @@ def read_labels(by: Any, n_docs: int) -> tuple[Array, Integers, Floats | None]:
 def _places(groups: Array) -> Floats | None:
     """Return sorted numbers as they are, and dates in years; None for all else."""
     if groups.dtype.kind == "O" and all(isinstance(one, date) for one in groups):
-        return np.array([one.toordinal() for one in groups]) / _DAYS
+        groups = np.array([_utc(one) for one in groups], "M8[us]")
     if groups.dtype.kind == "M":
-        return groups.astype("datetime64[s]").astype(np.float64) / (86400 * _DAYS)
+        return groups.astype("datetime64[us]").astype(np.float64) / (86400e6 * _DAYS)
     return groups.astype(np.float64) if groups.dtype.kind in "iuf" else None
+
+
+def _utc(one: Any) -> Any:
+    """Return a date, or a time without a zone."""
+    return one.astimezone(UTC).replace(tzinfo=None) if getattr(one, "tzinfo", None) else one
 
 
 def slopes(places: Floats, weights: Floats, shares: Floats) -> Floats:

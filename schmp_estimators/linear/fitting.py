@@ -113,6 +113,8 @@ class Penalised(FollowedEstimator, LinearModel):
     positive = False
     class_weight: Any = None
     standardize = False
+    #: whether columns may be constant, because the samples are a part of those of the user
+    _of_part = False
 
     #: names of tasks on a cluster, and of the fit in warnings
     _name, _what = "lasso", "The fit"

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import log_loss
 
-from schmp_estimators.core.places.place import retry
+from schmp_estimators.core.places.place import Place, retry
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.linear.fitting import warn_of_gap
@@ -19,13 +19,16 @@ from schmp_estimators.linear.losses.base import total_of
 from schmp_estimators.linear.penalties.choose import Floats, Grid, end_of
 from schmp_estimators.linear.problem import Problem, open_problem, place_of
 from schmp_estimators.linear.programs.choose import Asked, Path, choose_solver, is_saturated
-from schmp_estimators.linear.programs.folds import Decide, Functions, HeldOut
+from schmp_estimators.linear.programs.folds import Decide, Deviances, Functions, HeldOut
 from schmp_estimators.linear.programs.homotopy import Points, ProblemAtHand
 from schmp_estimators.linear.programs.input import Label
 from schmp_estimators.linear.samples import (
     Samples,
     Targets,
     by_class,
+    check_length,
+    check_responses,
+    check_weights,
     find_targets,
     here,
     positives,
@@ -238,16 +241,23 @@ def path_of(
                 "path is for two classes: pass y == label for one class against all others"
             )
 
+        new = _new_data(model, new_data, classes, place) if most else None
+
         def cost(coef: Floats, levels: Floats) -> float:
-            levels = levels + targets.shifts
+            assert new is not None
+            model.coef_, model.intercept_ = coef, levels + targets.shifts
+            if problem.fill is not None:
+                model.fill_values_ = problem.fill
             if classes is None:
-                model.coef_, model.intercept_ = coef[0], levels[0]
-                return -float(model.score(*new_data))
-            model.classes_, model.coef_, model.intercept_ = classes, coef, levels
-            X, y, weight = (*new_data, None)[:3]
-            known = y, model.predict_proba(X), weight
-            y, found, weight = (here(one, "validation_data", place) for one in known)
-            return float(log_loss(y, found, sample_weight=weight, labels=classes))
+                values = model._linear_values(new.X).T
+                return float(Deviances(loss, ())(values[None], new.y, new.weights)[0])
+            model.classes_ = classes
+            found, weights = here(model.predict_proba(new.X), "", place), new.weights
+            return float(
+                log_loss(
+                    new.y, found, sample_weight=weights if len(weights) else None, labels=classes
+                )
+            )
 
         with open_problem(model, samples, targets, place, name="path") as problem:
             asked = model._asked(model.l1_ratio, classes)
@@ -277,6 +287,24 @@ def path_of(
 
     with place_of(given["X"], function.__name__) as place, one_blas_thread():
         return retry(place, run)
+
+
+def _new_data(model: Any, given: Any, classes: Any, place: Place) -> Samples:
+    """Return `validation_data`, checked before any work; `model` knows the features."""
+    X, y, weights = (*given, None)[:3]
+    try:
+        y, weights = (here(one, "its y or its weights", place) for one in (y, weights))
+        y = check_responses(model, y, **reading(model._loss()) | {"multi_output": False})
+        weights = check_weights(weights, y)
+        model.coef_, model.intercept_ = np.zeros((1, model.n_features_in_)), np.zeros(1)
+        check_length(len(model._linear_values(X)), len(y))
+        if classes is not None and not np.isin(y, classes).all():
+            raise ValueError(
+                f"y holds {y[~np.isin(y, classes)][0]!r}, which is no class of the fit"
+            )
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"validation_data: {error}") from None
+    return Samples(X, y, weights)
 
 
 @cache

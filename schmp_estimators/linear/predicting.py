@@ -88,6 +88,11 @@ class LinearModel:
             self, function, X, n_outputs=n_targets, dtype=np.float64, name="lasso-predict"
         )
 
+    def _linear_values(self, X: Any) -> np.ndarray:
+        """Return X·coef_ᵀ + intercept_, of shape (n_samples, n_functions), in memory."""
+        options: Any = {"n_outputs": len(self.coef_), "dtype": np.float64, "name": "linear-values"}
+        return np.asarray(_apply_rows(self, _scores, X, **options))
+
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy of a classifier or the R² of a regressor; at most 1.
 

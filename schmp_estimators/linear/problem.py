@@ -238,7 +238,7 @@ class Problem:
 
     def _refuse(self, columns: NDArray[np.bool_], why: str, name: str) -> None:
         """Raise ValueError if there are such columns among all rows."""
-        if columns.any() and not self._is_part:
+        if columns.any() and not (self._is_part or self._asked._of_part):
             named = _listed(np.flatnonzero(columns), labels_of(self._asked))
             why = f"{why} ({name}={getattr(self._asked, name)!r})"
             raise ValueError(f"columns {named} of X {why}; leave them out")

@@ -128,6 +128,7 @@ def stability_selection(
         counts = np.zeros(n_samples)
         counts[half] = 1.0 if weights is None else np.asarray(weights, np.float64)[half]
         model, found = clone(estimator), []
+        model._of_part = True
         if "warm_start" in model.get_params():
             model.set_params(warm_start=True)
         for value in values.tolist():

@@ -300,8 +300,8 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         `unobserved_weight`.  A penalty keeps users and items with new ratings near their earlier vectors.  It grows
         with the number of their earlier ratings.  The objective in `history_` includes it.  `global_mean_`,
         `rating_scale_` and an automatic `alpha_` do not change.  Both solvers use epochs of "ccd".  A call with exactly
-        the ratings of an earlier call changes nothing.  With `unobserved_weight`, a pair of an earlier call counts as
-        one more click, so that confidences add up.
+        the ratings of an earlier call changes nothing.  With `unobserved_weight` it is different: a pair of an earlier
+        call counts as one more click, so that confidences add up.
 
         Parameters
         ----------

@@ -297,19 +297,19 @@ class MFFit:
 
     def _check_against_earlier(self, mean: float, spread: float, keep_seen: bool) -> None:
         """Raise an error if ratings are on another scale than earlier ones, or are those of an earlier call."""
+        if self._unobserved:
+            return  # clicks have no scale, and add up
         estimator = self._estimator
         earlier, unit = self._earlier_scale
-        if not self._unobserved and max(spread, abs(mean - earlier)) > _OTHER_SCALE * unit:
+        if max(spread, abs(mean - earlier)) > _OTHER_SCALE * unit:
             raise ValueError(
                 f"ratings of mean {mean:g} and standard deviation {spread:g} are not on the scale of the first fit, "
                 f"whose mean was {earlier:g} and deviation {unit:g}; begin anew with fit"
             )
         if self._told in estimator._told:
             raise RepeatedCallError
-        unknown = not (keep_seen and estimator._seen is not None)
-        if self._unobserved or not unknown:
-            return  # clicks add up; and single pairs are checked, when there are shards
-        if self._told[0] in {pairs for pairs, _ in estimator._told}:
+        is_checked = keep_seen and estimator._seen is not None  # pair by pair, in the shards
+        if not is_checked and self._told[0] in {pairs for pairs, _ in estimator._told}:
             raise ValueError(
                 "the pairs of this call are those of an earlier one, with other ratings, and each is rated once; leave "
                 "them out of partial_fit, or begin anew with fit"

@@ -206,6 +206,12 @@ class ItemRanking(Recommender):
             )
         return self.clicks_
 
+    def _read(self, rows: Any) -> UserRatings:
+        """Return the clicks of a matrix: what is above 0."""
+        indptr, items, values = user_ratings(rows)
+        kept = values != 0
+        return UserRatings(offsets_of(kept)[indptr], items[kept], values[kept])
+
     def _of_users(self, rows: Integers) -> UserRatings:
         return _rows_of(self._kept_clicks(), rows, self.confidence)
 

@@ -152,7 +152,7 @@ class Recommender(ABC):
         check_is_fitted(self)
         at_least_one(n, "n", "a number of items, ")
         if sparse.issparse(users) or dimensions(users) == 2:
-            told = user_ratings(
+            told = self._read(
                 self._matrix(
                     users, "users", "give ids as a list, or a row of ratings for each new user"
                 )
@@ -251,7 +251,7 @@ class Recommender(ABC):
                 f"exclude has {matrix.shape[0]} rows, but users has {ids.size}; pass {_ROWS}"
             )
         stored = sparse.csr_array(
-            (np.ones(matrix.nnz), matrix.indices, matrix.indptr), matrix.shape
+            (np.ones(matrix.nnz), matrix.indices.copy(), matrix.indptr.copy()), matrix.shape
         )
         stored.sum_duplicates()  # this also sorts them
         return stored.indptr.astype(np.int64), stored.indices.astype(np.int32)
@@ -327,6 +327,10 @@ class Recommender(ABC):
         self._check_columns(X)
         return read_ratings(*(dask.compute(X, y) if is_dask(X) or is_dask(y) else (X, y)))
 
+    def _read(self, rows: Any) -> UserRatings:
+        """Return what a model takes of the entries of a matrix."""
+        return user_ratings(rows)
+
     def _divided(self, X: Any, y: Any) -> tuple[UserRatings, RatingBlock]:
         """Divide the ratings of a matrix: return those from which users are folded in, and those that are judged.
 
@@ -340,7 +344,7 @@ class Recommender(ABC):
         rows = validate_in_memory(X, self._for_matrices(X), reset=False, ensure_all_finite=False)
         if y is not None:
             warn_unused(y, rows.shape[0])
-        ratings = user_ratings(rows)
+        ratings = self._read(rows)
         if ratings.values.size < 2:
             raise ValueError(
                 f"X holds {ratings.values.size} ratings, but score judges some of them by what the others say of their "

@@ -135,7 +135,9 @@ def with_missing(X: Any, marker: float | None) -> Storage:
                 "NaN or X.toarray()"
             )
         values = matrix.columns.values
-        missing = np.isnan(values) if np.isnan(marker) else values == marker
+        # values may have been float32 before
+        markers = np.array([marker, np.float32(marker)])
+        missing = np.isnan(values) if np.isnan(marker) else np.isin(values, markers)
         return MissingSparse(matrix.columns, matrix.n_rows, freeze(missing))
     kind = matrix.dtype.type if matrix.dtype.kind == "f" else float
     return Missing(matrix, float(kind(marker)), np.full(matrix.n_columns, np.nan))

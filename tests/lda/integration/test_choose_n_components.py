@@ -1,5 +1,6 @@
 """The number of topics: it finds those that were planted, and measures what it says."""
 
+import pickle
 from functools import partial
 
 import dask.array as da
@@ -134,3 +135,10 @@ def test_the_picture(found):
 def test_errors(options, message):
     with pytest.raises(ValueError, match=message):
         choose(**{"estimator": LDA, "X": X} | options)
+
+
+def test_what_is_found_is_pickled(found):
+    again = pickle.loads(pickle.dumps(found))
+    assert again.reason_ == found.reason_
+    components = found.best_estimator_.components_
+    np.testing.assert_array_equal(again.best_estimator_.components_, components)

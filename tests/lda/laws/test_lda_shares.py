@@ -251,3 +251,14 @@ def test_documents_without_words_represent_no_topic():
     documents, proportions = lda.top_documents(np.vstack([0 * counts[:5], counts]), 25)
     assert np.sort(documents[:, -5:]).tolist() == [[0, 1, 2, 3, 4]] * 30
     assert not proportions[:, -5:].any() and proportions[:, :-5].all()
+
+
+def test_trends_over_times_do_not_depend_on_their_form():
+    times = pd.Series(pd.date_range("2024-03-01", periods=48, freq="h"))
+    X = np.random.default_rng(0).poisson(np.kron(np.eye(2), np.ones((24, 5))))
+    lda = DistributedLDA(2, max_iter=10, random_state=0).fit(X)
+    forms = times, times.dt.tz_localize("UTC"), times.dt.to_pydatetime().tolist()
+    found = [lda.topic_shares(X, by, n_draws=0).trend for by in forms]
+    assert abs(found[0][0]) > 100
+    for one in found[1:]:
+        np.testing.assert_allclose(one, found[0], rtol=1e-9)

@@ -236,3 +236,34 @@ def test_values_that_cannot_be_used_are_named():
         se.sparse_logistic_path(
             X, labels, max_worse=2, validation_data=(X[NEW], np.full(60, "perhaps"))
         )
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ((X[NEW], Y[NEW], -np.ones(60)), "Negative values in data passed to `sample_weight`"),
+        ((X[NEW, :5], Y[NEW]), "5 features"),
+        ((None, Y[NEW]), "validation_data: "),
+        ((X[NEW], Y[:9]), r"numbers of samples: \[60, 9\]"),
+    ],
+)
+def test_new_data_are_checked_before_any_work(data, message):
+    with pytest.raises(ValueError, match=f"validation_data: .*{message}|^{message}"):
+        se.prioritized_lasso_path(X[OLD], Y[OLD], max_worse=2, validation_data=data)
+
+
+def test_unknown_classes_are_named():
+    new = X[NEW], np.repeat("else", 60)
+    with pytest.raises(ValueError, match=r"validation_data: y holds .*else.* no class of the fit"):
+        se.sparse_logistic_path(
+            X[OLD], RESPONSES["logistic"][OLD], max_worse=2, validation_data=new
+        )
+
+
+def test_a_constant_response_has_a_deviance():
+    new = X[NEW], np.ones(60)
+    for loss in ("poisson", "huber"):
+        values, *_ = se.sparse_glm_path(
+            X[OLD], RESPONSES["poisson"][OLD], loss, max_worse=2, validation_data=new
+        )
+        assert len(values) < 100

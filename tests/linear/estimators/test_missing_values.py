@@ -404,3 +404,25 @@ def test_partitions_are_restored_with_what_stands_for_missing_values():
     rows, _ = Fill(np.arange(P) * 1.0)(first)
     again = restore_partition(first, save_partition(rows))
     np.testing.assert_array_equal(again.matrix.to_array(), np.where(np.isnan(X), np.arange(P), X))
+
+
+def test_a_marker_is_found_in_sparse_float32():
+    """-99.9 is another number there."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 4)).astype(np.float32)
+    X[rng.random(X.shape) < 0.2] = -99.9
+    y = rng.normal(size=60)
+    models = [
+        se.PrioritizedLasso(0.01, missing_values=-99.9).fit(form, y)
+        for form in (X, sparse.csc_array(X))
+    ]
+    np.testing.assert_allclose(models[0].fill_values_, models[1].fill_values_, rtol=1e-6)
+
+
+def test_rare_columns_are_no_error_in_halves():
+    X = np.random.default_rng(0).normal(size=(100, 6))
+    X[:, 5] = np.arange(100) == 3
+    found = se.stability_selection(
+        se.PrioritizedLasso(0.1, standardize=True), X, X[:, 0], n_halves=5, random_state=0
+    )
+    assert found.selected[0]

@@ -310,3 +310,20 @@ def test_columns_that_are_not_solved_are_counted():
         model = make(max_iter=1, tol=1e-6).fit(CLICKS)
     assert (model.n_iter_ <= 1).all()
     assert (model.dual_gap_ > 0).any()
+
+
+def test_zeros_of_a_dense_matrix_are_no_clicks_anywhere():
+    dense = (np.random.default_rng(0).random((80, 20)) < 0.2).astype(np.int64)
+    slim = DistributedSLIM(l2_reg=5.0).fit(dense)
+    rows = sp.csr_array(dense)
+    np.testing.assert_array_equal(slim.recommend(dense, 3)[0], slim.recommend(rows, 3)[0])
+    assert slim.score(dense) == slim.score(rows)
+
+
+def test_matrices_of_the_user_stay_as_they_are():
+    slim = DistributedSLIM(l2_reg=5.0).fit(np.eye(10) + np.ones((10, 10)) * (np.arange(10) < 4))
+    given = np.array([10.0, 20.0]), np.array([7, 2]), np.array([0, 2])
+    exclude = sp.csr_array(given, (1, 10))
+    before = exclude.toarray()
+    slim.recommend([0], 3, exclude=exclude)
+    np.testing.assert_array_equal(exclude.toarray(), before)

@@ -179,8 +179,9 @@ def test_more_ratings_have_the_same_bits_anywhere(solver, place):
     turned = [array[::-1].rechunk(50) for array in given[1]]
     with at(place):
         found = pickle.loads(pickle.dumps(make(**shape).fit(*given[0]))).partial_fit(*given[1])
-        assert bits(found) == bits(expected) == bits(found.partial_fit(*turned))
+        assert bits(found) == bits(expected)
         if "unobserved_weight" not in solver:
+            assert bits(found.partial_fit(*turned)) == bits(expected)
             with pytest.raises(
                 ValueError, match=r"are those of an earlier one|in an earlier call; leave"
             ):
@@ -195,7 +196,15 @@ def test_the_objective_never_rises(solver):
     assert (np.diff(objective) <= 1e-6 * objective[0]).all()
 
 
-@solvers
+def test_clicks_of_a_whole_call_that_comes_again_add_up():
+    model = make(solver="ccd", unobserved_weight=0.1).fit(OLD, np.ones(len(OLD)))
+    before = model._counts[0].copy()
+    for count in (1, 2):
+        model.partial_fit(OLD[:1], [1.0])
+        assert model._counts[0][OLD[0, 0], 0] == before[OLD[0, 0], 0] + count
+
+
+@pytest.mark.parametrize("solver", SOLVERS[:2], ids=["sgd", "ccd"])
 def test_pairs_of_an_earlier_call_are_refused_and_nothing_changes(solver):
     model = make(**solver).fit(OLD, values_of(OLD, solver))
     call(model, NEW)
@@ -203,8 +212,6 @@ def test_pairs_of_an_earlier_call_are_refused_and_nothing_changes(solver):
     call(model, NEW)
     call(model, OLD[::-1])
     assert {name: pickle.dumps(value) for name, value in vars(model).items()} == before
-    if model.unobserved_weight:
-        return
     for pairs in (NEW, np.vstack([[[50, 30]], OLD[-1:]])):
         message = f"user {pairs[-1 if len(pairs) == 2 else 0][0]} rated item .* in an earlier call; leave the pairs"
         with pytest.raises(DuplicateRatingError, match=message):
