@@ -8,9 +8,9 @@ Set OMP_NUM_THREADS=1 and OPENBLAS_NUM_THREADS=1 before.  The folder is one of b
 Times are medians of three fits, of 15 or 301 calls.  `fit` fits the training part by one and two
 threads, judges a fit of the training and validation parts on the test part, and adds 1 % of the
 clicks by `partial_fit` to a fit of the others.  `serve` has the package implicit beside both
-models, K = 64, and makes calls in turn.  `generated` draws users with three of many interests each, and clicks at
-random besides; a tenth of the clicks is held out, and factors with K = 64 are fitted, too.  Memory
-is the peak of the process, the input included.
+models, K = 64, and makes calls in turn.  `generated` draws users with three of many interests each,
+and clicks at random besides; a tenth of the clicks is held out, and factors with K = 64 are fitted,
+too.  Memory is the peak of the process, the input included.
 """
 
 import argparse
