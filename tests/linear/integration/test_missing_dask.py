@@ -23,6 +23,7 @@ FORMS = {
 }
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("rounds", [False, True])
 @pytest.mark.parametrize("form", FORMS)
 def test_workers_threads_and_partitions_in_memory_have_the_same_bits(
