@@ -166,4 +166,4 @@ CASES = {
 }
 
 #: These run at all their places with every change; the others elsewhere than here in the slow lane.
-EVERY_CHANGE = {"clicks, 3 shards", "slim, partial_fit"}
+EVERY_CHANGE = {"clicks, 3 shards"}

@@ -90,7 +90,7 @@ def test_forms_and_threads_do_not_matter(found, form):
         assert other.best_estimator_.top_words(1)[0, 0].startswith("word")
 
 
-@pytest.mark.covering
+@pytest.mark.slow
 def test_places_and_chunks_do_not_matter(found, in_place):
     assert_same(found, choose(LDA, da.from_array(X, chunks=((5, 1, 0, 294), 13))))
 

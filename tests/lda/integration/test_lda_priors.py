@@ -118,6 +118,7 @@ def test_seeded_words_stay_in_their_topics(sampler, init):
     np.testing.assert_allclose(lda.components_, components)
 
 
+@pytest.mark.slow
 @each_with_seeds
 def test_seeds_have_the_same_bits_for_any_way_to_fit(sampler, tmp_path):
     X = planted(n_docs=120, length=40)[0]

@@ -84,7 +84,7 @@ def fit_auto(method, *batches, **parameters):
     return lda
 
 
-@pytest.mark.covering
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", ["learned priors", "seeds", "tempered"])
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_batches_on_disk(setting, sampler, little_memory):

@@ -308,6 +308,7 @@ def test_weighted_ratings_are_weighted_least_squares(penalty, fit_bias, n_shards
     np.testing.assert_allclose(folded, fitted.transform(PAIRS[weights > 0]), atol=2e-3)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("u", [0.0, 0.2])
 @pytest.mark.parametrize("lazy", [False, True])
 def test_weights_of_a_matrix_on_dask_are_row_by_row(place, lazy, u):

@@ -164,7 +164,7 @@ def test_clicks_settle_where_all_pairs_and_earlier_clicks_leave_no_gradient(
         np.testing.assert_array_equal(here[~called[side]], known[~called[side]])
 
 
-@pytest.mark.covering
+@pytest.mark.slow
 @solvers
 def test_more_ratings_have_the_same_bits_anywhere(solver, place):
     shape = {"n_shards": 3, "n_components": 9, "max_iter": 4} | solver
