@@ -116,6 +116,7 @@ print(*sorted({"dask", "distributed", "matplotlib"} & set(sys.modules)))
 """
 
 
+@pytest.mark.slow
 def test_fits_in_one_process_never_import_dask(tmp_path):
     X = np.random.default_rng(0).poisson(1.0, (30, 8)) + np.eye(30, 8, dtype=int)
     (tmp_path / "model").write_bytes(

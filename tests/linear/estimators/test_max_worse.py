@@ -148,6 +148,7 @@ CASES = {
 }
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("case", slow_but(["lasso"], CASES))
 def test_folds_end_together(solver, case):
     make, y, options = CASES[case]

@@ -80,6 +80,7 @@ def test_where_the_strong_rule_is_wrong_the_column_is_found_again():
     np.testing.assert_allclose(coefs[:, 1], expected, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("residual", [False, True], ids=["Gram", "residual"])
 @pytest.mark.parametrize("seed", [1, 9, 14, 16])
 def test_newton_steps_that_overshoot_are_halved(monkeypatch, seed, residual):
