@@ -29,7 +29,7 @@ from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.places.place import Place, retry
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.linear.fitting import Penalised
-from schmp_estimators.linear.paths import Common, Fold, Penalties
+from schmp_estimators.linear.fold import Common, Fold, Penalties
 from schmp_estimators.linear.penalties.choose import (
     Floats,
     Grid,

@@ -13,9 +13,10 @@ from schmp_estimators.core.inputs.validation import is_dask, keep
 from schmp_estimators.core.schedules.dynamic import Schedule
 from schmp_estimators.linear.cross_validated import CrossValidated, brief
 from schmp_estimators.linear.fitting import SparseModel
+from schmp_estimators.linear.fold import Fold
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.losses.logistic import Logistic
-from schmp_estimators.linear.paths import Fold, path_of
+from schmp_estimators.linear.paths import path_of
 from schmp_estimators.linear.penalties.choose import Floats, Grid, positive_values
 from schmp_estimators.linear.predicting import LinearClassifier
 from schmp_estimators.linear.programs.folds import Right
