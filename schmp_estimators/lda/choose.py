@@ -17,6 +17,7 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, validate_params
 
+from schmp_estimators.core.following import undone_on_error
 from schmp_estimators.core.inputs.rows import Rows
 from schmp_estimators.core.inputs.validation import SHARE, is_dask
 from schmp_estimators.core.places.place import Place, choose_place, retry
@@ -235,8 +236,8 @@ def _try(
         # A fit forgets the documents that it was given.
         corpus = replace(train, rows=Rows([*train.rows.partitions], place))
         fit = LDAFit(one, corpus, place, seed=seed, earlier=None, keep=False, names=names)
-        vars(one).update(fit.run(None, None), _n_batches=1)
-        vars(one).pop("_snapshot", None)
+        with undone_on_error(one):
+            vars(one).update(fit.run(None, None), _n_batches=1)
         fits.append(one)
     seconds = (clock() - began) / len(fits)
     score = partial(completion_scores, each=place.each)

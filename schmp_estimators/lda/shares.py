@@ -139,8 +139,7 @@ def read_labels(by: Any, n_docs: int) -> tuple[Array, Integers, Floats | None]:
         codes[codes >= 0] = np.searchsorted(used, codes[codes >= 0])
         order = np.arange(len(used), dtype=np.float64) if kind.ordered else None
         return np.asarray(kind.categories)[used], codes, order
-    # Of what is no column of pandas: NaN and NaT differ from themselves.
-    find = getattr(by, "isna", lambda: [v is None or v != v for v in labels])  # noqa: PLR0124
+    find = getattr(by, "isna", lambda: list(map(_is_missing, labels)))
     is_known = ~np.array(find(), bool)
     codes = np.full(n_docs, -1, np.int64)
     try:
@@ -152,6 +151,12 @@ def read_labels(by: Any, n_docs: int) -> tuple[Array, Integers, Floats | None]:
         ) from error
     groups = np.asarray(groups.tolist()) if labels.dtype.kind == "O" else groups
     return groups, codes, _places(groups)
+
+
+def _is_missing(label: Any) -> bool:
+    """Return whether a label is None, or differs from itself, as NaN, NaT and pandas.NA do."""
+    same = label == label  # noqa: PLR0124
+    return label is None or not (isinstance(same, bool | np.bool_) and same)
 
 
 def _places(groups: Array) -> Floats | None:

@@ -8,10 +8,10 @@ from inspect import signature
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.metrics import log_loss
 
 from schmp_estimators.core.places.place import Place, retry
 from schmp_estimators.core.places.threads import one_blas_thread
+from schmp_estimators.linear.contracts import is_joint
 from schmp_estimators.linear.fitting import warn_of_gap
 from schmp_estimators.linear.penalties.choose import Floats, Grid, end_of
 from schmp_estimators.linear.problem import Problem, open_problem, place_of
@@ -27,6 +27,7 @@ from schmp_estimators.linear.samples import (
     check_weights,
     find_targets,
     here,
+    positives,
     read_samples,
     reading,
 )
@@ -237,22 +238,17 @@ def path_of(
             )
 
         new = _new_data(model, new_data, classes, place) if most else None
+        deviance = Deviances(loss, () if classes is None else positives(len(classes)))
 
         def cost(coef: Floats, levels: Floats) -> float:
             assert new is not None
             model.coef_, model.intercept_ = coef, levels + targets.shifts
             if problem.fill is not None:
                 model.fill_values_ = problem.fill
-            if classes is None:
-                values = model._linear_values(new.X).T
-                return float(Deviances(loss, ())(values[None], new.y, new.weights)[0])
-            model.classes_ = classes
-            found, weights = here(model.predict_proba(new.X), "", place), new.weights
-            return float(
-                log_loss(
-                    new.y, found, sample_weight=weights if len(weights) else None, labels=classes
-                )
-            )
+            values = model._linear_values(new.X).T
+            if is_joint(loss) and len(values) == 1:  # the difference of two classes
+                values = np.vstack([np.zeros_like(values), values])
+            return float(deviance(values[None], new.y, new.weights)[0])
 
         with open_problem(model, samples, targets, place, name="path") as problem:
             asked = model._asked(model.l1_ratio, classes)
@@ -285,7 +281,10 @@ def path_of(
 
 
 def _new_data(model: Any, given: Any, classes: Any, place: Place) -> Samples:
-    """Return `validation_data`, checked before any work; `model` knows the features."""
+    """Return `validation_data`, checked before any work, with numbers of classes as y.
+
+    `model` knows the features.
+    """
     X, y, weights = (*given, None)[:3]
     try:
         y, weights = (here(one, "its y or its weights", place) for one in (y, weights))
@@ -293,10 +292,10 @@ def _new_data(model: Any, given: Any, classes: Any, place: Place) -> Samples:
         weights = check_weights(weights, y)
         model.coef_, model.intercept_ = np.zeros((1, model.n_features_in_)), np.zeros(1)
         check_length(len(model._linear_values(X)), len(y))
-        if classes is not None and not np.isin(y, classes).all():
-            raise ValueError(
-                f"y holds {y[~np.isin(y, classes)][0]!r}, which is no class of the fit"
-            )
+        if classes is not None:
+            if not (known := np.isin(y, classes)).all():
+                raise ValueError(f"y holds {y[~known][0]!r}, which is no class of the fit")
+            y = np.searchsorted(classes, y)
     except (TypeError, ValueError) as error:
         raise ValueError(f"validation_data: {error}") from None
     return Samples(X, y, weights)

@@ -133,6 +133,7 @@ DAYS = pd.date_range("2020-02-28", periods=23, freq="D")
 LABELS = {
     "numbers": (YEARS, 1.0),
     "floats": (YEARS / 4, 4.0),
+    "a list with NA": ([pd.NA if n == 3 else int(y) for n, y in enumerate(YEARS)], 1.0),
     "a list with None": ([None if n == 3 else int(y) for n, y in enumerate(YEARS)], 1.0),
     "integers of pandas": (pd.Series(YEARS).astype("Int64").mask(np.arange(23) == 3), 1.0),
     "dates": ([date(int(y), 1, 1) for y in YEARS], None),

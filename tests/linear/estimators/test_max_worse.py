@@ -12,6 +12,7 @@ import schmp_estimators as se
 from schmp_estimators.genotypes import pack
 from schmp_estimators.linear.penalties.choose import end_of
 from schmp_estimators.linear.programs import choose
+from schmp_estimators.penalised import Derivatives, Level
 
 RNG = np.random.default_rng(0)
 X = RNG.integers(0, 3, size=(180, 100))
@@ -268,3 +269,34 @@ def test_a_constant_response_has_a_deviance():
             X[OLD], RESPONSES["poisson"][OLD], loss, max_worse=2, validation_data=new
         )
         assert len(values) < 100
+
+
+class SquaredHinge:
+    """A loss that gives no probabilities."""
+
+    smoothness, classifies, certified = 2.0, True, True
+
+    def derivatives(self, decision, target, weights, intercept):
+        missing = np.maximum(0.0, 1.0 - target * (decision + intercept))
+        s = weights if len(weights) else np.ones_like(missing)
+        slope, curvature = 2.0 * s * target * missing, 2.0 * s * (missing > 0.0)
+        return Derivatives(Level(s @ missing**2, slope.sum(), curvature.sum()), slope, curvature)
+
+    def dual(self, decision, target, weights, intercept, scale):
+        part = scale * 2.0 * np.maximum(0.0, 1.0 - target * (decision + intercept))
+        return (weights if len(weights) else np.ones_like(part)) @ (part - 0.25 * part**2)
+
+
+@pytest.mark.parametrize("loss", [SquaredHinge(), "multinomial"], ids=["hinge", "two at once"])
+def test_a_loss_of_classes_is_its_own_judge(loss):
+    y, new = Y > 0.0, np.where(Y[NEW] > 0.0, 1.0, -1.0)
+    options = {"loss": loss, "alphas": 25, "eps": 0.001}
+    _, coefs, levels, _ = se.sparse_glm_path(X[OLD], y[OLD], **options)
+    odds = new[:, None] * (X[NEW] @ coefs.reshape(-1, 100, 25)[0] + levels.ravel())
+    if loss == "multinomial":
+        found = np.log1p(np.exp(-odds)).sum(axis=0)
+    else:
+        found = (np.maximum(0.0, 1.0 - odds) ** 2).sum(axis=0)
+    given = X[NEW], y[NEW]
+    part = se.sparse_glm_path(X[OLD], y[OLD], **options, max_worse=2, validation_data=given)
+    assert len(part[0]) == first_end(found.tolist(), 2) < 25
