@@ -11,7 +11,7 @@ from schmp_estimators.linear.contracts import declared
 from schmp_estimators.linear.kernels import blocks as kernels
 from schmp_estimators.linear.kernels.descent import PASS_LEFT
 from schmp_estimators.linear.kernels.working_set import LIFT, NOTHING
-from schmp_estimators.linear.penalties.base import Floats, Indices, compiled_for
+from schmp_estimators.linear.penalties.base import Floats, Indices, compiled_for, merit, take
 from schmp_estimators.linear.programs.layout import Chosen
 
 #: Passes of descent on a model between two exact steps, and number of exact steps.
@@ -40,24 +40,24 @@ class BlockModel:
         starts = chosen.starts
         self.narrow = np.repeat(np.diff(starts) == 1, np.diff(starts))
         self._numbers = freeze(starts), freeze(chosen.numbers)
-        curved = declared(penalty, "block_slope") and declared(penalty, "block_curvature")
-        self._second_order = not declared(penalty, "in_blocks") or curved is not None
+        if declared(penalty, "in_blocks"):
+            curved = declared(penalty, "block_slope") and declared(penalty, "block_curvature")
+            self._second_order = curved is not None
+        else:
+            self._second_order = penalty.certified
         self.bounds = np.diagonal(gram).copy() if self.narrow.all() else _bounds(gram, starts)
 
     def solve(self, goal: float) -> float:
         """Solve until descent could gain about `goal` at most; returns the number of multiply–adds."""
         work = 0.0
         descend = compiled_for(self.penalty, kernels.descend_blocks)
-        violation = compiled_for(self.penalty, kernels.blocks_violation)
         gram, bounds = freeze(self.gram), freeze(self.bounds)
         for _ in range(_MOST_ROUNDS):
             passes = descend(
                 self.penalty, gram, self.slopes, self.coef, *self._numbers, bounds, _PASSES, PASS_LEFT
             )  # fmt: skip
             work += passes * float(self.gram.size)
-            left = violation(
-                self.penalty, freeze(self.slopes), freeze(self.coef), *self._numbers, bounds
-            )
+            left = violation_of(self.penalty, self.slopes, self.coef, *self._numbers, bounds)
             if left <= goal or not self._exact_step():
                 break
             work += float(np.count_nonzero(self.coef)) ** 3 / 3.0
@@ -67,7 +67,7 @@ class BlockModel:
         """Make a Newton step on the nonzero coefficients, or a part of it; returns whether this lowers the model."""
         support = np.flatnonzero(self.coef)
         if not self._second_order or not len(support):
-            return self._second_order
+            return self._second_order or not declared(self.penalty, "in_blocks")
         units, matrix = np.empty(len(self.coef)), self.gram.copy()
         matrix[np.diag_indices(len(matrix))] *= 1.0 + LIFT
         add = compiled_for(self.penalty, kernels.blocks_curvature)
@@ -94,6 +94,17 @@ class BlockModel:
     def _value(self, coef: Floats) -> float:
         value = compiled_for(self.penalty, kernels.blocks_value)
         return float(value(self.penalty, freeze(coef), *self._numbers))
+
+
+def violation_of(
+    penalty: Any, slopes: Floats, coef: Floats, starts: Indices, numbers: Indices, bounds: Floats
+) -> float:
+    """Return the violation of the optimality conditions in some blocks, in units of the objective."""
+    if not (penalty.certified or declared(penalty, "in_blocks")):
+        return merit(take(penalty, numbers), coef, slopes, bounds)
+    violation = compiled_for(penalty, kernels.blocks_violation)
+    given = freeze(slopes), freeze(coef), freeze(starts), freeze(numbers), freeze(bounds)
+    return float(violation(penalty, *given))
 
 
 def _bounds(gram: Floats, starts: Indices) -> Floats:

@@ -28,11 +28,11 @@ from schmp_estimators.linear.programs.homotopy import (
 )
 from schmp_estimators.linear.programs.input import Extent, prefer_residual, resolution
 from schmp_estimators.linear.programs.joint import ResolveJoint
+from schmp_estimators.linear.programs.joint_point import JointPoint
 from schmp_estimators.linear.programs.matrix import Floats
 from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
 from schmp_estimators.linear.programs.resolve import Resolve
 from schmp_estimators.linear.programs.rounds import ScheduledLasso, ScheduledLogistic
-from schmp_estimators.linear.programs.smooth import ResolveSmooth
 from schmp_estimators.linear.programs.smooth_path import smooth_problem
 
 #: Solvers that have all columns in one place and need no rounds; largest number of entries of X for them.
@@ -152,7 +152,7 @@ def kind_of(schedule: Any, loss: Loss, penalty: Penalty) -> Any:
     check_needs("resolve" if resolves else "scheduled", loss, penalty, f"{schedule=!r}")
     if is_quadratic(loss):
         return ResolveQuadratic if resolves else ScheduledLasso
-    return ResolveSmooth if resolves else ScheduledLogistic
+    return ResolveJoint if resolves else ScheduledLogistic
 
 
 def make_program(
@@ -171,14 +171,11 @@ def make_program(
     TypeError
         If it needs what the loss or the penalty does not have.
     """
-    kind, joint = kind_of(asked.schedule, loss, penalty), is_in_blocks(loss, penalty)
-    if joint or not is_quadratic(loss):
-        options["loss"] = loss
-    if joint:
-        options["n_columns"] = size.n_columns
+    kind = kind_of(asked.schedule, loss, penalty)
+    if issubclass(kind, JointPoint):
+        options["loss"], options["n_columns"] = loss, size.n_columns
+    if asked.schedule == "resolve":
         options["sparse"] = size.sparse and (is_joint(loss) or prefer_residual(size))
-    elif asked.schedule == "resolve":
-        options["sparse"] = prefer_residual(size)
     else:
         seed = random.randint(np.iinfo(np.int32).max)
         options["rounds"] = schedule_of(asked.schedule).start(size.n_columns, seed)

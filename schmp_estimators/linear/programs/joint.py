@@ -1,13 +1,14 @@
-"""Problems with blocks of coefficients, of any size: groups of columns, and several classes.
+"""Problems of any size whose loss is not the squared one, or whose coefficients are in blocks.
 
 Objective Σ s_i ℓ(y_i, v_i) + Σ_b P_b(w_b), where v = Wx + Fz has K values for each row; z is one
-for the intercepts, and columns without a penalty.  One step:
+for the intercepts, and columns without a penalty.  A block is one coefficient, or those of a group
+of columns, or of all outputs.  One step:
 
-    update      move the image of W; loss and derivatives in F                (repeated until F is
-    optimal) update      partial gradients over the scope; dual objective aggregate   duality gap;
-    blocks that are not zero, and those that violate their condition worst update      second
-    derivatives in these blocks and F, or their columns and rows aggregate   solve the second-order
-    model; send the change, halved later if the objective should rise
+    update      move the image of W; loss and derivatives in F    (repeated until F is optimal)
+    update      partial gradients over the scope; dual objective
+    aggregate   duality gap; blocks that are not zero, and those that violate their condition worst
+    update      second derivatives in these blocks and F, or their columns and rows
+    aggregate   solve the second-order model; send the change, halved later if the objective rises
 
 M. Yuan and Y. Lin, JRSS-B 2006, has the groups; J. Lee, Y. Sun and M. Saunders, "Proximal
 Newton-type methods for minimizing composite functions", SIAM Journal on Optimization 2014, the
@@ -29,11 +30,12 @@ from schmp_estimators.linear.programs.block_model import BlockModel
 from schmp_estimators.linear.programs.certificate import LAST_BITS
 from schmp_estimators.linear.programs.design import NO_CHANGE, NO_COLUMNS
 from schmp_estimators.linear.programs.jobs import stacked
-from schmp_estimators.linear.programs.joint_point import MOST, JointPoint, all_or
+from schmp_estimators.linear.programs.joint_point import MOST, all_or
 from schmp_estimators.linear.programs.layout import Chosen
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.row_model import RowModel
-from schmp_estimators.linear.programs.screening import Screening
+from schmp_estimators.linear.programs.screening import FEW, NEAR, Screening
+from schmp_estimators.linear.programs.single import SingleSteps
 from schmp_estimators.linear.programs.smooth_point import damped
 
 #: A second-order model is solved to this part of its gap, but not below this part of the goal.
@@ -44,12 +46,12 @@ _JOINING, _SHARE = 400, 0.25
 #: Number of multiply–adds up to which the matrix of a model is computed although X is sparse.
 _MOST_WORK = 1 << 28
 #: When the gap has fallen to this part, a scope is checked on all columns.
-_CHECKED = 0.02
+_CHECKED = 1e-3
 #: Damping of a model whose rows with curvature are fewer than its coefficients.
 _OF_SINGULAR = 1.0
 
 
-class ResolveJoint(JointPoint):
+class ResolveJoint(SingleSteps):
     """Program of the schedule "resolve" for blocks of coefficients; see `Resolve`."""
 
     def skip(self, previous: Penalty) -> None:
@@ -71,18 +73,63 @@ class ResolveJoint(JointPoint):
     def step(self) -> Steps:
         """Choose blocks, solve the second-order model on them, and update the point."""
         self.work.n_iter += 1
+        gap, scope = self.certificate.gap, self.screening.scope
+        descent = self._sparse_descent() if scope is None else None
+        if descent is not None:
+            chosen = self.layout.chosen(np.arange(len(self.layout.order)))
+        else:
+            chosen, n_violators, complete = self._choose()
+            if not len(chosen.numbers):
+                yield from self.advance(NO_COLUMNS, NO_CHANGE)
+                return
+            descent = self._dense_descent(chosen, complete)
+        arrived = False
+        if descent is not None:
+            places = np.searchsorted(self.layout.order, descent.columns)
+            chosen = self.layout.chosen(places)
+            change, levels, arrived = yield from self._descend(descent)
+        elif self.is_single and (self.sparse or len(chosen.places) > MOST):
+            change, levels = yield from self._on_residual(chosen, n_violators, complete)
+        else:
+            on = self._on_rows if self._suits_rows(len(chosen.places)) else self._on_matrix
+            change, levels = yield from on(chosen)
+        objective = yield from self._move(chosen, change, levels)
+        if arrived:
+            self.screening = Screening()  # columns of a scope need no evaluation of their own
+        yield from self._look(objective)
+        if descent is not None:
+            self.pace.second_order |= not self.certificate.gap < 0.5 * gap
+
+    def _choose(self) -> tuple[Chosen, int, bool]:
+        """Choose blocks, and narrow the scope; also returns how many violate, and if all join."""
         scope = self.screening.scope
         here = self.point.coef[:, self.layout.positions(scope)]
         levels, support = self._levels(), self.layout.support(here, scope)
         cells = np.arange(len(self.layout.numbers))[all_or(scope)]
-        chosen = self._chosen(cells, levels, support)
-        self._narrow(cells, self.layout.by_cell(levels), self.layout.by_cell(support))
-        if not len(chosen.numbers):
-            yield from self.advance(NO_COLUMNS, NO_CHANGE)
-            return
-        on = self._on_rows if self._suits_rows(len(chosen.places)) else self._on_matrix
-        change, levels = yield from on(chosen)
-        yield from self._move(chosen, change, levels)
+        if not (self.sparse and self.is_single):
+            self._narrow(cells, self.layout.by_cell(levels), self.layout.by_cell(support))
+        blocks, widths = self.layout.blocks_of(cells)
+        levels, support = np.ravel(levels), np.ravel(support)
+        size, outside = int(widths[support].sum()), ~support
+        joining = np.flatnonzero(outside & (levels > 1.0))
+        n_violators = len(joining)
+        if self.sparse and self.is_single and n_violators <= FEW * size:
+            joining = np.flatnonzero(outside & (levels > NEAR))
+        joining = joining[np.argsort(-levels[joining], kind="stable")]
+        most = max(self._least(size), size, int(widths[joining[:1]].sum()))
+        joining = joining[np.cumsum(widths[joining]) <= most]
+        together = np.sort(blocks[np.append(np.flatnonzero(support), joining)])
+        return self.layout.chosen(together), n_violators, n_violators <= len(joining)
+
+    def _least(self, size: int) -> int:
+        """Return how many coefficients may join at a time, whatever their number is."""
+        if not self.is_single:
+            return int(_SHARE * self.point.coef.size) if self.sparse else _JOINING
+        if self.sparse:
+            return 2000
+        smaller = min(self.design.n_rows, self.design.n_columns)
+        descends = self._suits_descent(max(smaller // 2, size))
+        return smaller // 2 if descends else max(100, smaller // 10)
 
     def _suits_rows(self, count: int) -> bool:
         """Return whether a model of this number of coefficients is solved without its matrix."""
@@ -96,18 +143,6 @@ class ResolveJoint(JointPoint):
         kept = self.screening.narrow(cells, lambda part: (levels > part) | support, goal)
         if kept is not None:
             self.point.gradient = self.point.gradient[:, self.layout.within(kept, scope)]
-
-    def _chosen(self, cells: Indices, levels: Floats, support: NDArray[np.bool_]) -> Chosen:
-        """Return the blocks that are not zero, and those that violate their condition most."""
-        blocks, widths = self.layout.blocks_of(cells)
-        levels, support = np.ravel(levels), np.ravel(support)
-        joining = np.flatnonzero(~support & (levels > 1.0))
-        joining = joining[np.argsort(-levels[joining], kind="stable")]
-        most = max(_JOINING, int(widths[support].sum()), int(widths[joining[:1]].sum()))
-        if self.sparse:
-            most = max(most, int(_SHARE * self.point.coef.size))
-        joining = joining[np.cumsum(widths[joining]) <= most]
-        return self.layout.chosen(np.sort(blocks[np.append(np.flatnonzero(support), joining)]))
 
     def _on_matrix(self, chosen: Chosen) -> Generator[Any, Any, tuple[Floats, Floats]]:
         """Solve the second-order model on its matrix, with F eliminated; returns the changes."""
@@ -172,8 +207,8 @@ class ResolveJoint(JointPoint):
         self.work.touched += model.visited * self.design.n_rows
         return model.coef - old, model.levels - point.level
 
-    def _move(self, chosen: Chosen, change: Floats, levels: Floats) -> Steps:
-        """Make a step, halved while the objective rises, and evaluate the point.
+    def _move(self, chosen: Chosen, change: Floats, levels: Floats) -> Generator[Any, Any, float]:
+        """Make a step, halved while the objective rises; returns the objective.
 
         If no step lowers it, return to the point before, with decision values computed from
         scratch.
@@ -191,11 +226,10 @@ class ResolveJoint(JointPoint):
             objective = yield from self._settle(columns, image)
             if objective <= before * (1.0 + RISE):
                 point.damping = damped(point.damping, halvings)
-                yield from self._look(objective)
-                return
+                return objective
             length *= 0.5
             image = -length * step
         point.coef, point.level = kept
         point.damping = damped(point.damping, MOST_HALVINGS)
         self.certificate.step_backs += 1
-        yield from self.refresh()
+        return (yield from self._settle_anew())

@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 
 from schmp_estimators.core.engine.dynamic import Steps, Sum
+from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.contracts import declared
 from schmp_estimators.linear.kernels import blocks as kernels
 from schmp_estimators.linear.kernels.smooth import MOST_HALVINGS, RISE
 from schmp_estimators.linear.penalties.base import Penalty, compiled_for
 from schmp_estimators.linear.programs import joint_jobs as jobs
+from schmp_estimators.linear.programs.block_model import violation_of
 from schmp_estimators.linear.programs.certificate import LAST_BITS, LEAST
 from schmp_estimators.linear.programs.design import NO_CHANGE, NO_COLUMNS
 from schmp_estimators.linear.programs.kept_products import KeptProducts
@@ -73,6 +75,8 @@ class JointPoint(Resolve):
 
     def cost(self) -> float:
         """Return the penalty of the present coefficients."""
+        if not self.layout.in_blocks:
+            return float(sum(self._own.value(one) for one in self.point.coef))
         coef, layout = np.ravel(self.point.coef), self.layout
         support = np.flatnonzero(self.layout.support(self.point.coef, None))
         chosen = layout.chosen(support)
@@ -91,6 +95,8 @@ class JointPoint(Resolve):
 
     def _coefficients(self) -> Floats:
         """Return the coefficients of all columns, (K, p)."""
+        if self.layout.is_plain:
+            return self.point.coef
         coef = np.zeros((self.n_outputs, self.design.n_columns))
         coef[:, self.layout.order] = self.point.coef
         if self.free is not None:
@@ -114,13 +120,15 @@ class JointPoint(Resolve):
         point, certificate, design = self.point, self.certificate, self.design
         coef, level = self._given
         point.coef, point.level = NO_CHANGE, 0.0
-        _, sums = yield from self._open()
+        partials, sums = yield from self._open()
         shifted = design.fit_intercept and declared(self.loss, "of_difference")
         self._response = sums.response / sums.total if shifted else 0.0
         yield from self._prepare()
         first: jobs.Looked = yield Sum(jobs.Look(self.loss, NO_COLUMNS, NO_CHANGE, point.level))
         objective = yield from self._settle(NO_COLUMNS, NO_CHANGE)
-        certificate.null_objective = max(objective, LEAST * first.loss)
+        known = declared(self.loss, "at_zero")
+        null = objective if known is None else sums.total * known(0.0)[0]
+        certificate.null_objective = max(null, LEAST * first.loss)
         self._check_small()
         certificate.tolerance *= (2.0 if self._constant else 1.0) * certificate.null_objective
         if coef.any():
@@ -130,7 +138,14 @@ class JointPoint(Resolve):
             if not objective <= null:  # a start that is worse than zero
                 point.coef, point.level = np.zeros_like(point.coef), levels
                 objective = yield from self._settle_anew()
-        yield from self._look(objective)
+        if known is None or point.coef.any() or self.free is not None:
+            yield from self._look(objective)
+            return
+        products = tree_sum([part.products_about(0.0) for part in partials])
+        _, of_target, constant = known(float(point.level.sum()))
+        gradient = of_target * products + constant * sums.columns
+        self._take(gradient[None, self.layout.order], self.layout.order)
+        yield from self._certify(objective)
 
     def _prepare(self) -> Steps:
         """Let partitions compute the columns of F."""
@@ -258,14 +273,16 @@ class JointPoint(Resolve):
         columns = self.layout.order[self.layout.positions(scope)]
         asked = None if scope is None else columns
         gradient = yield Sum(jobs.Gradients(self.loss, self.point.level, asked))
-        if scope is None:
-            gradient = gradient[:, columns]
+        self._take(gradient[:, columns] if scope is None else gradient, columns)
+        yield from self._certify(objective)
+
+    def _take(self, gradient: Floats, columns: Indices) -> None:
+        """Set the gradient in the scope, given that of columns which are not centred."""
         if self.design.fit_intercept:
             gradient = gradient - np.outer(self._looked.slope[:, 0], self.design.means[columns])
         gradient[:, self.design.norms[columns] == 0.0] = 0.0
         self.point.gradient = gradient
         self.work.touched += gradient.size * float(self.design.n_rows)
-        yield from self._certify(objective)
 
     def _tilted(self) -> Floats:
         """Return the slopes in the scope: the gradient minus that of the squares of the penalty."""
@@ -307,10 +324,8 @@ class JointPoint(Resolve):
             steep = self._looked.total / self.design.total_weight
         norms = steep * self.design.norms[columns]
         bounds = np.add.reduceat(norms, chosen.starts[:-1]) if len(norms) else norms
-        merit = compiled_for(self.penalty, kernels.blocks_violation)
-        coef = np.ravel(self.point.coef)[chosen.places]
-        given = freeze(self._everywhere()[chosen.places]), freeze(coef), freeze(chosen.starts)
-        return float(merit(self._own, *given, freeze(chosen.numbers), freeze(bounds)))
+        coef, slopes = np.ravel(self.point.coef)[chosen.places], self._everywhere()[chosen.places]
+        return violation_of(self._own, slopes, coef, chosen.starts, chosen.numbers, bounds)
 
     def _everywhere(self) -> Floats:
         """Return the gradient of all coefficients, which is zero outside the scope."""

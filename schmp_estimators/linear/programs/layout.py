@@ -53,6 +53,11 @@ class Layout(NamedTuple):
         return cls(True, n_outputs, penalty.columns[of_column > 0.0], starts, numbers, free)
 
     @property
+    def is_plain(self) -> bool:
+        """Whether all columns are in their own order, and each is a cell."""
+        return not self.in_blocks and not len(self.free)
+
+    @property
     def widths(self) -> Indices:
         """Number of columns of each cell."""
         found: Indices = np.diff(self.starts)

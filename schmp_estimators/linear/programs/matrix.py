@@ -207,10 +207,10 @@ class Storage:
 
     def products(self, columns: Indices, known: int, weights: Floats) -> Floats:
         """Return Σ_i w_i x_ij x_ik for all `columns` j, and those k after the first `known`."""
-        out = np.zeros((len(columns), len(columns) - known))
-        for here in _slices(self.n_rows):
-            taken = self.take_dense(columns, np.arange(here.start, here.stop))
-            out += taken @ (taken[known:] * weights[here]).T
+        out, roots = np.zeros((len(columns), len(columns) - known)), np.sqrt(weights)
+        for here, values in self.pieces(columns):
+            taken = values * roots[here, None]
+            out += taken.T @ taken[:, known:]  # half the work if both are the same array
         return out
 
     def compressed(self, columns: Indices) -> Columns:

@@ -11,19 +11,14 @@ from schmp_estimators.linear.programs.matrix import Floats
 class Point:
     """The current point of a fit."""
 
-    #: (p,) coefficients, or (K, q) in the order of `Layout`
+    #: (p,) coefficients (squared loss), or (K, q) in the order of `Layout`
     coef: Floats
-    #: weighted mean of the response (squared loss), or the intercept (other losses), for columns minus their shifts; of
-    #: blocks (K, f) coefficients of F
+    #: weighted mean of the response (squared loss), or (K, f) coefficients of F
     level: Any
     #: gradient over the columns in the scope
     gradient: Floats = field(default_factory=lambda: NO_CHANGE)
     #: Σ s r² (squared loss)
     energy: float = 0.0
-    #: Σ s y p at the best intercept (other losses), zero up to rounding
-    balance: float = 0.0
-    #: upper bound on the curvature of a row of weight 1, or its mean if there is no bound
-    steepness: float = 1.0
     #: smallest curvature of a row, relative to the largest
     damping: float = 0.0
 

@@ -25,11 +25,12 @@ from schmp_estimators.linear.penalties.base import compiled_for, take
 from schmp_estimators.linear.programs.design import NO_CHANGE, Design
 from schmp_estimators.linear.programs.homotopy import Solution
 from schmp_estimators.linear.programs.jobs import RowPartition
+from schmp_estimators.linear.programs.joint_jobs import seen_of
+from schmp_estimators.linear.programs.joint_point import JointPoint
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.point import Point
 from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
 from schmp_estimators.linear.programs.resolve import Resolve
-from schmp_estimators.linear.programs.smooth import ResolveSmooth
 
 #: A fit counts as diverging if the objective exceeds this multiple of its value at zero.
 _DIVERGED = 1e3
@@ -45,8 +46,8 @@ class Round(NamedTuple):
 
     moved: Indices
     change: Floats
-    #: x̄ᵀΔ for the squared loss, the intercept for other losses
-    level: float
+    #: x̄ᵀΔ for the squared loss, coefficients (1, f) of F for other losses
+    level: Any
     columns: Indices
     check: Check | None
     means: Floats
@@ -61,7 +62,7 @@ class Round(NamedTuple):
             step = rows.matrix.combine(self.moved, self.change)
             state = state + step if self.loss is not None else state - step + self.level
         if self.loss is not None:
-            slope = self.loss.derivatives(state, rows.target, rows.weights, self.level).slope
+            slope = seen_of(self.loss, rows._replace(state=state), self.level).slope[0]
         else:
             slope = rows.weigh(state)
         gradient = rows.matrix.gradient(slope, self.columns) if len(self.columns) else np.empty(0)
@@ -98,8 +99,8 @@ class _Scheduled(Resolve):
     def __init__(self, *given: Any, rounds: DynamicRegressionSchedule, **start: Any) -> None:
         super().__init__(*given, **start)
         self.rounds = rounds
-        #: coefficients that the partitions know, and rounds until the next gap
-        self._known = NO_CHANGE
+        #: coefficients of all columns, those that the partitions know, and rounds until the next gap
+        self._coef = self._known = NO_CHANGE
         self._left = 0
         #: coefficients updated so far, and entries of X multiplied to check them
         self._updates, self._checked = 0, 0.0
@@ -110,9 +111,9 @@ class _Scheduled(Resolve):
 
     def _pending(self) -> tuple[Indices, Floats]:
         """Return the changes of coefficients that the partitions do not know yet, and count them as known."""
-        difference = self.point.coef - self._known
+        difference = self._coef - self._known
         moved = np.flatnonzero(difference)
-        self._known[moved] = self.point.coef[moved]
+        self._known[moved] = self._coef[moved]
         return moved, difference[moved]
 
     def schedule(self, point: Point) -> Round | None:
@@ -124,7 +125,7 @@ class _Scheduled(Resolve):
         columns = np.sort(columns)
         moved, change = self._pending()
         means = self.design.means
-        level = point.level if self.loss is not None else float(means[moved] @ change)
+        level = point.level.copy() if self.loss is not None else float(means[moved] @ change)
         self._updates += len(columns)
         return Round(moved, change, level, columns, check, means, self.loss, self.design.n_rows)
 
@@ -142,7 +143,7 @@ class _Scheduled(Resolve):
         )
         gradient = gradient - balance * design.means[columns]
         change = self._steps(columns, gradient)
-        point.coef[columns] += change
+        self._coef[columns] += change
         lengths = np.abs(change) * np.sqrt(design.norms[columns])
         runs_away = not lengths.max(initial=0.0) < _RUNAWAY * np.sqrt(
             self.certificate.null_objective
@@ -155,7 +156,7 @@ class _Scheduled(Resolve):
         if self.loss is not None and design.fit_intercept:
             # the changes are those of centred columns
             centring = float(design.means[columns] @ change)
-            point.level += balance / (self.smoothness * design.total_weight) - centring
+            point.level[0, 0] += balance / (self.smoothness * design.total_weight) - centring
         if not runs_away:
             self.rounds.record(columns, change)
         found = None
@@ -169,23 +170,35 @@ class _Scheduled(Resolve):
 
     def step(self) -> Steps:
         """Make rounds until it is time for a gap; go back if they have raised the objective."""
-        self._known = self.point.coef.copy()
-        kept, before = (self.point.coef.copy(), self.point.level), self.certificate.objective
+        point, before = self.point, self.certificate.objective
+        kept = point.coef.copy(), np.copy(point.level)
+        self._coef = self._over_columns(point.coef)
+        self._known = self._coef.copy()
         between = self.rounds.rounds_between
         if between is not None:
             self._refresh_priorities()
         self._left, self._ran_away = between or 1, False
         self._lowered, self._end = 0.0, self._of_pass()
-        yield Overlapping(self, self.point, self.rounds.pipeline_depth)
+        yield Overlapping(self, point, self.rounds.pipeline_depth)
+        self._keep(self._coef)
         yield from self.advance(*self._pending())
         if not self.certificate.objective <= before * (1.0 + _RISE) and self.rounds.halve():
-            self.point.coef, self.point.level = kept
+            point.coef, point.level = kept
             yield from self.refresh()
             self._refresh_priorities()
 
+    def _over_columns(self, values: Floats) -> Floats:
+        """Return coefficients, or a gradient, as those of all columns."""
+        return values.copy()
+
+    def _keep(self, coef: Floats) -> None:
+        """Set the coefficients of the point to those of all columns."""
+        self.point.coef = coef.copy()
+
     def _refresh_priorities(self) -> None:
         columns = np.arange(self.design.n_columns)
-        self.rounds.refresh(self._steps(columns, self.point.gradient))
+        self._coef = self._over_columns(self.point.coef)
+        self.rounds.refresh(self._steps(columns, self._over_columns(self.point.gradient)))
 
     def _of_pass(self) -> int:
         """Return the number of updates at the end of the next pass."""
@@ -240,7 +253,7 @@ class _Scheduled(Resolve):
 
     def _steps(self, columns: Indices, gradient: Floats) -> Floats:
         """Return the steps to the one-dimensional minimisers of `columns`."""
-        norms, old = self.smoothness * self.design.norms[columns], self.point.coef[columns]
+        norms, old = self.smoothness * self.design.norms[columns], self._coef[columns]
         penalty, change = take(self.penalty, columns), np.empty(len(columns))
         take_steps = compiled_for(penalty, proximal_steps)
         take_steps(
@@ -265,7 +278,29 @@ class ScheduledLasso(_Scheduled, ResolveQuadratic):
     """Scheduled coordinate descent for the squared loss."""
 
 
-class ScheduledLogistic(_Scheduled, ResolveSmooth):
-    """Scheduled coordinate descent for other losses."""
+class ScheduledLogistic(_Scheduled, JointPoint):
+    """Scheduled coordinate descent for other losses; columns without a penalty are fitted with the intercept."""
 
     loss: Loss
+
+    @property
+    def smoothness(self) -> float:  # type: ignore[override]
+        """The bound of the curvature of the loss."""
+        return self.loss.smoothness
+
+    def _over_columns(self, values: Floats) -> Floats:
+        every = np.zeros(self.design.n_columns)
+        every[self.layout.order] = values[0]
+        return every
+
+    def _keep(self, coef: Floats) -> None:
+        self.point.coef = coef[None, self.layout.order]
+
+    def _steps(self, columns: Indices, gradient: Floats) -> Floats:
+        steps = super()._steps(columns, gradient)
+        steps[np.isin(columns, self.layout.free)] = 0.0
+        return steps
+
+    def advance(self, columns: Indices, change: Floats, anew: bool = False) -> Steps:
+        """Change the image, and evaluate the point."""
+        yield from super().advance(columns, np.atleast_2d(change), anew)

@@ -16,8 +16,8 @@ from schmp_estimators.linear.programs.design import NO_COLUMNS
 from schmp_estimators.linear.programs.gram import GramProblem
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 
-_FEW = 0.1  # violators per column of the support, below which a working set is nearly complete
-_NEAR = 0.85  # part of the penalty above which a gradient nearly violates
+FEW = 0.1  # violators per column of the support, below which a working set is nearly complete
+NEAR = 0.85  # part of the penalty above which a gradient nearly violates
 #: A column is likely if its gradient exceeds this part of the penalty, at first and in later steps; part of all columns
 #: above which likely columns are too many to be useful.
 _LIKELY, _FEW_LIKELY = (0.6, 0.7, 0.8), 0.35
@@ -107,8 +107,8 @@ class Scoped(NamedTuple):
         outside = self.coef == 0.0
         size = len(outside) - int(np.count_nonzero(outside))
         worst, count = self.violators(outside, max(least, size))
-        if near and count <= _FEW * size:
-            nearly = self.sizes > _NEAR * self.penalty.strengths
+        if near and count <= FEW * size:
+            nearly = self.sizes > NEAR * self.penalty.strengths
             worst = np.flatnonzero(outside & nearly & (self.norms > 0.0))
         chosen = np.sort(np.concatenate([self.numbers[~outside], self.numbers[worst]]))
         return chosen, count, count <= len(worst)

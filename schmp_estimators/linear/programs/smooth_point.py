@@ -14,7 +14,8 @@ from schmp_estimators.linear.kernels.smooth import FLAT, MOST_HALVINGS, RISE
 from schmp_estimators.linear.kernels.sparse import Chosen, Quadratic, sparse_combine, sparse_moments
 from schmp_estimators.linear.losses.base import Derivatives, Level, Loss, Steps, steepness, weigh
 from schmp_estimators.linear.penalties.base import Penalty, merit, multiple_of, sizes, take
-from schmp_estimators.linear.programs.jobs import RowPartition, derive
+from schmp_estimators.linear.programs.jobs import RowPartition
+from schmp_estimators.linear.programs.joint_jobs import decision_of
 from schmp_estimators.linear.programs.matrix import Columns, Floats, Indices, Storage
 from schmp_estimators.linear.programs.residual import Pace, ResidualProblem, ridges_of
 from schmp_estimators.linear.programs.stored import SparseByColumns
@@ -218,7 +219,7 @@ class Descend(NamedTuple):
     lengths: Floats
     coef: Floats
     gradient: Floats
-    level: float
+    levels: Floats
     penalty: Penalty
     fit_intercept: bool
     #: part of the gap to leave
@@ -234,13 +235,14 @@ class Descend(NamedTuple):
     def _on_rounded(
         self, rows: RowPartition, highest: float
     ) -> tuple[RowPartition, tuple[Floats, Steps]]:
-        found = derive(self.loss, rows, self.level)
+        decision = decision_of(rows, self.levels)[0]
+        found = self.loss.derivatives(decision, rows.target, rows.weights, 0.0)
         n_rows, coef = rows.matrix.n_rows, self.coef.copy()
         values = empty_rows(len(coef), n_rows)
         rows.matrix.round_into(values, self.columns, self.means, 1.0 / self.lengths)
         given = freeze(values), freeze(self.lengths), freeze(found.slope), freeze(self.gradient)
         columns = Rounded(*given, zero_rows(3, n_rows), np.zeros(1))
-        decision, level, visited = rows.state + self.level, self.level, 0.0
+        level = visited = 0.0
         for penalty, goal, most in stages(self.penalty, highest, self.goal, _MOST_STEPS):
             end = self.loss.descend(
                 columns,
@@ -273,7 +275,7 @@ class Descend(NamedTuple):
             self.gradient,
             self.coef.copy(),
         )
-        decision, level, visited = rows.state + self.level, self.level, 0.0
+        decision, level, visited = decision_of(rows, self.levels)[0], 0.0, 0.0
         found = Steps(0.0, 0.0, np.inf, arrived=False, hard=False)
         for penalty, target, most in stages(self.penalty, highest, self.goal, _MOST_STEPS):
             for _ in range(_MOST_LOOKS):

@@ -91,7 +91,7 @@ class Dense(_Dense, Storage):
 
     def pieces(self, columns: Indices) -> Iterator[tuple[slice, np.ndarray]]:
         """See `Storage`."""
-        whole = len(columns) == self.n_columns
+        whole = np.array_equal(columns, _all(self.n_columns))
         found = pieces_of(self.to_array())
         return found if whole else ((here, taken[:, columns]) for here, taken in found)
 

@@ -17,10 +17,11 @@ from schmp_estimators.linear.programs import choose
 from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.certificate import Certificate
 from schmp_estimators.linear.programs.design import Design
-from schmp_estimators.linear.programs.jobs import Dual, Sums
+from schmp_estimators.linear.programs.jobs import Sums
+from schmp_estimators.linear.programs.joint import ResolveJoint
+from schmp_estimators.linear.programs.joint_jobs import DualValue, Looked
 from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
 from schmp_estimators.linear.programs.screening import Screening
-from schmp_estimators.linear.programs.smooth import ResolveSmooth
 
 
 def correlated(seed, n=80, p=300):
@@ -141,16 +142,14 @@ def test_a_gap_below_zero_is_no_convergence():
 
 def test_nothing_is_certified_while_the_intercept_is_unsettled():
     X, _ = correlated(3, 40, 10)
-    program = ResolveSmooth(L1(1.0), Design(40), 1.0, 5, loss=Logistic())
+    program = ResolveJoint(L1(1.0), Design(40), 1.0, 5, loss=Logistic(), n_columns=10)
     program.design.set_moments(Sums(40.0, 0.0, X.sum(axis=0), (X**2).sum(axis=0), 0.0))
     program.certificate.null_objective = null = 40 * np.log(2.0)
-    program.point.coef, program.point.gradient, program.point.balance = (
-        np.zeros(10),
-        np.zeros(10),
-        1.0,
-    )
+    program.point.coef, program.point.gradient = np.zeros((2, 1, 10))
+    program.point.level, one = np.zeros((1, 1)), np.ones((1, 1))
+    program._looked = Looked(null, one, one, 40.0, 40.0)
     steps = program._certify(null)
-    assert isinstance(next(steps).job, Dual)
+    assert isinstance(next(steps).job, DualValue)
     with pytest.raises(StopIteration):
         steps.send(null)
     assert not program.certificate.converged and program.record()["dual_gap"] == np.inf
@@ -172,13 +171,14 @@ def test_steps_that_cannot_lower_the_objective_leave_the_best_point():
     X, y = correlated(4, 60, 30)
     sign = np.where(y > 0, 1.0, -1.0)
 
-    class Uphill(ResolveSmooth):
-        def _solve_on_gram(self, chosen):
+    class Uphill(ResolveJoint):
+        def _on_matrix(self, chosen):
+            change, levels = yield from super()._on_matrix(chosen)
             if self.work.n_iter < 3:
-                return (yield from super()._solve_on_gram(chosen))
-            return 1e6 * np.sign(self.point.coef[chosen]) + 1e3
+                return change, levels
+            return 1e6 * np.sign(self.point.coef[0, chosen.places]) + 1e3, levels
 
-    program = Uphill(L1(1.0), Design(60), 1e-12, 100, loss=Logistic())
+    program = Uphill(L1(1.0), Design(60), 1e-12, 100, loss=Logistic(), n_columns=30)
     objectives, solution = run(program, X, sign), program.solution()
     assert solution.fell_short and solution.n_iter < 10
     assert objectives[-1] <= min(objectives) * (1 + 1e-12)

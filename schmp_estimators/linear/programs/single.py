@@ -1,0 +1,146 @@
+"""Steps on single coefficients of one output with all rows in one place.
+
+Newton steps that change several coefficients between two looks at the rows: on a working set of
+sparse columns, and by descent on few columns without a matrix.
+"""
+
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+
+from schmp_estimators.linear.contracts import declared
+from schmp_estimators.linear.penalties.base import take
+from schmp_estimators.linear.programs import joint_jobs as jobs
+from schmp_estimators.linear.programs.design import NO_CHANGE, NO_COLUMNS
+from schmp_estimators.linear.programs.input import SMALL
+from schmp_estimators.linear.programs.jobs import stacked
+from schmp_estimators.linear.programs.joint_point import JointPoint
+from schmp_estimators.linear.programs.layout import Chosen
+from schmp_estimators.linear.programs.matrix import Floats
+from schmp_estimators.linear.programs.residual import Pace
+from schmp_estimators.linear.programs.smooth_point import Descend, SmoothWorkingSet
+
+#: Newton steps on a sparse working set, and the part of the merit to leave: with all violators, and
+#: with some.
+_ON_ALL, _ON_SOME = (8, 0.03), (2, 0.3)
+#: Smallest number of columns of a dense X for which descent is faster, and largest number of their
+#: entries, whose copy must fit in a cache.
+_FEWEST, _MOST_ENTRIES = 100, 1 << 23
+#: All columns of a scope are used if they are at most this many times those in the support or
+#: violating their condition.
+_ROOMY = 8
+#: The part of the tolerance that descent leaves, or of the gap if there are other violators; the
+#: part of a gap that float32 leaves.
+_OF_TOLERANCE, _OF_GAP, _OF_ROUNDING = 0.7, 1e-2, 1e-6
+
+Solved = Generator[Any, Any, tuple[Floats, Floats]]
+
+
+class SingleSteps(JointPoint):
+    """Steps that only single coefficients of one output allow; they return changes of these and of F."""
+
+    def __init__(self, *given: Any, **start: Any) -> None:
+        super().__init__(*given, **start)
+        self.pace = Pace(passes=8, settled=0.03, crossing=0.02)
+        self.is_single = not self.layout.in_blocks and self.n_outputs == 1
+
+    def _on_residual(self, chosen: Chosen, n_violators: int, complete: bool) -> Solved:
+        """Make Newton steps on a working set of sparse columns."""
+        point, places = self.point, chosen.places
+        gathered = stacked((yield jobs.GatherRows(self.layout.order[places])))
+        columns, image, target, weights, extra = gathered
+        old, fit_intercept = point.coef[0, places], self.design.fit_intercept
+        free = slice(int(fit_intercept), None)
+        level = float(point.level[0, 0]) if fit_intercept else 0.0
+        problem = SmoothWorkingSet(
+            self.loss,
+            columns,
+            image[0] + point.level[0, free] @ extra[free],
+            target,
+            weights,
+            old,
+            level,
+            fit_intercept,
+            take(self._own, places),
+            point.damping,
+        )
+        many = n_violators > 0.05 * max(50, int(np.count_nonzero(point.coef)))
+        most, left = _ON_ALL if complete else _ON_SOME
+        problem.solve(self.pace, left, 0.02 * self.certificate.tolerance, not many, most)
+        self.work.touched += problem.visited * self.design.n_rows
+        point.damping = problem.damping
+        return problem.coef - old, self._of_intercept(problem.level - level)
+
+    def _of_intercept(self, change: float) -> Floats:
+        levels = np.zeros_like(self.point.level)
+        levels[:, : int(self.design.fit_intercept)] = change
+        return levels
+
+    # -- descent, if one partition has all rows ----------------------------------------------------
+
+    def _may_descend(self) -> bool:
+        possible = self.is_single and self.design.n_partitions == 1 and self.certificate.certified
+        return (
+            possible and declared(self.loss, "descend") is not None and not self.pace.second_order
+        )
+
+    def _suits_descent(self, count: int) -> bool:
+        """Return whether descent may be tried on this number of columns of a dense X."""
+        fits = count >= _FEWEST and count * self.design.n_rows <= _MOST_ENTRIES
+        return fits and self.design.per_column == self.design.n_rows and self._may_descend()
+
+    def _sparse_descent(self) -> Descend | None:
+        """Return the job for steps on all columns of a small sparse X, or None."""
+        design = self.design
+        small = design.per_column * design.n_columns <= SMALL and not self.point.damping
+        if not (self.sparse and small and self._may_descend()):
+            return None
+        goal = _OF_TOLERANCE * self.certificate.tolerance
+        every = np.arange(len(self.layout.order))
+        still = np.flatnonzero(design.norms[self.layout.order] == 0.0)
+        return self._descent(self.layout.chosen(every), NO_CHANGE, goal, still)
+
+    def _dense_descent(self, chosen: Chosen, complete: bool) -> Descend | None:
+        """Return the job for steps on the `chosen` columns, or on all of the scope, or None.
+
+        If `complete`, only chosen columns violate their condition.
+        """
+        design, scope, certificate = self.design, self.screening.scope, self.certificate
+        roomy = scope is not None and len(scope) <= _ROOMY * len(chosen.places)
+        if scope is not None and roomy and self._suits_descent(len(scope)):
+            chosen = self.layout.chosen(scope)
+        if not self._suits_descent(len(chosen.places)):
+            return None
+        norms = design.norms[self.layout.order[chosen.places]]
+        lengths = np.sqrt(norms * (design.n_rows / design.total_weight))
+        lengths[lengths == 0.0] = 1.0
+        left = (_OF_ROUNDING if complete else _OF_GAP) * certificate.gap
+        return self._descent(chosen, lengths, max(_OF_TOLERANCE * certificate.tolerance, left))
+
+    def _descent(
+        self, chosen: Chosen, lengths: Floats, goal: float, still: Any = NO_COLUMNS
+    ) -> Descend:
+        point, design, places = self.point, self.design, chosen.places
+        columns = self.layout.order[places]
+        return Descend(
+            self.loss,
+            columns,
+            design.means[columns],
+            lengths,
+            point.coef[0, places],
+            self._everywhere()[places],
+            point.level,
+            take(self._own, places),
+            design.fit_intercept,
+            goal,
+            still,
+        )
+
+    def _descend(self, descent: Descend) -> Generator[Any, Any, tuple[Floats, Floats, bool]]:
+        """Make steps by descent; also returns whether they have arrived."""
+        [(coef, found)] = yield descent
+        self.work.touched += found.visited * self.design.n_rows
+        arrived = found.arrived and descent.goal <= self.certificate.tolerance
+        self.pace.second_order = found.hard
+        return coef - descent.coef, self._of_intercept(found.level), arrived
