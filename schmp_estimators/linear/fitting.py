@@ -252,9 +252,9 @@ class SparseModel(Penalised):
             self.solver_ = choose_solver(self, problem.extent, len(starts), unit, loss)
             solved = self._solve_at_hand(problem, loss, unit, targets, starts, strength, kept)
             if solved is None:
-                penalty = of_strength(unit, strength, total)
+                penalties = partial(_of_part, unit, strength, total)
                 self._solve_by_rounds(
-                    problem, loss, penalty, targets, starts, kept, models, followed
+                    problem, loss, penalties, targets, starts, kept, models, followed
                 )
             for solution, record in solved or []:
                 models.append(solution)
@@ -338,7 +338,7 @@ class SparseModel(Penalised):
         self,
         problem: Problem,
         loss: Loss,
-        penalty: Any,
+        penalties: Callable[[float], Any],
         targets: Targets,
         starts: Sequence[tuple[np.ndarray, float]],
         dtype: type,
@@ -347,8 +347,9 @@ class SparseModel(Penalised):
     ) -> None:
         """Solve for one target or class after the other, until a callback ends the fit; append to `models`.
 
-        Targets share the Gram matrix of the working set.
+        Targets share the Gram matrix of the working set.  `penalties` returns a multiple of the strength.
         """
+        penalty = penalties(1.0)
         self.solver_ = "rounds" if self.solver_ in AT_HAND else self.solver_
         problem.begin()
         checkpointing = Checkpointing(self, problem, penalty, len(starts))
@@ -364,6 +365,8 @@ class SparseModel(Penalised):
                 program,
                 make_program(self, loss, penalty, size, problem.n_partitions, **start),
             )
+            if not penalty.certified and self.schedule == "resolve":
+                program.approach = penalties
             if number < resumed.target:
                 models.append(Solution(**resumed.finished[number]))
                 continue
@@ -380,6 +383,11 @@ class SparseModel(Penalised):
             problem.tell_of(program.design.dropped)
             if followed.stopped:
                 return
+
+
+def _of_part(unit: Any, strength: float, total: float, part: float) -> Any:
+    """Return a penalty of `part` times a strength."""
+    return of_strength(unit, part * strength, total)
 
 
 def _attributes(

@@ -52,6 +52,7 @@ from schmp_estimators.linear.kernels.working_set import (
     gap_of,
     larger,
     penalty_of,
+    set_model,
     size_of,
 )
 
@@ -94,22 +95,6 @@ def _join(columns, room, rows, limit, count):
         count += 1
     multiply_columns(columns, room, rows, before, count)
     return count
-
-
-@part
-def _set_model(room, penalty, square, count):
-    """Compute the quadratic model for descent at the coefficients; returns its energy."""
-    vectors, energy = room.vectors, square
-    coef, aims, slopes, ridges = vectors[COEF], vectors[AIM], vectors[SLOPE], vectors[RIDGE]
-    copy_to(coef, vectors[EARLIER])
-    for a in range(count):
-        aims[a] = slopes[a] + penalty * ridges[a] * coef[a]
-    for a in range(count):
-        if coef[a] != 0.0:
-            add(coef[a], room.matrix[a], aims, 0, count)
-    for a in range(count):
-        energy += coef[a] * (aims[a] + slopes[a])
-    return energy
 
 
 @part
@@ -168,7 +153,7 @@ def _improve(loss, columns, room, rows, penalty, best, goal, settled, most, coun
             refresh_model(columns, room, rows, count)
             record[WORK] += 0.5 * float(count) * float(count * n_rows)
             fresh = True
-        energy = _set_model(room, penalty, square, count)
+        energy = set_model(room, penalty, square, count)
         record[WORK] += descend(
             room, energy, penalty, larger(_MODEL * goal, _ENOUGH * gap), count, columns.positive
         )

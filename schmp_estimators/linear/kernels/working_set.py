@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.jit import inlined, part
+from schmp_estimators.core.jit import copy_to, inlined, kernel, part
 
 #: Part of the diagonal that is added to a matrix before its factorisation, because columns may be dependent.
 LIFT = 1e-10
@@ -388,3 +388,33 @@ def descend(room, energy, penalty, goal, count, positive):
             spent += cost
         work += cost
     return work
+
+
+@part
+def set_model(room, penalty, square, count):
+    """Compute the quadratic model for descent at the coefficients; returns its energy."""
+    vectors, energy = room.vectors, square
+    coef, aims, slopes, ridges = vectors[COEF], vectors[AIM], vectors[SLOPE], vectors[RIDGE]
+    copy_to(coef, vectors[EARLIER])
+    for a in range(count):
+        aims[a] = slopes[a] + penalty * ridges[a] * coef[a]
+    for a in range(count):
+        if coef[a] != 0.0:
+            add(coef[a], room.matrix[a], aims, 0, count)
+    for a in range(count):
+        energy += coef[a] * (aims[a] + slopes[a])
+    return energy
+
+
+@kernel
+def solve_model(room, square, goal, part_of_first, count, positive):
+    """Solve a quadratic model, at given coefficients and slopes; returns multiply–adds.
+
+    Its gap is then at most `goal`, or at most a part of the first gap.  `square` is the sum of
+    squares of slopes, each divided by its curvature, with that of ridges.
+    """
+    vectors = room.vectors
+    excess = excess_of(vectors[SLOPE], vectors[FACTOR], 1.0, count, positive)
+    goal = larger(goal, part_of_first * gap_of(vectors, square, excess, 1.0, count))
+    energy = set_model(room, 1.0, square, count)
+    return descend(room, energy, 1.0, goal, count, positive)

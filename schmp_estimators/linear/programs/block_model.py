@@ -10,12 +10,23 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.contracts import declared
 from schmp_estimators.linear.kernels import blocks as kernels
 from schmp_estimators.linear.kernels.descent import PASS_LEFT
-from schmp_estimators.linear.kernels.working_set import LIFT, NOTHING
+from schmp_estimators.linear.kernels.working_set import (
+    COEF,
+    FACTOR,
+    LIFT,
+    NOTHING,
+    RIDGE,
+    SLOPE,
+    solve_model,
+)
 from schmp_estimators.linear.penalties.base import Floats, Indices, compiled_for, merit, take
+from schmp_estimators.linear.programs.homotopy import make_room
 from schmp_estimators.linear.programs.layout import Chosen
 
 #: Passes of descent on a model between two exact steps, and number of exact steps.
 _PASSES, _MOST_ROUNDS = 20, 50
+#: A model of single coefficients is solved to this part of its gap.
+_PART_OF_GAP = 0.01
 
 
 class BlockModel:
@@ -47,8 +58,14 @@ class BlockModel:
             self._second_order = penalty.certified
         self.bounds = np.diagonal(gram).copy() if self.narrow.all() else _bounds(gram, starts)
 
-    def solve(self, goal: float) -> float:
-        """Solve until descent could gain about `goal` at most; returns the number of multiply–adds."""
+    def solve(self, goal: float, energy: float | None = None) -> float:
+        """Solve until descent could gain about `goal` at most; returns the number of multiply–adds.
+
+        `energy` is the sum of squares of the slopes of rows, divided by their curvatures, if known.
+        """
+        alone = self._second_order and not declared(self.penalty, "in_blocks")
+        if alone and energy is not None:
+            return self._solve_alone(goal, energy)
         work = 0.0
         descend = compiled_for(self.penalty, kernels.descend_blocks)
         gram, bounds = freeze(self.gram), freeze(self.bounds)
@@ -61,6 +78,18 @@ class BlockModel:
             if left <= goal or not self._exact_step():
                 break
             work += float(np.count_nonzero(self.coef)) ** 3 / 3.0
+        return work
+
+    def _solve_alone(self, goal: float, energy: float) -> float:
+        """Solve for single coefficients."""
+        count = len(self.coef)
+        room, own = make_room(count, 0), take(self.penalty, self._numbers[1])
+        room.matrix[:] = self.gram
+        room.vectors[COEF], room.vectors[SLOPE] = self.coef, self.slopes - own.ridges * self.coef
+        room.vectors[FACTOR], room.vectors[RIDGE] = own.strengths, own.ridges
+        square = energy + float(np.sum(own.ridges * self.coef * self.coef))
+        work: float = solve_model(room, square, goal, _PART_OF_GAP, count, bool(own.positive))
+        self.coef[:] = room.vectors[COEF]
         return work
 
     def _exact_step(self) -> bool:

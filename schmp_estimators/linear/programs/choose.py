@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.engine.dynamic import Report, Save, Steps
+from schmp_estimators.core.engine.dynamic import Report, Steps
 from schmp_estimators.core.io.slices import memory_left
 from schmp_estimators.core.schedules.dynamic import SCHEDULES, Schedule
 from schmp_estimators.linear.contracts import (
@@ -31,7 +31,7 @@ from schmp_estimators.linear.programs.joint import ResolveJoint
 from schmp_estimators.linear.programs.joint_point import JointPoint
 from schmp_estimators.linear.programs.matrix import Floats
 from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
-from schmp_estimators.linear.programs.resolve import Resolve
+from schmp_estimators.linear.programs.resolve import Resolve, asking
 from schmp_estimators.linear.programs.rounds import ScheduledLasso, ScheduledLogistic
 from schmp_estimators.linear.programs.smooth_path import smooth_problem
 
@@ -203,17 +203,6 @@ class Asked(NamedTuple):
     schedule: str = "resolve"
 
 
-def _asking(steps: Steps) -> Steps:
-    """Yield the jobs of a program, but neither its reports nor its states."""
-    answer: Any = None
-    while True:
-        try:
-            step = steps.send(answer)
-        except StopIteration as end:
-            return end.value
-        answer = None if isinstance(step, Report | Save) else (yield step)
-
-
 def is_saturated(loss: float, null: float, most: float) -> bool:
     """Return whether a share `most` of the loss is explained; `most` = 1 is never reached."""
     return most < 1.0 and loss <= (1.0 - most) * null
@@ -258,7 +247,7 @@ class Path:
         """Return the steps; each solution is reported, and the answer True ends the run."""
         program = self.program
         if not self.found:
-            yield from _asking(program())
+            yield from asking(program())
             self._null = program.certificate.objective
             self.largest = program.largest(self.asked.penalty)
             self.penalties = self._ahead(self.largest, program.design.total_weight)
@@ -288,10 +277,10 @@ class Path:
         program, certificate = self.program, self.program.certificate
         tolerance, max_iter, before = certificate.tolerance, program.max_iter, program.work.touched
         program.max_iter = min(max_iter, _MOST_STEPS)
-        yield from _asking(program.restart(penalty, OF_STEP))
+        yield from asking(program.restart(penalty, OF_STEP))
         certificate.tolerance, program.max_iter = tolerance, max_iter
         if not certificate.gap <= tolerance and max_iter > _MOST_STEPS:
-            yield from _asking(program.restart(penalty))
+            yield from asking(program.restart(penalty))
         work, support = program.work.touched - before, float(np.count_nonzero(program.point.coef))
         end = certificate.gap, certificate.objective, program.work.n_iter, work, support
         self.found.append((program.shifted_intercept, *end))

@@ -48,7 +48,7 @@ _MOST_WORK = 1 << 28
 #: When the gap has fallen to this part, a scope is checked on all columns.
 _CHECKED = 1e-3
 #: Damping of a model whose rows with curvature are fewer than its coefficients.
-_OF_SINGULAR = 1.0
+_OF_SINGULAR = 0.3
 
 
 class ResolveJoint(SingleSteps):
@@ -147,7 +147,7 @@ class ResolveJoint(SingleSteps):
     def _on_matrix(self, chosen: Chosen) -> Generator[Any, Any, tuple[Floats, Floats]]:
         """Solve the second-order model on its matrix, with F eliminated; returns the changes."""
         point, certificate = self.point, self.certificate
-        products = yield from self._products(chosen)
+        products, energy = yield from self._products(chosen)
         count = len(chosen.places)
         gram, across, inner = (
             products[:count, :count],
@@ -161,26 +161,26 @@ class ResolveJoint(SingleSteps):
         old = np.ravel(point.coef)[chosen.places]
         model = BlockModel(self._own, chosen, gram, self._everywhere()[chosen.places], old.copy())
         goal = max(_INNER * certificate.gap, _OF_GOAL * certificate.tolerance)
-        self.work.touched += model.solve(max(goal, LAST_BITS * certificate.objective))
+        self.work.touched += model.solve(max(goal, LAST_BITS * certificate.objective), energy)
         change = model.coef - old
         levels = -(change @ away).reshape(point.level.shape)
         return change, levels
 
-    def _products(self, chosen: Chosen) -> Generator[Any, Any, Floats]:
-        """Return the second derivatives in some coefficients and F."""
+    def _products(self, chosen: Chosen) -> Generator[Any, Any, tuple[Floats, float | None]]:
+        """Return the second derivatives in some coefficients and F, and the energy of the slopes."""
         point, q = self.point, len(self.layout.order)
         columns = self.layout.order[chosen.places % q]
         self.work.touched += len(columns) ** 2 * float(self.design.n_rows)
         if self._constant:
             yield from self.kept.extend(columns, point.level)
-            return self.kept.of(columns, self._looked.curvature)
+            return self.kept.of(columns, self._looked.curvature), None
         damping = self._damping(chosen)
         if self.n_outputs > 1:
             given = columns, chosen.places // q, point.level, damping
-            return (yield Sum(jobs.JointProducts(self.loss, *given)))
+            return (yield Sum(jobs.JointProducts(self.loss, *given))), None
         products = jobs.Products(self.loss, columns, 0, point.level, damping)
-        gram, across, inner = yield Sum(products)
-        return np.block([[gram, across.T], [across, inner]])
+        gram, across, inner, energy = yield Sum(products)
+        return np.block([[gram, across.T], [across, inner]]), energy
 
     def _damping(self, chosen: Chosen) -> float:
         """Return the damping of a model: too few rows may have a curvature."""

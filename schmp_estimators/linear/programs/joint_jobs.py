@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from schmp_estimators.linear.contracts import declared, is_joint
+from schmp_estimators.linear.kernels.descent import LEAST_CURVATURE
 from schmp_estimators.linear.kernels.sparse import Columns
 from schmp_estimators.linear.losses.base import Loss, Seen, weigh
 from schmp_estimators.linear.programs.jobs import RowPartition
@@ -175,13 +176,21 @@ class Products(NamedTuple):
     levels: Floats
     damping: float
 
-    def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Floats, Floats, Floats]]:
-        """Return the products of all columns with new ones, of F with new ones, and of F."""
-        [weights] = seen_of(self.loss, rows, self.levels, self.damping).curvature
+    def __call__(
+        self, rows: RowPartition
+    ) -> tuple[RowPartition, tuple[Floats, Floats, Floats, float]]:
+        """Return the products of all columns with new ones, of F with new ones, and of F.
+
+        Also returns Σ slope²/a over rows with curvature a.
+        """
+        seen = seen_of(self.loss, rows, self.levels, self.damping)
+        [weights], [slope] = seen.curvature, seen.slope
+        energy = float((slope**2 / np.maximum(weights, LEAST_CURVATURE)).sum())
         new, extra = self.columns[self.known :], rows.extra
         found = rows.matrix.products(self.columns, self.known, weights)
         across = np.array([rows.matrix.gradient(weights * one, new) for one in extra])
-        return rows, (found, across.reshape(-1, len(new)), (extra * weights) @ extra.T)
+        inner = (extra * weights) @ extra.T
+        return rows, (found, across.reshape(-1, len(new)), inner, energy)
 
 
 class JointProducts(NamedTuple):

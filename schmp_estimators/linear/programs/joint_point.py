@@ -144,7 +144,7 @@ class JointPoint(Resolve):
         products = tree_sum([part.products_about(0.0) for part in partials])
         _, of_target, constant = known(float(point.level.sum()))
         gradient = of_target * products + constant * sums.columns
-        self._take(gradient[None, self.layout.order], self.layout.order)
+        self._set_gradient(gradient[None, self.layout.order], self.layout.order)
         yield from self._certify(objective)
 
     def _prepare(self) -> Steps:
@@ -176,6 +176,7 @@ class JointPoint(Resolve):
 
     def begin_again(self, previous: Penalty, known: bool) -> Steps:
         """Evaluate the present solution with another penalty."""
+        self.pace.relax()
         objective = self._looked.loss + self.cost()
         yield from (self._certify(objective) if known else self._look(objective))
 
@@ -273,10 +274,10 @@ class JointPoint(Resolve):
         columns = self.layout.order[self.layout.positions(scope)]
         asked = None if scope is None else columns
         gradient = yield Sum(jobs.Gradients(self.loss, self.point.level, asked))
-        self._take(gradient[:, columns] if scope is None else gradient, columns)
+        self._set_gradient(gradient[:, columns] if scope is None else gradient, columns)
         yield from self._certify(objective)
 
-    def _take(self, gradient: Floats, columns: Indices) -> None:
+    def _set_gradient(self, gradient: Floats, columns: Indices) -> None:
         """Set the gradient in the scope, given that of columns which are not centred."""
         if self.design.fit_intercept:
             gradient = gradient - np.outer(self._looked.slope[:, 0], self.design.means[columns])

@@ -38,7 +38,7 @@ class KeptProducts:
             self._candidates, known, new = Candidates(), known[:0], np.sort(columns)
         if len(new):
             job = Products(self._loss, np.append(known, new), len(known), levels, 0.0)
-            gram, across, _ = yield Sum(job)
+            gram, across, *_ = yield Sum(job)
             self._candidates.extend(new, gram)
             self._across = np.concatenate([self._across, across], axis=1) if len(known) else across
 

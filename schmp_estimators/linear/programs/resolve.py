@@ -1,7 +1,7 @@
 """The outer loop of L1 programs, as a coroutine: compute the gap, choose columns, solve for them."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -23,6 +23,11 @@ from schmp_estimators.linear.programs.screening import Candidates, Scoped, Scree
 
 #: The parts of a program whose fields are its state.
 _PARTS = "design", "point", "certificate", "screening", "pace", "work"
+
+
+#: Ratio of two strengths on the way to a penalty that is not convex, how much looser their tolerance
+#: is, and their maximum number of steps.
+_NEARER, _ON_THE_WAY, _MOST_ON_THE_WAY = 0.7, 100.0, 20
 
 
 class Resolve(ABC):
@@ -85,6 +90,8 @@ class Resolve(ABC):
         self.rounded = False
         #: whether the fit has ended with a gap above the tolerance
         self.fell_short = False
+        #: returns the penalty of a larger strength, if such ones are solved first
+        self.approach: Callable[[float], Penalty] | None = None
         self._started = perf_counter()
 
     @abstractmethod
@@ -171,10 +178,26 @@ class Resolve(ABC):
         """Return the steps of a fit."""
         if state is None:
             yield from self.begin()
+            if self.approach is not None and not self.point.coef.any():
+                yield from asking(self._come_near(self.approach))
             yield from self._go_on((yield from self._tell()))
         else:
             yield from self.recover(state)
             yield from self._go_on(False)
+
+    def _come_near(self, approach: Callable[[float], Penalty]) -> Steps:
+        """Solve for falling strengths, because a penalty that is not convex has several minima."""
+        certificate, asked = self.certificate, (self.penalty, self.max_iter, self.dtype)
+        tolerance, part = certificate.tolerance, self.largest(self.penalty)
+        self.max_iter, self.dtype = min(self.max_iter, _MOST_ON_THE_WAY), np.float64
+        while (part := _NEARER * part) > 1.0:
+            certificate.tolerance = _ON_THE_WAY * tolerance
+            yield from self.restart(approach(part))
+        self.penalty, self.max_iter, self.dtype = asked
+        certificate.tolerance, self.work.n_iter = tolerance, 0
+        certificate.begin_again()
+        self.screening = Screening()
+        yield from self.verify()
 
     def restart(self, penalty: Penalty, part: float | None = None) -> Steps:
         """Continue from the present solution with another penalty; the strong rule skips columns.
@@ -307,3 +330,14 @@ class Resolve(ABC):
         remaining = self.screening.narrow(columns.numbers, partial(columns.likely, kept), goal)
         if remaining is not None:
             self.point.gradient = self.point.gradient[remaining]
+
+
+def asking(steps: Steps) -> Steps:
+    """Yield the jobs of a program, but neither its reports nor its states."""
+    answer: Any = None
+    while True:
+        try:
+            step = steps.send(answer)
+        except StopIteration as end:
+            return end.value
+        answer = None if isinstance(step, Report | Save) else (yield step)

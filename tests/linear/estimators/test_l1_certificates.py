@@ -181,7 +181,7 @@ def test_steps_that_cannot_lower_the_objective_leave_the_best_point():
     program = Uphill(L1(1.0), Design(60), 1e-12, 100, loss=Logistic(), n_columns=30)
     objectives, solution = run(program, X, sign), program.solution()
     assert solution.fell_short and solution.n_iter < 10
-    assert objectives[-1] <= min(objectives) * (1 + 1e-12)
+    assert objectives[-1] <= min(objectives) * (1 + 1e-11)
     found = logistic_objective(X, sign, solution.coef, solution.intercept, 1.0) / 60
     assert found == pytest.approx(objectives[-1], rel=1e-12)
 
