@@ -198,12 +198,12 @@ class CrossValidated(Penalised):
             given = common._replace(
                 asked=self._asked(ratio, common.targets.classes), grid=self._grid()
             )
-            whole = Fold(given, given.problem.fold(len(given.folds)))
-            values = whole.solve(given.grid, until=self.max_worse and 1).values
+            whole = Fold(given, len(given.folds))
+            values = whole.solve(self.max_worse and 1).values
             whole.pause()
             given = given._replace(grid=given.grid.at(values))
             held_out, end = self._try_folds(context, given)
-            path = whole.solve(given.grid, until=end).at(slice(end))
+            path = whole.solve(end).at(slice(end))
             path.warn(given.grid.name, given.asked, self._what)
             tried.append((path, held_out))
         paths, scores = zip(*tried, strict=True)
@@ -340,27 +340,19 @@ class CrossValidated(Penalised):
         self, task: Any, given: Common, number: int, row: Floats
     ) -> Generator[None, int | None, None]:
         """Write the scores of a fold, for all penalties or for one at a time, which is when others may end it."""
-        data, count = (
-            {"estimator": self, **_shown(given.samples, given.folds[number][0])},
-            len(given.grid.given),
-        )
+        data = {"estimator": self, **_shown(given.samples, given.folds[number][0])}
         task.call_on_fit_task_begin(**data)
-        fold, end = Fold(given, given.problem.fold(number)), None
-        told = Penalties(task, data, fold, count) if self._is_heard else None
+        fold, end = Fold(given, number), None
+        told = Penalties(task, data, fold, len(row)) if self._is_heard else None
         while end is None:
-            until = self.max_worse and fold.scored + 1
-            paths = fold.solve(given.grid, told.told if told is not None else None, until)
-            if told is not None:
-                if not told.count:
-                    any(told.told() for _ in range(count))
-                paths = fold.paths = paths.at(slice(told.count))
-            if fold.scored == paths.reached:
+            reached = fold.solve(self.max_worse and fold.scored + 1, told).reached
+            if fold.scored == reached:
                 break
-            row[fold.scored : paths.reached] = self._scores(fold)
-            fold.scored = paths.reached
+            row[fold.scored : reached] = self._scores(fold)
+            fold.scored = reached
             fold.pause()
             end = yield
-        paths.at(slice(end)).warn(given.grid.name, given.asked, f"A fold of {self._what}")
+        fold.paths.at(slice(end)).warn(given.grid.name, given.asked, f"A fold of {self._what}")
         task.call_on_fit_task_end(**data)
 
     def _fit_all(self, context: Any, place: Place, given: Common, model: Any) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from inspect import signature
 from typing import Any, NamedTuple
@@ -89,15 +89,11 @@ class Paths(NamedTuple):
 
 
 def solve_paths(
-    problem: Problem,
-    asked: Asked,
-    grid: Grid,
-    targets: Targets,
-    *,
-    most: float = 1.0,
-    report: Callable[[Path], bool] | None = None,
-) -> Paths:
-    """Return solutions for all penalties of a grid, of one target or of each class.
+    problem: Problem, asked: Asked, grid: Grid, targets: Targets, most: float = 1.0
+) -> Iterator[Paths]:
+    """Yield the solutions for the penalties of a grid, of one target or of each class: more of them each time.
+
+    By rounds the path of one target gets one penalty longer each time.  Otherwise all solutions come at once.
 
     Parameters
     ----------
@@ -107,23 +103,17 @@ def solve_paths(
     targets : Targets
     most : float, default=1.0
         Explained share of the loss at which paths end.
-    report : callable, optional
-        Called with a path by rounds after each solution; returns whether the path should end.
     """
     asked = asked._replace(penalty=problem.in_units(asked.penalty))
     given = asked.loss, asked.penalty, asked.fit_intercept
     solver = choose_solver(None, problem.whole_extent, grid.count, asked.penalty, asked.loss)
-    numbers = range(len(targets.labels) or 1)
     found = problem.at_hand(solver, *given, targets.labels)
     if found is not None:
         problem.tell_of(found.dropped)
-        largest = (
-            0.0 if grid.given is not None else max(found.largest(number) for number in numbers)
-        )
+        numbers = range(len(targets.labels) or 1)
+        largest = 0.0 if grid.given is not None else max(map(found.largest, numbers))
         values = grid.values(largest, found.total, targets.unit)
-        strengths = np.array(
-            [grid.strength(value, found.total, targets.unit) for value in values.tolist()]
-        )
+        strengths = grid.strength(values, found.total, targets.unit)
         tolerances = [asked.tol * found.square(number) for number in numbers]
         points = [
             _until_saturation(found, number, asked, strengths, tolerances[number], most)
@@ -131,8 +121,9 @@ def solve_paths(
         ]
         met = all((one.gaps <= goal).all() for one, goal in zip(points, tolerances, strict=True))
         if found.at_hand or met:
-            return Paths(values, points, found.means, found.total, tolerances)
-    return _by_rounds(problem, asked, grid, targets, most, report)
+            yield Paths(values, points, found.means, found.total, tolerances)
+            return
+    yield from _by_rounds(problem, asked, grid, targets, most)
 
 
 def _until_saturation(
@@ -159,42 +150,41 @@ def _until_saturation(
 
 
 def _by_rounds(
-    problem: Problem,
-    asked: Asked,
-    grid: Grid,
-    targets: Targets,
-    most: float,
-    report: Callable[[Path], bool] | None,
-) -> Paths:
-    done, largest = list[Path](), 0.0
-    unit, jobs = targets.unit, targets.jobs
+    problem: Problem, asked: Asked, grid: Grid, targets: Targets, most: float
+) -> Iterator[Paths]:
+    jobs, unit, done, largest = targets.jobs, targets.unit, list[Path](), 0.0
 
     def ahead(found: float, total: float) -> Sequence[float]:
-        values = grid.values(largest or found, total, unit)
-        return [grid.strength(value, total, unit) for value in values.tolist()]
+        found = largest or found
+        return grid.strength(grid.values(found, total, unit), total, unit).tolist()
 
-    def solve(job: Any, ahead: Callable[[float, float], Sequence[float]]) -> None:
+    def begun(job: Any, ahead: Callable[[float, float], Sequence[float]]) -> Path:
         if job is not None:
             problem.do(job)
         path = Path(asked, problem.extent, problem.n_partitions, ahead, most)
         if done:
             path.program.follow(done[-1].program)
-        problem.run(path, None if report is None else lambda _: report(path))
-        problem.tell_of(path.program.design.dropped)
         done.append(path)
+        problem.run(path)
+        problem.tell_of(path.program.design.dropped)
+        return path
+
+    def found(*paths: Path) -> Paths:
+        total = paths[0].program.design.total_weight
+        values = grid.values(largest or paths[0].largest, total, unit)
+        tolerances = [path.program.certificate.tolerance for path in paths]
+        points = [path.points() for path in paths]
+        return Paths(values, points, paths[0].means, total, tolerances)
 
     if grid.given is None and len(jobs) > 1:
-        for job in jobs:
-            solve(job, lambda *_: ())
-        largest = max(path.largest for path in done)
+        largest = max(begun(job, lambda *_: ()).largest for job in jobs)
     for job in jobs:
-        solve(job, ahead)
-    done = done[-len(jobs) :]
-    total, points = done[0].program.design.total_weight, [path.points() for path in done]
-    values = grid.values(largest or done[0].largest, total, unit)
-    return Paths(
-        values, points, done[0].means, total, [path.program.certificate.tolerance for path in done]
-    )
+        path = begun(job, ahead)
+        while not path.ended:
+            if len(jobs) == 1:
+                yield found(path)
+            problem.run(path)
+    yield found(*done[-len(jobs) :])
 
 
 def path_of(
@@ -253,17 +243,13 @@ def path_of(
         with open_problem(model, samples, targets, place, name="path") as problem:
             asked = model._asked(model.l1_ratio, classes)
             costs = list[float]()
-
-            def ends(path: Path) -> bool:
+            for found in solve_paths(problem, asked, grid, targets, given["max_explained"]):
                 if most:
-                    costs.append(cost(*solution_of(path, -1)))
-                return end_of(costs, most) is not None
-
-            share = given["max_explained"]
-            found = solve_paths(problem, asked, grid, targets, most=share, report=ends)
-            if most and not costs:  # they were found in one call
-                costs.extend(map(cost, *found.solutions()))
-            found = found.at(slice(end_of(costs, most)))
+                    new_ones = found.at(slice(len(costs), None)).solutions()
+                    costs.extend(map(cost, *new_ones))
+                if (end := end_of(costs, most)) is not None:
+                    break
+            found = found.at(slice(end))
         found.warn(grid.name, asked, model._what)
         coefs, levels = found.solutions()
         one = coefs.shape[1] == 1
@@ -305,11 +291,3 @@ def _new_data(model: Any, given: Any, classes: Any, place: Place) -> Samples:
 def _renamed(kind: type, name: str) -> Any:
     """Return the class with another name, for messages."""
     return type(name, (kind,), {})
-
-
-def solution_of(path: Path, number: int) -> tuple[Floats, Floats]:
-    """Return the coefficients (k, p) and intercepts (k,) of a path by rounds."""
-    coefs = path.coefs[: len(path.found)][[number]]
-    levels = np.array([path.found[number][0]]) - coefs @ path.means
-    coefs, levels = by_class(coefs, levels)
-    return coefs[0], levels[0]

@@ -139,10 +139,10 @@ class Problem:
             self._taken = True
             self._answers(self._take)
 
-    def run(self, program: Coroutine, report: Any = None) -> None:
+    def run(self, program: Coroutine) -> None:
         """Run a coroutine to its end."""
         self.begin()
-        run_coroutine(program, self.rounds, report=report)
+        run_coroutine(program, self.rounds)
 
     def tell_of(self, dropped: NDArray[np.int64]) -> None:
         """Warn once of columns that are left out."""

@@ -214,8 +214,8 @@ class Grid:
             last = self.ratio * first if first > resolution else first
         return np.geomspace(first, last, self.count) if self.count > 1 else np.array([first])
 
-    def strength(self, value: float, total: float, unit: float) -> float:
-        """Return λ of the summed loss."""
+    def strength(self, value: Any, total: float, unit: float) -> Any:
+        """Return λ of the summed loss, for one penalty or for many."""
         return value * total if self.name == "alpha" else 1.0 / (value * unit)
 
     def in_units(self, sums: Any, values: Any, total: float, unit: float) -> Any:
