@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Mapping
+from contextlib import suppress
 from functools import cache, partial
 from itertools import islice
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import _fit_context
 from sklearn.callback import with_callbacks
 from sklearn.model_selection import check_cv
@@ -131,18 +130,15 @@ class CrossValidated(Penalised):
         objective = of_classes(self._loss(), classes), self._penalty(1.0, ratio)
         return Asked(*objective, self.fit_intercept, self.tol, self.max_iter)
 
-    def _model(self, value: float) -> Any:
-        """Return the estimator that fits all samples with a penalty."""
-        kind, others = self._kind, {"n_jobs", "verbose"}
-        given = {
-            name: getattr(self, name)
-            for name in set(self._get_param_names()) & set(kind._get_param_names())
+    def _model(self) -> Any:
+        """Return the estimator that fits all samples with the chosen penalty."""
+        shared = {*self._get_param_names()} & {*self._kind._get_param_names()} - {
+            "n_jobs",
+            "verbose",
         }
-        given["l1_ratio"] = self.l1_ratio_
-        return kind(
-            **{name: one for name, one in given.items() if name not in others},
-            **{self._grid().name: value},
-        )
+        given = {name: getattr(self, name) for name in shared}
+        chosen = (self._grid().name, "l1_ratio")
+        return self._kind(**given | {name: getattr(self, f"{name}_") for name in chosen})
 
     def _fit(
         self, place: Place, X: Any, y: Any, sample_weight: Any, params: dict[str, Any]
@@ -162,73 +158,62 @@ class CrossValidated(Penalised):
             fitted[counted] = targets.weights > 0.0
         check_folds(targets, given.y, fitted, folds, brief(self.cv))
         weights = np.empty(0)
-        if targets.classes is not None and len(
-            targets.weights
-        ):  # class weights do not apply to scores
-            scored = routed.score.get("sample_weight")
-            weights = (
-                np.ones(counted.sum()) if scored is None else np.asarray(scored, float)[counted]
-            )
-        plan = make_plan(folds, fitted, counted, weights)
+        if targets.classes is not None and len(targets.weights):  # class weights are not for scores
+            scored = routed.score.get("sample_weight", np.ones(len(given.y)))
+            weights = np.asarray(scored, float)[counted]
+        plan = Plan(folds, fitted, counted, weights)
         opened = self, samples, targets, place
         place.tell("begin", {"estimator": type(self).__name__})
+        numbers = range(targets.n_targets)
+        most = len(numbers) * (self._n_tasks + np.size(self.l1_ratio) - 1)
+        shown = given.X, given.y, lambda: vars(self).copy(), most
 
-        def choose() -> list[dict[str, Any]]:
+        def choose() -> None:
             with (
                 open_problem(*opened, name=self._name, plan=plan) as problem,
-                self._followed(given.X, given.y, targets.n_targets) as context,
+                self._followed(*shown) as (context, _),
             ):
                 rows = folds, given, np.flatnonzero(counted), routed.score
                 common = Common(problem, None, None, targets, *rows)
-                return [
-                    self._choose(context, place, common.of_target(k))
-                    for k in range(targets.n_targets)
-                ]
+                found = [self._choose(context, place, common.of_target(k)) for k in numbers]
+                if len(found) > 1:
+                    found = [{name: np.array([one[name] for one in found]) for name in found[0]}]
+                self.__dict__.update(found[0])
 
-        found = retry(place, choose)
-        if len(found) > 1:
-            found = [{name: np.array([one[name] for one in found]) for name in found[0]}]
-        self.__dict__.update(found[0])
+        retry(place, choose)
         return self
 
     def _choose(self, context: Any, place: Place, common: Common) -> dict[str, Any]:
         """Return the results for one target, or for all classes: scores, the chosen penalty, and the fit with it."""
-        ratios, tried = ratios_of(self.l1_ratio), []
-        for ratio in ratios:
-            given = common._replace(
-                asked=self._asked(ratio, common.targets.classes), grid=self._grid()
-            )
+        targets, grid, tried = common.targets, self._grid(), []
+        for ratio in (ratios := ratios_of(self.l1_ratio)):
+            given = common._replace(asked=self._asked(ratio, targets.classes), grid=grid)
             whole = Fold(given, len(given.folds))
             values = whole.solve(self.max_worse and 1).values
             whole.pause()
-            given = given._replace(grid=given.grid.at(values))
-            held_out, end = self._try_folds(context, given)
+            held_out, end = self._try_folds(context, given._replace(grid=grid.at(values)))
             path = whole.solve(end).at(slice(end))
-            path.warn(given.grid.name, given.asked, self._what)
+            path.warn(grid.name, given.asked, self._what)
             tried.append((path, held_out))
         paths, scores = zip(*tried, strict=True)
         best, count = divmod(best_of(self._sign * np.concatenate(scores)), len(scores[0]))
         simple, path = within_one_standard_error(self._sign * scores[best]), paths[best]
-        coefs, levels = path.solutions()
-        if missing := len(scores[best]) - len(coefs):
-            after = np.full((missing, *coefs.shape[1:]), np.nan)
-            coefs, levels = np.concatenate([coefs, after]), np.concatenate([levels, after[..., 0]])
-        levels, name = levels + common.targets.shifts, self._grid().name
-        several, of_paths = np.ndim(self.l1_ratio) > 0, self._grid().given is None
-        one = common.targets.classes is None  # function
+        coefs, levels = path.arrays(targets.shifts, len(path.values))
+        simpler = coefs[..., simple], levels.T[simple]
+        several, name = np.ndim(self.l1_ratio) > 0, grid.name
+        apart = several and grid.given is None
         found = {
-            f"{name}s_": np.array([path.values for path in paths])
-            if several and of_paths
-            else paths[0].values,
+            f"{name}s_": np.array([one.values for one in paths]) if apart else path.values,
             self._values: np.array(scores) if several else scores[0],
             f"{name}_": float(path.values[count]),
             f"{name}_1se_": float(path.values[simple]),
             "l1_ratio_": ratios[best],
-            "coefs_path_": coefs[:, 0].T if coefs.shape[1] == 1 else coefs.transpose(1, 2, 0),
-            "intercepts_path_": levels[:, 0] if coefs.shape[1] == 1 else levels.T,
-            "coef_1se_": coefs[simple, 0] if one else coefs[simple],
-            "intercept_1se_": levels[simple, 0] if one else levels[simple],
+            "coefs_path_": coefs,
+            "intercepts_path_": levels,
         }
+        if targets.classes is not None:
+            simpler = np.atleast_2d(simpler[0]), np.atleast_1d(simpler[1])
+        found["coef_1se_"], found["intercept_1se_"] = simpler
         self.__dict__.update(found)
         final = self._final(partial(self._fit_all, context, place, common))
         kept = ("classes_", "coef_", "intercept_", "dual_gap_", "n_iter_")
@@ -240,8 +225,7 @@ class CrossValidated(Penalised):
 
     def _final(self, fit: Callable[[Any], list[Any]]) -> Any:
         """Return the model with the chosen penalty."""
-        model = self._model(getattr(self, f"{self._grid().name}_"))
-        fit(model)
+        fit(model := self._model())
         return model
 
     def _scorer(self) -> Any:
@@ -301,18 +285,6 @@ class CrossValidated(Penalised):
                     )
         return folds
 
-    @contextmanager
-    def _followed(self, X: Any, y: Any, n_targets: int) -> Iterator[Any]:
-        """Open the task of the whole fit, to which other tasks are added."""
-        with self._progress_bar():
-            most = n_targets * (self._n_tasks + np.size(self.l1_ratio) - 1)
-            context = self._init_callback_context(max_subtasks=most)
-            context.call_on_fit_task_begin(estimator=self, X=X, y=y)
-            yield context
-            context.call_on_fit_task_end(
-                estimator=self, X=X, y=y, reconstruction_attributes=lambda: vars(self).copy()
-            )
-
     def _try_folds(self, context: Any, given: Common) -> tuple[Floats, int | None]:
         """Return the scores of all fits, and with which penalty they end, or None.
 
@@ -357,14 +329,17 @@ class CrossValidated(Penalised):
 
     def _fit_all(self, context: Any, place: Place, given: Common, model: Any) -> list[Any]:
         """Fit a model on all samples, as a task whose steps callbacks may see."""
-        task, (X, y, *_) = context.subcontext(task_name="refit"), given.samples
-        known = ("n_features_in_", "feature_names_in_", "_labels")
-        vars(model).update({name: getattr(self, name) for name in known if hasattr(self, name)})
-        problem = given.problem.fold(len(given.folds))
+        task, known = context.subcontext(task_name="refit"), vars(self)
+        names = known.keys() & {"n_features_in_", "feature_names_in_", "_labels"}
+        vars(model).update({name: known[name] for name in names})
+        problem, data = (
+            given.problem.fold(len(given.folds)),
+            {"X": given.samples.X, "y": given.samples.y},
+        )
         with task.propagate_callback_context(model):
-            task.call_on_fit_task_begin(estimator=self, X=X, y=y)
-            models: list[Any] = model._fit_to(problem, given.targets, place, X, y)
-        task.call_on_fit_task_end(estimator=self, X=X, y=y)
+            task.call_on_fit_task_begin(estimator=self, **data)
+            models: list[Any] = model._fit_to(problem, given.targets, place, **data)
+        task.call_on_fit_task_end(estimator=self, **data)
         return models
 
 
@@ -373,26 +348,6 @@ def _shown(given: Samples, train: Any) -> dict[str, Any]:
     if is_dask(given.X):
         return {"X": given.X, "y": given.y}
     return {"X": cache(lambda: cut(given.X, train)), "y": given.y[train]}
-
-
-def make_plan(
-    folds: Sequence[tuple[Any, Any]],
-    fitted: NDArray[np.bool_],
-    counted: NDArray[np.bool_],
-    weights: Floats,
-) -> Plan:
-    """Return the folds as numbers among the rows with positive weight; `weights` are those in scores."""
-    places, everything = np.cumsum(counted) - 1, np.arange(len(fitted))
-
-    def rows(chosen: Any, used: NDArray[np.bool_]) -> NDArray[np.int64]:
-        numbers = np.sort(everything[chosen])
-        return places[numbers[used[numbers]]]
-
-    return Plan(
-        [(rows(train, fitted), rows(test, counted)) for train, test in folds],
-        int(places[-1]) + 1,
-        weights,
-    )
 
 
 def brief(cv: Any) -> str:

@@ -47,7 +47,7 @@ from schmp_estimators.linear.programs.choose import (
     schedule_of,
 )
 from schmp_estimators.linear.programs.homotopy import Solution, record_of
-from schmp_estimators.linear.programs.input import Description, Identify, SavedPartition
+from schmp_estimators.linear.programs.input import SavedPartition, identify
 from schmp_estimators.linear.programs.resolve import Resolve
 from schmp_estimators.linear.samples import (
     Targets,
@@ -135,6 +135,17 @@ class Penalised(FollowedEstimator, LinearModel):
         """Return the penalty of a strength for the columns of X, with an L1 ratio."""
         factors = factors_of(self, self.penalty_factors, self.positive)
         return choose_penalty(strength, ratio, factors, self.positive)
+
+    @contextmanager
+    def _followed(
+        self, X: Any, y: Any, snapshot: Callable[[], dict[str, Any]], most: int | None = None
+    ) -> Iterator[tuple[Any, dict[str, Any]]]:
+        """Give the task of the whole fit, and what callbacks get; it has at most so many parts."""
+        with self._progress_bar():
+            context, data = self._task(most), {"estimator": self, "X": X, "y": y}
+            context.call_on_fit_task_begin(**data)
+            yield context, data
+            context.call_on_fit_task_end(**data, reconstruction_attributes=snapshot)
 
 
 class SparseModel(Penalised):
@@ -247,7 +258,9 @@ class SparseModel(Penalised):
         kept = np.float32 if problem.extent.dtype == np.float32 else np.float64
         in_units = partial(grid.in_units, values=value, unit=targets.unit)
         attributes = partial(_attributes, models, targets, in_units, kept)
-        with self._followed(X, y, place, problem.rounds, attributes) as followed:
+        self.history_, self._snapshot = [], without_itself(attributes)
+        with self._followed(X, y, self._snapshot) as task:
+            followed = Followed(self, *task, place, problem.rounds)
             starts = self._starts(targets, problem.extent.n_columns, loss)
             self.solver_ = choose_solver(self, problem.extent, len(starts), unit, loss)
             solved = self._solve_at_hand(problem, loss, unit, targets, starts, strength, kept)
@@ -260,6 +273,7 @@ class SparseModel(Penalised):
                 models.append(solution)
                 if followed.report(record):
                     break
+            followed.progress.end()
         for model in models if not followed.stopped else []:
             if model.fell_short:
                 figures = model.gap, model.tolerance, model.total_weight, model.n_iter
@@ -267,25 +281,6 @@ class SparseModel(Penalised):
                 warn_of_gap(*figures, self.max_iter, self._what, *kind)
         self.__dict__.update(attributes())
         return models
-
-    @contextmanager
-    def _followed(
-        self,
-        X: Any,
-        y: Any,
-        place: Place,
-        rounds: PlaceOfRounds,
-        snapshot: Callable[[], dict[str, Any]],
-    ) -> Iterator[Followed]:
-        """Give rounds that report to callbacks and to the dashboard; X, y and `snapshot` are for callbacks."""
-        with self._progress_bar():
-            self.history_, self._snapshot = [], without_itself(snapshot)
-            context = self._task(None)
-            followed = Followed(self, context, {"estimator": self, "X": X, "y": y}, place, rounds)
-            context.call_on_fit_task_begin(**followed.data)
-            yield followed
-            followed.progress.end()
-            context.call_on_fit_task_end(**followed.data, reconstruction_attributes=self._snapshot)
 
     def _starts(self, targets: Targets, n_columns: int, loss: Loss) -> list[tuple[np.ndarray, Any]]:
         """Return the coefficients and the intercept from which each fit starts; empty arrays stand for zeros."""
@@ -461,14 +456,13 @@ class Checkpointing:
         self.resumed = Resumed()
         if estimator.checkpoint is None:
             return
-        described: list[Description] = problem.do(Identify())
+        rows, digests = map(list, zip(*problem.do(identify), strict=True))
         max_iter = int(estimator.max_iter)
         # a finished target is not continued, so with several targets max_iter must be the same
         identity = {
             **_identity(estimator, problem, penalty),
             "max_iter": max_iter if n_targets > 1 else None,
         }
-        digests, rows = [one.digest for one in described], [one.n_rows for one in described]
         self._checkpoint = Checkpoint(
             estimator.checkpoint, identity_of(estimator, digests, rows=rows, **identity)
         )

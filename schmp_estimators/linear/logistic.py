@@ -224,7 +224,7 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
 
     def _final(self, fit: Callable[[Any], list[Any]]) -> SparseLogisticRegression:
         """Fit on all samples, with a tolerance relative to the objective reached."""
-        model = self._model(self.C_).set_params(warm_start=True)
+        model = self._model().set_params(warm_start=True)
         models = fit(model)
         parts = np.array([one.objective / one.null_objective for one in models])
         gaps = np.array([one.certified_gap / one.null_objective for one in models])

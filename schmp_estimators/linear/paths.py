@@ -53,6 +53,19 @@ class Paths(NamedTuple):
         coefs, levels = zip(*found, strict=True)
         return np.concatenate(coefs, axis=1), np.concatenate(levels, axis=1)
 
+    def arrays(self, shifts: Any, count: int) -> tuple[Floats, Floats]:
+        """Return the coefficients and intercepts that users see, (p, count) and (count,), NaN after the end.
+
+        `shifts` are those of `Targets`.  Several functions are a first dimension.
+        """
+        after = (0, count - self.reached)
+        coefs, levels = self.solutions()
+        if after[1]:
+            coefs = np.pad(coefs, (after, (0, 0), (0, 0)), constant_values=np.nan)
+            levels = np.pad(levels, (after, (0, 0)), constant_values=np.nan)
+        found = np.moveaxis(coefs, 0, -1), (levels + shifts).T
+        return found if len(found[0]) > 1 else (found[0][0], found[1][0])
+
     @property
     def reached(self) -> int:
         """Number of penalties that were reached."""
@@ -251,15 +264,8 @@ def path_of(
                     break
             found = found.at(slice(end))
         found.warn(grid.name, asked, model._what)
-        coefs, levels = found.solutions()
-        one = coefs.shape[1] == 1
-        coefs, levels = (
-            (coefs[:, 0].T, levels[:, 0] + targets.shifts)
-            if one
-            else (coefs.transpose(1, 2, 0), levels.T)
-        )
-        [points] = found.points
-        values = found.values[: found.reached]
+        [points], values = found.points, found.values[: found.reached]
+        coefs, levels = found.arrays(targets.shifts, found.reached)
         return values, coefs, levels, grid.in_units(points.gaps, values, found.total, unit)
 
     with place_of(given["X"], function.__name__) as place, one_blas_thread():

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from copy import copy
 from functools import cache, partial
+from itertools import compress
+from operator import itemgetter
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from schmp_estimators.core.engine.dynamic import Coroutine, PlaceOfRounds, apply_job, run_coroutine
 from schmp_estimators.core.engine.rounds import Keeper, Piece, Rounds
-from schmp_estimators.core.inputs.rows import Rows
-from schmp_estimators.core.inputs.rows import open_rows as open_parts
+from schmp_estimators.core.inputs.rows import Rows as Chunks
+from schmp_estimators.core.inputs.rows import open_rows
 from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.places.place import Place, choose_place
 from schmp_estimators.core.reduction import tree_merge, tree_sum
@@ -25,6 +26,7 @@ from schmp_estimators.linear.penalties.choose import labels_of
 from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.centred import (
     Fetch,
+    Rows,
     Summarise,
     Summary,
     centred_products,
@@ -42,10 +44,11 @@ from schmp_estimators.linear.programs.folds import (
     save_fold,
 )
 from schmp_estimators.linear.programs.homotopy import HomotopyProblem, ProblemAtHand
-from schmp_estimators.linear.programs.input import Extent, split_rows
+from schmp_estimators.linear.programs.input import Extent
 from schmp_estimators.linear.programs.jobs import SMALLEST_NORM, SumsError
-from schmp_estimators.linear.programs.matrix import means_of
+from schmp_estimators.linear.programs.matrix import Floats, Indices, Storage, means_of
 from schmp_estimators.linear.programs.missing import with_missing
+from schmp_estimators.linear.programs.stored import as_matrix
 from schmp_estimators.linear.samples import (
     Samples,
     Targets,
@@ -60,12 +63,13 @@ class Problem:
 
     Parameters
     ----------
+    estimator : estimator
     place : Place
     pieces : callable
         Returns the partitions, or descriptions of how they are made, when they are needed; the list is emptied.
     n_partitions : int
     rows : callable or None
-        Returns all rows in dense form, if X is in memory; an argument, if there is one, is `fill`.
+        Returns all rows in dense form, if X is in memory; its argument is `fill`.
     size : Extent
         That of X.
     n_targets : int
@@ -77,19 +81,20 @@ class Problem:
 
     def __init__(
         self,
+        estimator: Any,
         place: Place,
         pieces: Callable[[], list[Any]],
         n_partitions: int,
-        rows: Callable[..., Any] | None,
+        rows: Callable[[Any], Rows] | None,
         size: Extent,
         n_targets: int,
         name: str,
         plan: Plan | None = None,
     ) -> None:
-        self._name, self._plan = name, plan
-        self.extent, self.n_targets, self.n_partitions = size, n_targets, n_partitions
-        #: the size of X, also of a fold, and whether partitions are in this process
-        self.whole_extent, self.is_local = size, place.is_local
+        self._estimator, self._name, self._plan = estimator, name, plan
+        self.n_partitions = n_partitions
+        #: the size of the rows, that of all rows, and whether partitions are in this process
+        self.extent, self.whole_extent, self.is_local = size, size, place.is_local
         # functions without a reference to this object, so that rows are freed with it at once
         made = cache(lambda: list(map(_made, _emptied(pieces()))))
         keeper = (
@@ -102,27 +107,28 @@ class Problem:
         given = self._first if place.is_local else [*_emptied(pieces())]
         self.rounds = rounds = Rounds(place, given, name, Keeper(*keeper))
 
-        def fetched(fill: Any) -> Any:
-            return joined(
-                [fetch(one, fill) for one in made()]
-                if place.is_local
-                else rounds.collect(rounds.submit(apply_job, Fetch(fill)))
-            )
+        def fetched(fill: Any) -> Rows:
+            if place.is_local:
+                return joined([fetch(one, fill) for one in made()])
+            return joined(rounds.collect(rounds.submit(apply_job, Fetch(fill))))
 
-        #: return all rows of X: made anew, or once for all folds
-        self._dense: Callable[..., Any] = rows or fetched
+        #: return all rows of X, made anew, or once for all folds
+        self._dense = rows or fetched
         self._all_rows = cache(partial(self._dense, None))
-        #: summaries of their groups, and whether the user has been warned of columns that are left out
+        #: the summaries of their groups, and whether the user has been warned of columns that are left out
         self._all = SimpleNamespace(n_targets=n_targets, groups=None, told=False)
-        #: number of the fold, the job that takes its rows, and whether that job has been done
-        self._number = -1
+        #: of a fold: the numbers of the rows that are fitted and of those held out, the job that takes the former, and
+        #: whether it has been done
+        self.fitted = self.tested = np.empty(0, np.int64)
         self._take: Take | None = None
         self._taken = False
+        #: whether this is a fold, and not all rows: their fit should have the bits of a fit without folds
+        self._is_part = False
         #: number of the target, if it is one of several
         self.target: int | None = None
         #: what stands for missing values, if there can be any, and standard deviations, if they are asked for
-        self.fill: NDArray[np.float64] | None = None
-        self._units: NDArray[np.float64] | None = None
+        self.fill: Floats | None = None
+        self._units: Floats | None = None
 
     def do(self, job: Any) -> list[Any]:
         """Apply one job to all partitions, and return their answers."""
@@ -144,11 +150,16 @@ class Problem:
         self.begin()
         run_coroutine(program, self.rounds)
 
-    def tell_of(self, dropped: NDArray[np.int64]) -> None:
+    def tell_of(self, dropped: Indices) -> None:
         """Warn once of columns that are left out."""
         if len(dropped) and not self._all.told:
             self._all.told = True
-            _warn_of_dropped(dropped)
+            warnings.warn(
+                f"Columns {_listed(dropped)} of X vary by less than the rounding of their values, and keep the "
+                "coefficient 0. Subtract a value near their mean before they are rounded, or leave them out.",
+                UserWarning,
+                stacklevel=2,
+            )
 
     def fold(self, number: int) -> Problem:
         """Return the problem with the rows that a fold is fitted to; the number after the last stands for all rows.
@@ -156,9 +167,10 @@ class Problem:
         In this process several folds may run at a time, in threads; on a cluster each replaces the one before.
         """
         assert self._plan is not None
-        one, size = copy(self), self.extent
+        one, size = copy(self), self.whole_extent
         one.free()
-        one._number, one._take = number, self._plan.take(number)
+        one.fitted, one.tested = self._plan.folds[number]
+        one._take, one._is_part = self._plan.take(number), number < len(self._plan.folds) - 1
         one._learn()
         n_rows = len(one.fitted)
         one.extent = size._replace(n_rows=n_rows, stored=round(size.stored * n_rows / size.n_rows))
@@ -173,48 +185,35 @@ class Problem:
     def of_target(self, number: int) -> Problem:
         """Return the problem of one of several targets."""
         one = copy(self)
-        one.target, one.n_targets = number, 1
+        one.target = number
         return one
 
-    @property
-    def fitted(self) -> NDArray[np.int64]:
-        """Rows that this fold is fitted to."""
-        assert self._plan is not None
-        folds = self._plan.folds
-        return (
-            np.arange(self.whole_extent.n_rows)
-            if self._number == len(folds)
-            else folds[self._number][0]
-        )
-
-    @property
-    def tested(self) -> NDArray[np.int64]:
-        """Rows that this fold holds out."""
-        assert self._plan is not None
-        return self._plan.folds[self._number][1]
-
-    def learn(self, estimator: Any, may_miss: bool) -> None:
-        """Learn of the columns what an estimator asks for, and set its `fill_values_`.
+    def learn(self, may_miss: bool) -> None:
+        """Learn of the columns what the estimator asks for, and set its `fill_values_`.
 
         Raises
         ------
         ValueError
             If all values of a column are missing, or if it is constant and should be standardised.
         """
-        self._asked, self._may_miss = estimator, may_miss
-        if estimator.missing_values is None and self.extent.dtype == np.int8:
+        plan, given, self._may_miss = self._plan, self._estimator, may_miss
+        if given.missing_values is None and self.extent.dtype == np.int8:
             others, lowest, highest = tree_sum(self._answers(Survey(None, None, codes)))
             if lowest and highest and not others:
-                _warn_of_codes()
-        whole = self if self._plan is None else self.fold(len(self._plan.folds))
-        if self._plan is None:
+                warnings.warn(
+                    "X holds int8 values from -1 to 2, which are taken as numbers. If they are genotypes, of which -1 "
+                    "are missing, give missing_values=-1.",
+                    UserWarning,
+                    stacklevel=2,
+                )
+        if plan is None:
             self._learn()
         if may_miss:
-            estimator.fill_values_ = whole.fill
+            given.fill_values_ = (self if plan is None else self.fold(len(plan.folds) - 1)).fill
 
     def _learn(self) -> None:
         """Learn from the rows of this fold what stands for missing values, and how much columns vary."""
-        asked, take = self._asked, self._take
+        take = self._take
         counts = None if take is None else take.train
 
         def ask(function: Callable[..., Any], fill: Any) -> Any:
@@ -230,28 +229,29 @@ class Problem:
                 self._answers(Fill(self.fill))
             else:
                 self._take = take._replace(fill=self.fill)
-        if asked.standardize:
+        if self._estimator.standardize:
             found = deviations(ask, self.fill, parts.resolution(self.extent.dtype))
             constant = f"are constant in its {self.extent.n_rows} samples"
             self._refuse(found == 0.0, constant, "standardize")
             self._units = np.where(found > 0.0, found, 1.0)
 
-    def _refuse(self, columns: NDArray[np.bool_], why: str, name: str) -> None:
+    def _refuse(self, columns: np.ndarray, why: str, name: str) -> None:
         """Raise ValueError if there are such columns among all rows."""
-        if columns.any() and not (self._is_part or self._asked._of_part):
-            named = _listed(np.flatnonzero(columns), labels_of(self._asked))
-            why = f"{why} ({name}={getattr(self._asked, name)!r})"
+        given = self._estimator
+        if columns.any() and not (self._is_part or given._of_part):
+            named = _listed(np.flatnonzero(columns), labels_of(given))
+            why = f"{why} ({name}={getattr(given, name)!r})"
             raise ValueError(f"columns {named} of X {why}; leave them out")
 
     def in_units(self, penalty: Any) -> Any:
         """Return a penalty for the columns as they are, if they are standardised."""
         return penalty if self._units is None else penalty.of_columns(self._units)
 
-    def held_out(self) -> tuple[Any, NDArray[np.float64]] | None:
+    def held_out(self) -> tuple[Rows, Floats] | None:
         """Return the held-out rows and their weights in scores, if all rows are in this process."""
         if self._plan is None or not is_small(self.whole_extent):
             return None
-        rows, weights = self._of_target(self._of_folds().part(self.tested)), self._plan.weights
+        rows, weights = self._rows(self.tested), self._plan.weights
         return rows, weights[self.tested] if len(weights) else rows.weights
 
     def at_hand(
@@ -262,57 +262,43 @@ class Problem:
         `labels` are the numbers of classes that are fitted, each against all others.  Returns None if the problem
         should be solved by rounds.
         """
-        eps = parts.resolution(self.extent.dtype)
         if solver not in AT_HAND:
             return None
+        eps, take = parts.resolution(self.extent.dtype), self._take
+        united = None if take is None or self.extent.sparse else take.united
         if is_small(self.whole_extent) and not (
-            solver == "gram" and self._is_united and self._is_part
+            solver == "gram" and united is not None and self._is_part
         ):
-            rows = self._rows_here().labelled(labels)
+            rows = self._rows(None if take is None else self.fitted).labelled(labels)
             return make_problem(solver, rows, loss, penalty, fit_intercept, eps)
-        summary = self._summary()
+        summary = _united(
+            self.do(Summarise()) if united is None else compress(self._groups(), united)
+        )
+        n_targets = self._all.n_targets
         if self.target is not None:
-            summary = summary.of_target(self.target, self._all.n_targets)
-        data = centred_products(summary, self.n_targets, fit_intercept, eps)
+            summary, n_targets = summary.of_target(self.target, n_targets), 1
+        data = centred_products(summary, n_targets, fit_intercept, eps)
         return None if data is None else HomotopyProblem(data, penalty, eps)
 
-    @property
-    def _is_united(self) -> bool:
-        """Whether the summary of a fold follows from the summaries of groups of rows."""
-        return self._take is not None and self._take.can_be_united and not self.extent.sparse
+    def _rows(self, chosen: Indices | None) -> Rows:
+        """Return some rows, or all of them, in dense form, which may be overwritten."""
+        rows = self._all_rows() if self.fill is None else self._dense(self.fill)
+        rows = rows if chosen is None else rows.part(chosen)
+        if self.target is None:
+            return rows
+        return rows._replace(responses=rows.responses[[self.target]])
 
-    @property
-    def _is_part(self) -> bool:
-        """Whether this is a fold, and not all rows: the fit of all rows should have the bits of a fit without folds."""
-        return self._plan is not None and self._number < len(self._plan.folds)
-
-    def _rows_here(self) -> Any:
-        """Return the rows of this fold, which may be overwritten."""
-        if self._plan is None:
-            return self._dense(self.fill)
-        return self._of_target(self._of_folds().part(self.fitted))
-
-    def _of_folds(self) -> Any:
-        """Return the rows of all folds, as this one sees them."""
-        return self._all_rows() if self.fill is None else self._dense(self.fill)
-
-    def _of_target(self, rows: Any) -> Any:
-        several = self.target is not None
-        return rows._replace(responses=rows.responses[[self.target]]) if several else rows
-
-    def _summary(self) -> Summary:
-        if self._plan is None or self._take is None or not self._is_united:
-            return tree_merge(
-                [one for one in self.do(Summarise()) if one is not None], Summary.united
-            )
+    def _groups(self) -> list[Summary]:
+        """Return the summaries of the groups of rows of all folds."""
         if self._all.groups is None:
+            assert self._plan is not None
             found = zip(*self._answers(SummariseGroups(self._plan.n_groups)), strict=True)
-            groups = [[one for one in group if one is not None] for group in found]
-            self._all.groups = [tree_merge(group, Summary.united) for group in groups]
-        chosen = [
-            group for group, count in zip(self._all.groups, self._take.train, strict=True) if count
-        ]
-        return tree_merge(chosen, Summary.united)
+            self._all.groups = list(map(_united, found))
+        return self._all.groups
+
+
+def _united(summaries: Iterable[Summary | None]) -> Summary:
+    return tree_merge([one for one in summaries if one is not None], Summary.united)
 
 
 def _emptied(pieces: list[Any]) -> Iterator[Any]:
@@ -356,24 +342,21 @@ def open_problem(
     plan : Plan, optional
         The folds of a cross-validation.
     """
-    responses, weights = (
-        np.array(targets.responses, np.float64, order="C", ndmin=2),
-        targets.weights,
-    )
+    responses = np.array(targets.responses, np.float64, order="C", ndmin=2)
+    weights, missing = targets.weights, estimator.missing_values
     _check_squares(responses, weights)
-    missing = estimator.missing_values
-    given = responses, weights, np.empty((0, len(samples.y))) if plan is None else plan.beside
+    given = responses, weights, parts.NOTHING_BESIDE if plan is None else plan.beside
     with ExitStack() as stack:
         if is_dask(samples.X):
             read = partial(_read_part, getattr(estimator, "feature_names_in_", None), missing)
-            chunks = stack.enter_context(open_parts(read, samples.X, estimator, place=place))
+            chunks = stack.enter_context(open_rows(read, samples.X, estimator, place=place))
             found, size = _pieces(estimator, chunks, samples, given, n_shards, name)
             chunks.partitions = []  # so that each chunk is freed once its partition has been made
             made: tuple[Any, Any, Any] = (lambda: found), len(found), None
         else:
             X, size = samples.X, parts.extent(samples.X)
             count = parts.default_partitions(X) if n_shards is None else min(n_shards, size.n_rows)
-            split = partial(split_rows, X, responses, weights, count, given[2], missing)
+            split = partial(parts.split_rows, X, responses, weights, count, given[2], missing)
 
             def rows(fill: Any) -> Any:
                 whole = X if fill is None else with_missing(X, missing).filled(fill)
@@ -381,9 +364,9 @@ def open_problem(
 
             made = split, count, rows
         try:
-            problem = Problem(place, *made, size, len(responses), name, plan)
+            problem = Problem(estimator, place, *made, size, len(responses), name, plan)
             stack.enter_context(problem.rounds)
-            problem.learn(estimator, missing is not None or getattr(samples.X, "may_miss", False))
+            problem.learn(missing is not None or getattr(samples.X, "may_miss", False))
             yield problem
         except SumsError as error:
             if is_dask(samples.X):
@@ -392,7 +375,7 @@ def open_problem(
             raise explain_sums(error, samples.X, names, missing) from None
 
 
-def _check_squares(responses: NDArray[Any], weights: NDArray[Any]) -> None:
+def _check_squares(responses: np.ndarray, weights: np.ndarray) -> None:
     """Raise ValueError if squares of responses overflow, or underflow although a response varies."""
     with np.errstate(over="ignore", invalid="ignore"):
         apart = responses - responses.sum(axis=1, keepdims=True) / responses.shape[1]
@@ -409,77 +392,45 @@ def _check_squares(responses: NDArray[Any], weights: NDArray[Any]) -> None:
     )
 
 
-def _read_part(names: Any, missing: float | None, rows: Any) -> parts.Part:
-    return parts.Part(parts.as_matrix(check_finite(rows, names, missing)), parts.extent(rows))
+def _read_part(names: Any, missing: float | None, rows: Any) -> tuple[Storage, Extent]:
+    return as_matrix(check_finite(rows, names, missing)), parts.extent(rows)
 
 
 def _pieces(
     estimator: Any,
-    chunks: Rows,
+    chunks: Chunks,
     samples: Samples,
-    given: tuple[NDArray[Any], NDArray[Any], NDArray[Any]],
+    given: tuple[Floats, Floats, Floats],
     n_shards: int | None,
     name: str,
 ) -> tuple[list[Any], Extent]:
     """Return how partitions are made from chunks, without those that have no rows, and the extent of the used rows."""
-    extents = chunks.here(chunks.each(parts.extent_of_part, f"{name}-extent"))
-    responses, weights, beside = given
-    size = _check_extents(estimator, extents, samples)._replace(n_rows=responses.shape[1])
-    lengths = [one.n_rows for one in extents]
-    used = np.ones(sum(lengths), bool) if samples.used is None else samples.used
-    ends = np.cumsum(lengths)
-    rows_used = np.concatenate([[0], np.cumsum(used)])  # among the first i rows
-    pieces: list[Any] = []
-    filled = np.flatnonzero(lengths)  # at most so many groups of consecutive chunks
-    for group in np.array_split(filled, min(n_shards or len(filled), len(filled))):
-        start, stop = ends[group[0]] - lengths[group[0]], ends[group[-1]]
-        first, last = rows_used[start], rows_used[stop]
-        if first == last:
-            continue
-        mask = None if last - first == stop - start else used[start:stop]
-        values = parts.RowValues(
-            responses[:, first:last],
-            weights[first:last],
-            mask,
-            beside[:, first:last],
-            int(first),
-            estimator.missing_values,
-        )
-        pieces.append(
-            Piece(parts.join_parts, (values, *(chunks.partitions[number] for number in group)))
-        )
-    return pieces, size
-
-
-def _check_extents(estimator: Any, extents: Sequence[Extent], samples: Samples) -> Extent:
+    extents = chunks.here(chunks.each(itemgetter(1), f"{name}-extent"))
     widths = sorted({one.n_columns for one in extents})
     if len(widths) != 1:
         raise ValueError(f"the chunks of X have different numbers of columns: {widths}")
     estimator.n_features_in_ = widths[0]
-    size = parts.joint_extent(extents)
-    check_length(size.n_rows, len(samples.y) if samples.used is None else len(samples.used))
-    return size
+    size, lengths = parts.joint_extent(extents), [one.n_rows for one in extents]
+    used = np.ones(size.n_rows, bool) if samples.used is None else samples.used
+    check_length(size.n_rows, len(samples.y) if samples.used is None else len(used))
+    responses, weights, beside = given
+    bounds, rows_used = (np.cumsum([0, *some]) for some in (lengths, used))
+    pieces, filled = (
+        list[Any](),
+        np.flatnonzero(lengths),
+    )  # at most so many groups of consecutive chunks
+    for group in np.array_split(filled, min(n_shards or len(filled), len(filled))):
+        start, stop = bounds[group[0]], bounds[group[-1] + 1]
+        first, last = rows_used[[start, stop]].tolist()
+        if first < last:
+            arrays = responses[:, first:last], weights[first:last], beside[:, first:last]
+            given_parts = (*arrays, first, estimator.missing_values), used[start:stop]
+            found = (chunks.partitions[number] for number in group)
+            pieces.append(Piece(parts.join_parts, (*given_parts, *found)))
+    return pieces, size._replace(n_rows=responses.shape[1])
 
 
-def _listed(columns: NDArray[np.int64], names: Any = ()) -> str:
+def _listed(columns: Indices, names: Any = ()) -> str:
     """Return the first columns as a text: their names, or numbers if there are none."""
     first = [repr(names[column]) if len(names) else str(column) for column in columns[:5]]
     return ", ".join(first) + (f" and {len(columns) - 5} more" if len(columns) > 5 else "")
-
-
-def _warn_of_codes() -> None:
-    warnings.warn(
-        "X holds int8 values from -1 to 2, which are taken as numbers. If they are genotypes, of which -1 are missing, "
-        "give missing_values=-1.",
-        UserWarning,
-        stacklevel=3,
-    )
-
-
-def _warn_of_dropped(columns: NDArray[np.int64]) -> None:
-    warnings.warn(
-        f"Columns {_listed(columns)} of X vary by less than the rounding of their values, and keep the coefficient 0. "
-        "Subtract a value near their mean before they are rounded, or leave them out.",
-        UserWarning,
-        stacklevel=3,
-    )
