@@ -27,6 +27,7 @@ from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.places.place import Place, retry
 from schmp_estimators.core.places.threads import one_blas_thread
+from schmp_estimators.linear.fit import Fit
 from schmp_estimators.linear.fitting import Penalised
 from schmp_estimators.linear.fold import Common, Fold, Penalties
 from schmp_estimators.linear.penalties.choose import (
@@ -117,9 +118,9 @@ class CrossValidated(Penalised):
             )
             return self._fit(place, X, found.pop("y"), found.pop("sample_weight"), found)
 
-    def _check(self) -> None:
-        """Raise an error if parameters cannot be combined."""
-        super()._check()
+    def _validate_params(self) -> None:
+        """See `Penalised`."""
+        super()._validate_params()
         self._grid().check(self.l1_ratio, self._defaults.get("eps", 1.0))
 
     def _grid(self) -> Grid:
@@ -143,7 +144,6 @@ class CrossValidated(Penalised):
     def _fit(
         self, place: Place, X: Any, y: Any, sample_weight: Any, params: dict[str, Any]
     ) -> Self:
-        self._check()
         loss = self._loss()
         options = {**reading(loss), "place": place, "whole": True}
         if np.shape(np.asarray(y))[1:] in ((), (1,)):
@@ -338,7 +338,7 @@ class CrossValidated(Penalised):
         )
         with task.propagate_callback_context(model):
             task.call_on_fit_task_begin(estimator=self, **data)
-            models: list[Any] = model._fit_to(problem, given.targets, place, **data)
+            models: list[Any] = Fit(model, problem, given.targets).run(place, **data)
         task.call_on_fit_task_end(estimator=self, **data)
         return models
 

@@ -74,7 +74,7 @@ class Pair(Deciding, Penalised, BaseEstimator):
     def _loss(self) -> Loss:
         return find_loss(self.loss)
 
-    def _check(self) -> None:
+    def _validate_params(self) -> None:
         """Raise an error before any work if a loss, a penalty and other parameters cannot be combined.
 
         Raises
@@ -84,7 +84,7 @@ class Pair(Deciding, Penalised, BaseEstimator):
         ValueError
             If a parameter cannot be combined with the penalty.
         """
-        super()._check()
+        super()._validate_params()
         schedule = getattr(self, "schedule", "resolve")
         penalty, loss = self.penalty, self._loss()
         is_named, grouped = (

@@ -12,7 +12,7 @@ import numpy as np
 from schmp_estimators.core.places.place import Place, retry
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.linear.contracts import is_joint
-from schmp_estimators.linear.fitting import warn_of_gap
+from schmp_estimators.linear.fit import warn_of_gap
 from schmp_estimators.linear.penalties.choose import Floats, Grid, end_of
 from schmp_estimators.linear.problem import Problem, open_problem, place_of
 from schmp_estimators.linear.programs.choose import Asked, Path, choose_solver, is_saturated
@@ -87,18 +87,13 @@ class Paths(NamedTuple):
 
     def warn(self, name: str, asked: Asked, what: str) -> None:
         """Warn of fits whose gap is above its tolerance; `name` is that of the parameter."""
+        certified = asked.penalty.certified and asked.loss.certified
         for points, tolerance in zip(self.points, self.tolerances, strict=True):
             for number in np.flatnonzero(~(points.gaps <= tolerance)):
-                figures = (
-                    float(points.gaps[number]),
-                    tolerance,
-                    self.total,
-                    int(points.steps[number]),
-                    asked.max_iter,
-                )
                 where = f"{what[:1].upper()}{what[1:]} at {name}={self.values[number]:.3g}"
-                certified = asked.penalty.certified and asked.loss.certified
-                warn_of_gap(*figures, where, asked.loss, certified)
+                given = asked, asked.loss, certified, int(points.steps[number])
+                gap = float(points.gaps[number]) / self.total
+                warn_of_gap(where, *given, gap, tolerance / self.total)
 
 
 def solve_paths(
@@ -219,7 +214,7 @@ def path_of(
     check_arguments(function, given)
     parameters = {name: given[name] for name in kind._get_param_names() if name in given}
     model = _renamed(kind, function.__name__)(**parameters)
-    model._check()
+    model._validate_params()
     loss, grid = model._loss(), grid or model._grid()
     grid.check(model.l1_ratio, signature(function).parameters["eps"].default)
     most, new_data = given["max_worse"], given["validation_data"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -36,7 +36,6 @@ from schmp_estimators.linear.samples import (
     here,
     is_nan,
 )
-from schmp_estimators.linear.texts import check_values
 
 #: Elements that are converted at once when integers are predicted from.
 _AT_A_TIME = 1 << 24
@@ -48,9 +47,6 @@ class LinearModel:
     coef_: np.ndarray
     intercept_: Any
     missing_values: Any = None
-    #: by name, the values that parameters accept, and their defaults
-    _parameter_constraints: ClassVar[dict[str, Any]]
-    _defaults: ClassVar[dict[str, Any]]
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -134,14 +130,6 @@ class LinearModel:
         """Return the names of parameters, which scikit-learn would read from the signature at each call."""
         names: list[str] = super()._get_param_names()  # type: ignore[misc]
         return names
-
-    def _validate_params(self) -> None:
-        """Check the parameters that differ from their defaults."""
-        defaults, given = self._defaults, vars(self).items()
-        changed = {
-            name: value for name, value in given if name in defaults and value is not defaults[name]
-        }
-        check_values(self._parameter_constraints, changed, type(self).__name__)
 
     @property
     def sparse_coef_(self) -> sp.csr_array:
