@@ -59,7 +59,8 @@ class Needs(NamedTuple):
     bounded: bool = False
 
 
-_LOSS, _PENALTY = ("derivatives", "certified"), ("strengths", "scaled", "positive", "certified")
+_LOSS = ("derivatives", "certified")
+_PENALTY = ("strengths", "scaled", "positive", "certified")
 _ALONE = (*_PENALTY, "prox", "value", "tilt")
 _BLOCKS = (*_PENALTY, "columns", "starts", "block_prox", "block_level", "block_value")
 #: By solver: of all columns and rows, by a schedule, and in blocks.
@@ -75,7 +76,8 @@ def check_needs(solver: str, loss: Any, penalty: Any, asked: str) -> None:
 
     `asked` says in the message what needs this solver.
     """
-    needs, missing = NEEDS[solver], []
+    needs = NEEDS[solver]
+    missing = []
     of_loss = ("look", "certified") if is_joint(loss) else needs.of_loss
     if getattr(loss, "certified", False):
         of_loss = (*of_loss, "dual")

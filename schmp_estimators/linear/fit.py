@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -24,6 +24,7 @@ from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.core.io.checkpoint import Checkpoint, check_sweeps, identity_of, recognised
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.progress import Progress
+from schmp_estimators.core.typing import Array, Function, Named
 from schmp_estimators.linear.contracts import declared, is_joint
 from schmp_estimators.linear.losses.base import total_of
 from schmp_estimators.linear.penalties.base import Penalty, fields_of, of_strength
@@ -56,10 +57,15 @@ class Fit:
     """
 
     def __init__(self, estimator: Any, problem: Problem, targets: Targets) -> None:
-        self._asked, self._problem, self._targets = estimator, problem, targets
+        self._asked = estimator
+        self._problem = problem
+        self._targets = targets
         self._loss = of_classes(estimator._loss(), targets.classes)
-        name, ratio, unit = estimator._strength, estimator.l1_ratio, targets.unit
-        value, grid = float(getattr(estimator, name)), Grid(name, None)
+        name = estimator._strength
+        ratio = estimator.l1_ratio
+        unit = targets.unit
+        value = float(getattr(estimator, name))
+        grid = Grid(name, None)
         if estimator.penalty_factors is not None:  # raises if it vanishes or overflows
             estimator._penalty(grid.strength(value, 1.0, unit), ratio)
         #: the penalty of strength one, its strength, and the weight of all rows
@@ -77,8 +83,10 @@ class Fit:
 
     def run(self, place: Place, X: Any, y: Any) -> list[Solution]:
         """Fit all targets or classes; returns their solutions.  X and y are for callbacks."""
-        asked, extent = self._asked, self._problem.extent
-        asked.history_, asked._snapshot = [], without_itself(self.attributes)
+        asked = self._asked
+        extent = self._problem.extent
+        asked.history_ = []
+        asked._snapshot = without_itself(self.attributes)
         with asked._followed(X, y, asked._snapshot) as (self._task, self._data):
             self._progress = Progress(asked, place, step="step", every=1)
             starts = self._starts()
@@ -98,7 +106,7 @@ class Fit:
         vars(asked).update(self.attributes())
         return self._models
 
-    def submit(self, function: Callable[..., Any], job: Any, *, is_sum: bool = False) -> Any:
+    def submit(self, function: Function, job: Any, *, is_sum: bool = False) -> Any:
         """Apply function(partition, job) to every partition, as part of a step."""
         self._begin()
         return self._problem.rounds.submit(function, job, is_sum=is_sum)
@@ -109,22 +117,24 @@ class Fit:
             step = self._task.subcontext(task_name="step")
             self._step = step.call_on_fit_task_begin(**self._data)
 
-    def _report(self, record: dict[str, Any]) -> bool:
+    def _report(self, record: Named) -> bool:
         """End the step with its record; returns whether the fit should end."""
         self._begin()
         asked = self._asked
         asked.history_.append(record)
         logger.debug("%s: %s", type(asked).__name__, record)
-        step, self._step = self._step, None
+        step = self._step
+        self._step = None
         self._stopped |= bool(
             step.call_on_fit_task_end(**self._data, reconstruction_attributes=asked._snapshot)
         )
         self._progress.record()
         return self._stopped
 
-    def _starts(self) -> list[tuple[np.ndarray, Any]]:
+    def _starts(self) -> list[tuple[Array, Any]]:
         """Return the coefficients and the intercept from which each fit starts; empty arrays stand for zeros."""
-        asked, targets = self._asked, self._targets
+        asked = self._asked
+        targets = self._targets
         shape = (
             len(targets.jobs) * declared(self._loss, "n_outputs"),
             self._problem.extent.n_columns,
@@ -141,17 +151,20 @@ class Fit:
         return list(zip(coef, levels.tolist(), strict=True))
 
     def _at_hand(
-        self, starts: Sequence[tuple[np.ndarray, float]]
+        self, starts: Sequence[tuple[Array, float]]
     ) -> list[tuple[Solution, dict[str, float]]] | None:
         """Return the solutions and records of all targets, solved in one call each; None if this is not possible."""
-        asked, problem, solved = self._asked, self._problem, []
+        asked = self._asked
+        problem = self._problem
+        solved = []
         given = self._loss, self._unit, asked.fit_intercept, self._targets.labels
         found = problem.at_hand(asked.solver_, *given)
         if found is None:
             return None
         problem.tell_of(found.dropped)
         for target, (coef, level) in enumerate(starts):
-            began, tolerance = perf_counter(), asked.tol * found.square(target)
+            began = perf_counter()
+            tolerance = asked.tol * found.square(target)
             start = coef if len(coef) else np.zeros(len(found.means))
             away = level + start @ found.means
             points = found.fit(target, self._strength, tolerance, asked.max_iter, start, away)
@@ -159,12 +172,14 @@ class Fit:
             solved.append((one, record_of(one, int(points.work[0]), perf_counter() - began)))
         return solved if found.at_hand or not any(one.fell_short for one, _ in solved) else None
 
-    def _by_rounds(self, starts: Sequence[tuple[np.ndarray, float]]) -> None:
+    def _by_rounds(self, starts: Sequence[tuple[Array, float]]) -> None:
         """Solve for one target or class after the other, until a callback ends the fit.
 
         Targets share the Gram matrix of the working set.
         """
-        asked, problem, models = self._asked, self._problem, self._models
+        asked = self._asked
+        problem = self._problem
+        models = self._models
         asked.solver_ = "rounds" if asked.solver_ in AT_HAND else asked.solver_
         problem.begin()
         penalty = of_strength(self._unit, self._strength, self._total)
@@ -173,8 +188,9 @@ class Fit:
         random = check_random_state(asked.random_state)
         program: Any = None
         for number, ((coef, level), job) in enumerate(zip(starts, self._targets.jobs, strict=True)):
-            start: dict[str, Any] = {"coef": coef, "level": level, "dtype": self._dtype}
-            previous, program = program, make_program(*given, random, **start)
+            start: Named = {"coef": coef, "level": level, "dtype": self._dtype}
+            previous = program
+            program = make_program(*given, random, **start)
             if number < resumed.target:
                 models.append(Solution(**resumed.finished[number]))
                 continue
@@ -192,9 +208,10 @@ class Fit:
             if self._stopped:
                 return
 
-    def attributes(self) -> dict[str, Any]:
+    def attributes(self) -> Named:
         """Return the fitted attributes; targets or classes whose fit has not begun have no coefficients."""
-        targets, count = self._targets, len(self._targets.jobs)
+        targets = self._targets
+        count = len(self._targets.jobs)
         begun = [one if isinstance(one, Solution) else one.solution() for one in self._models]
         missing = count - len(begun)
         found = [by_class(one.coef[None], np.array([one.intercept])) for one in begun]
@@ -223,7 +240,8 @@ class Fit:
 
     def _resumed(self, penalty: Penalty) -> tuple[Checkpoint | None, Resumed]:
         """Return the checkpoint, if there is one, and what it holds; partitions are restored from it."""
-        asked, problem = self._asked, self._problem
+        asked = self._asked
+        problem = self._problem
         if asked.checkpoint is None:
             return None, Resumed()
         rows, digests = map(list, zip(*problem.do(identify), strict=True))
@@ -246,7 +264,8 @@ class Fit:
     def _save(self, checkpoint: Checkpoint, finished: Sequence[Solution], saved: Save) -> None:
         history = self._asked.history_
         if saved.last or len(history) % self._asked.checkpoint_every == 0:
-            before, partitions = [dict(vars(one)) for one in finished], self._problem.rounds.save()
+            before = [dict(vars(one)) for one in finished]
+            partitions = self._problem.rounds.save()
             values = Resumed(len(finished), before, saved.state, partitions, history)
             checkpoint.write(len(history), values)
 
@@ -285,7 +304,7 @@ def warn_of_gap(
     )
 
 
-def _identity(estimator: Any, problem: Any, penalty: Penalty) -> dict[str, Any]:
+def _identity(estimator: Any, problem: Any, penalty: Penalty) -> Named:
     """Return what the result depends on besides data: parameters that the schedule uses, and the penalty."""
     used = {"alpha", "C", "loss", "l1_ratio", "positive", "fit_intercept", "tol"}
     used |= {"missing_values", "standardize"}
@@ -302,7 +321,7 @@ def _identity(estimator: Any, problem: Any, penalty: Penalty) -> dict[str, Any]:
     return {**named, "dtype": str(problem.extent.dtype)}
 
 
-def _identity_of_schedule(estimator: Any) -> dict[str, Any]:
+def _identity_of_schedule(estimator: Any) -> Named:
     if estimator.schedule == "resolve":
         return {"schedule": "resolve"}
     schedule = schedule_of(estimator.schedule)

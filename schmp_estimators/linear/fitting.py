@@ -14,6 +14,7 @@ from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.places.place import Place, choose_place, retry
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.progress import FitBar
+from schmp_estimators.core.typing import Named
 from schmp_estimators.linear.fit import Fit
 from schmp_estimators.linear.penalties.choose import choose_penalty, factors_of
 from schmp_estimators.linear.predicting import LinearModel
@@ -34,7 +35,8 @@ class Penalised(FollowedEstimator, LinearModel):
     _of_part = False
 
     #: names of tasks on a cluster, and of the fit in warnings
-    _name, _what = "lasso", "The fit"
+    _name = "lasso"
+    _what = "The fit"
 
     if TYPE_CHECKING:  # `keep` sets parameters, `described` what values they accept, and defaults
 
@@ -42,7 +44,8 @@ class Penalised(FollowedEstimator, LinearModel):
 
     def _validate_params(self) -> None:
         """Raise an error if parameters have invalid values, or cannot be combined."""
-        defaults, given = self._defaults, vars(self).items()
+        defaults = self._defaults
+        given = vars(self).items()
         changed = {
             name: value for name, value in given if name in defaults and value is not defaults[name]
         }
@@ -60,11 +63,12 @@ class Penalised(FollowedEstimator, LinearModel):
 
     @contextmanager
     def _followed(
-        self, X: Any, y: Any, snapshot: Callable[[], dict[str, Any]], most: int | None = None
-    ) -> Iterator[tuple[Any, dict[str, Any]]]:
+        self, X: Any, y: Any, snapshot: Callable[[], Named], most: int | None = None
+    ) -> Iterator[tuple[Any, Named]]:
         """Give the task of the whole fit, and what callbacks get; it has at most so many parts."""
         with self._progress_bar():
-            context, data = self._task(most), {"estimator": self, "X": X, "y": y}
+            context = self._task(most)
+            data = {"estimator": self, "X": X, "y": y}
             context.call_on_fit_task_begin(**data)
             yield context, data
             context.call_on_fit_task_end(**data, reconstruction_attributes=snapshot)
@@ -73,7 +77,8 @@ class Penalised(FollowedEstimator, LinearModel):
 class SparseModel(Penalised):
     """Base of estimators that fit a model with a given penalty."""
 
-    _objective, _bar = "objective", FitBar
+    _objective = "objective"
+    _bar = FitBar
     #: name of the parameter for the strength of the penalty
     _strength = "alpha"
 
@@ -154,7 +159,7 @@ class SparseModel(Penalised):
         """Fit at a place."""
         samples = read_samples(self, X, y, sample_weight, place=place, **reading(self._loss()))
         targets = find_targets(self, samples)
-        opened: dict[str, Any] = {"n_shards": self.n_shards, "name": self._name}
+        opened: Named = {"n_shards": self.n_shards, "name": self._name}
         with open_problem(self, samples, targets, place, **opened) as problem:
             Fit(self, problem, targets).run(place, X, y)
         return self

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from schmp_estimators.core.reduction import tree_sum
+from schmp_estimators.core.typing import Named
 from schmp_estimators.linear.losses.base import total_of
 from schmp_estimators.linear.paths import Paths, solve_paths
 from schmp_estimators.linear.penalties.base import Floats, Indices
@@ -36,7 +37,8 @@ class Common(NamedTuple):
         if self.targets.n_targets == 1:
             return self
         y = self.samples.y[:, number]
-        targets, samples = self.targets.of(number), self.samples._replace(y=y)
+        targets = self.targets.of(number)
+        samples = self.samples._replace(y=y)
         return self._replace(
             problem=self.problem.of_target(number), targets=targets, samples=samples
         )
@@ -45,8 +47,11 @@ class Common(NamedTuple):
 class Penalties:
     """Reports the penalties of a fold to callbacks, until a callback ends the path."""
 
-    def __init__(self, task: Any, data: dict[str, Any], fold: Fold, count: int) -> None:
-        self._task, self._data, self._fold, self._most = task, data, fold, count
+    def __init__(self, task: Any, data: Named, fold: Fold, count: int) -> None:
+        self._task = task
+        self._data = data
+        self._fold = fold
+        self._most = count
         self.count, self._step = 0, self._begun()
 
     def _begun(self) -> Any:
@@ -74,8 +79,10 @@ class Fold:
     """
 
     def __init__(self, given: Common, number: int) -> None:
-        self.given, self._problem = given, given.problem.fold(number)
-        targets, self.codes = given.targets, list[int]()
+        self.given = given
+        self._problem = given.problem.fold(number)
+        targets = given.targets
+        self.codes = list[int]()
         if targets.classes is not None:
             self.codes = np.unique(targets.responses[self._problem.fitted]).astype(int).tolist()
         if targets.labels:
@@ -105,7 +112,8 @@ class Fold:
                 break
             self.paths = found
             if told is not None and told.end_at(found.reached):
-                self.paths, self._ahead = found.at(slice(told.count)), iter(())
+                self.paths = found.at(slice(told.count))
+                self._ahead = iter(())
         return self.paths
 
     def pause(self) -> None:
@@ -124,7 +132,8 @@ class Fold:
 
     def held_out(self, score: Any) -> Floats:
         """Return the mean scores, for each new penalty, on the samples held out."""
-        functions, here = self._functions(), self._held_out
+        functions = self._functions()
+        here = self._held_out
         if here is None:
             sums, total = tree_sum(
                 self._problem.do(HeldOut(functions, score, self._problem.target or 0))
@@ -140,14 +149,15 @@ class Fold:
 
         Their shape is (n_penalties, n_functions, n).
         """
-        functions, here = self._functions(), self._held_out
+        functions = self._functions()
+        here = self._held_out
         if here is not None:
             return functions.of(here[0].columns[functions.columns])
         return np.concatenate(
             [one for one in self._problem.do(Decide(functions)) if one is not None], axis=2
         )
 
-    def attributes(self, number: int) -> dict[str, Any]:
+    def attributes(self, number: int) -> Named:
         """Return the fitted attributes with one of the penalties."""
         coefs, levels = self.paths.at(slice(number, number + 1)).solutions()
         fill = self._problem.fill
@@ -157,14 +167,16 @@ class Fold:
             **self.of_all_classes(coefs[0], levels[0]),
         }
 
-    def of_all_classes(self, coef: Floats, levels: Floats) -> dict[str, Any]:
+    def of_all_classes(self, coef: Floats, levels: Floats) -> Named:
         """Return coefficients and intercepts; classes missing in this fold are impossible."""
-        classes, levels = self.targets.classes, levels + self.targets.shifts
+        classes = self.targets.classes
+        levels = levels + self.targets.shifts
         if classes is None:
             return {"coef_": coef[0], "intercept_": float(levels[0])}
         if len(self.codes) < len(classes) and self.targets.labels:
             signs = np.array([-1.0, 1.0] if len(self.codes) == 2 else [1.0] * len(self.codes))
-            fitted, levels = (signs[:, None] * coef, signs * levels), np.full(len(classes), -np.inf)
+            fitted = (signs[:, None] * coef, signs * levels)
+            levels = np.full(len(classes), -np.inf)
             coef = np.zeros((len(classes), coef.shape[1]))
             coef[self.codes], levels[self.codes] = fitted
         return {"classes_": classes, "coef_": coef, "intercept_": levels}

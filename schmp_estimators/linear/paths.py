@@ -160,7 +160,10 @@ def _until_saturation(
 def _by_rounds(
     problem: Problem, asked: Asked, grid: Grid, targets: Targets, most: float
 ) -> Iterator[Paths]:
-    jobs, unit, done, largest = targets.jobs, targets.unit, list[Path](), 0.0
+    jobs = targets.jobs
+    unit = targets.unit
+    done = list[Path]()
+    largest = 0.0
 
     def ahead(found: float, total: float) -> Sequence[float]:
         found = largest or found
@@ -215,9 +218,11 @@ def path_of(
     parameters = {name: given[name] for name in kind._get_param_names() if name in given}
     model = _renamed(kind, function.__name__)(**parameters)
     model._validate_params()
-    loss, grid = model._loss(), grid or model._grid()
+    loss = model._loss()
+    grid = grid or model._grid()
     grid.check(model.l1_ratio, signature(function).parameters["eps"].default)
-    most, new_data = given["max_worse"], given["validation_data"]
+    most = given["max_worse"]
+    new_data = given["validation_data"]
     if (most is None) != (new_data is None) or (most and len(new_data) not in (2, 3)):
         raise ValueError(
             "max_worse needs validation_data=(X, y) or (X, y, sample_weight), which needs max_worse"
@@ -227,9 +232,11 @@ def path_of(
         options = {**reading(loss), "multi_output": False, "place": place}
         samples = read_samples(model, given["X"], given["y"], given["sample_weight"], **options)
         targets = find_targets(model, samples)
-        classes, unit = targets.classes, targets.unit
+        classes = targets.classes
+        unit = targets.unit
         if classes is not None and len(targets.labels) > 1:
-            count, named = len(classes), ", ".join(map(repr, classes[:5].tolist()))
+            count = len(classes)
+            named = ", ".join(map(repr, classes[:5].tolist()))
             raise ValueError(
                 f"y holds {count} classes, {named}{', …' if count > 5 else ''} (of samples with positive weight); a "
                 "path is for two classes: pass y == label for one class against all others"
@@ -240,7 +247,8 @@ def path_of(
 
         def cost(coef: Floats, levels: Floats) -> float:
             assert new is not None
-            model.coef_, model.intercept_ = coef, levels + targets.shifts
+            model.coef_ = coef
+            model.intercept_ = levels + targets.shifts
             if problem.fill is not None:
                 model.fill_values_ = problem.fill
             values = model._linear_values(new.X).T
@@ -259,7 +267,8 @@ def path_of(
                     break
             found = found.at(slice(end))
         found.warn(grid.name, asked, model._what)
-        [points], values = found.points, found.values[: found.reached]
+        [points] = found.points
+        values = found.values[: found.reached]
         coefs, levels = found.arrays(targets.shifts, found.reached)
         return values, coefs, levels, grid.in_units(points.gaps, values, found.total, unit)
 
@@ -277,7 +286,8 @@ def _new_data(model: Any, given: Any, classes: Any, place: Place) -> Samples:
         y, weights = (here(one, "its y or its weights", place) for one in (y, weights))
         y = check_responses(model, y, **reading(model._loss()) | {"multi_output": False})
         weights = check_weights(weights, y)
-        model.coef_, model.intercept_ = np.zeros((1, model.n_features_in_)), np.zeros(1)
+        model.coef_ = np.zeros((1, model.n_features_in_))
+        model.intercept_ = np.zeros(1)
         check_length(len(model._linear_values(X)), len(y))
         if classes is not None:
             if not (known := np.isin(y, classes)).all():

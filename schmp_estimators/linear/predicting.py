@@ -24,6 +24,7 @@ from schmp_estimators.core.inputs.validation import (
     refuse_dates,
     validate_in_memory,
 )
+from schmp_estimators.core.typing import Array, Named
 from schmp_estimators.linear.contracts import declared, is_joint
 from schmp_estimators.linear.programs.matrix import Storage
 from schmp_estimators.linear.programs.missing import with_missing
@@ -44,7 +45,7 @@ _AT_A_TIME = 1 << 24
 class LinearModel:
     """A linear model with coefficients, most of them zero."""
 
-    coef_: np.ndarray
+    coef_: Array
     intercept_: Any
     missing_values: Any = None
 
@@ -59,7 +60,7 @@ class LinearModel:
     def _classifies(self) -> bool:
         return classifies(self._loss())
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Any) -> Array:
         """Return the predicted responses; for a classifier, the most probable class of each sample.
 
         Parameters
@@ -84,7 +85,7 @@ class LinearModel:
             self, function, X, n_outputs=n_targets, dtype=np.float64, name="lasso-predict"
         )
 
-    def _linear_values(self, X: Any) -> np.ndarray:
+    def _linear_values(self, X: Any) -> Array:
         """Return X·coef_ᵀ + intercept_, of shape (n_samples, n_functions), in memory."""
         options: Any = {"n_outputs": len(self.coef_), "dtype": np.float64, "name": "linear-values"}
         return np.asarray(_apply_rows(self, _scores, X, **options))
@@ -108,11 +109,9 @@ class LinearModel:
         float
             The score.
         """
-        y, weights, predicted = (
-            here(y, "y"),
-            here(sample_weight, "sample_weight"),
-            np.asarray(self.predict(X)),
-        )
+        y = here(y, "y")
+        weights = here(sample_weight, "sample_weight")
+        predicted = np.asarray(self.predict(X))
         metric = declared(self._loss(), "score") or (
             accuracy_score if self._classifies else r2_score
         )
@@ -138,7 +137,8 @@ class LinearModel:
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()  # type: ignore[misc]  # those of BaseEstimator
-        tags.input_tags.sparse, tags.input_tags.allow_nan = True, is_nan(self.missing_values)
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = is_nan(self.missing_values)
         return tags
 
 
@@ -162,10 +162,10 @@ class LinearRegressor(LinearModel, RegressorMixin, BaseEstimator):
 class Deciding(LinearModel):
     """A model that may be a classifier; only then it has the methods of a classifier."""
 
-    classes_: np.ndarray
+    classes_: Array
 
     @available_if(lambda model: model._classifies)
-    def decision_function(self, X: Any) -> np.ndarray:
+    def decision_function(self, X: Any) -> Array:
         """Return the log odds of each class against all others.
 
         Parameters
@@ -190,7 +190,7 @@ class Deciding(LinearModel):
         )
 
     @available_if(lambda model: model._classifies)
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: Any) -> Array:
         """Return the probability of each class.
 
         With more than two classes that were fitted one by one, the probabilities are divided by their sum.
@@ -208,7 +208,7 @@ class Deciding(LinearModel):
         return self._of_classes(_probabilities, X, "logistic-predict-proba")
 
     @available_if(lambda model: model._classifies)
-    def predict_log_proba(self, X: Any) -> np.ndarray:
+    def predict_log_proba(self, X: Any) -> Array:
         """Return the logarithms of `predict_proba`.
 
         Parameters
@@ -224,7 +224,8 @@ class Deciding(LinearModel):
         return self._of_classes(_log_probabilities, X, "logistic-predict-log-proba")
 
     def _of_classes(self, function: Any, X: Any, name: str) -> Any:
-        n_classes, joint = len(getattr(self, "classes_", ())), is_joint(self._loss())
+        n_classes = len(getattr(self, "classes_", ()))
+        joint = is_joint(self._loss())
         return _apply_rows(
             self,
             partial(function, joint=joint),
@@ -239,22 +240,22 @@ class LinearClassifier(Deciding, ClassifierMixin, BaseEstimator):
     """A classifier."""
 
 
-def _labels(scores: np.ndarray, classes: np.ndarray) -> np.ndarray:
+def _labels(scores: Array, classes: Array) -> Array:
     return classes[
         (scores[:, 0] > 0).astype(np.intp) if scores.shape[1] == 1 else scores.argmax(axis=1)
     ]
 
 
-def _probabilities(scores: np.ndarray, classes: np.ndarray, joint: bool) -> np.ndarray:
-    found: np.ndarray = np.exp(_log_probabilities(scores, classes, joint))
+def _probabilities(scores: Array, classes: Array, joint: bool) -> Array:
+    found: Array = np.exp(_log_probabilities(scores, classes, joint))
     return found
 
 
-def _log_probabilities(scores: np.ndarray, classes: np.ndarray, joint: bool) -> np.ndarray:
+def _log_probabilities(scores: Array, classes: Array, joint: bool) -> Array:
     """Return logarithms of probabilities, without underflow; a `joint` loss is one of all classes at once."""
     if scores.shape[1] == 1:
         return np.column_stack([log_expit(-scores[:, 0]), log_expit(scores[:, 0])])
-    found: np.ndarray = log_softmax(scores if joint else log_expit(scores), axis=1)
+    found: Array = log_softmax(scores if joint else log_expit(scores), axis=1)
     return found
 
 
@@ -283,7 +284,7 @@ def _apply_rows(
             X = X.filled(fill)
         return _apply(function, X, model)
     if not is_dask(X):
-        options: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "dtype": "numeric"}
+        options: Named = {"accept_sparse": ("csr", "csc"), "dtype": "numeric"}
         options["ensure_all_finite"] = "allow-nan" if may_miss(estimator) else True
         return _apply(function, validate_in_memory(X, estimator, reset=False, **options), model)
     of_chunk = partial(_apply_to_chunk, function, getattr(estimator, "feature_names_in_", None))
@@ -311,7 +312,7 @@ def _apply(function: Callable[[Any, Any], Any], X: Any, model: tuple[Any, Any, A
     return function(np.concatenate(blocks) + intercept, classes)
 
 
-def _combined(X: Storage, coef: np.ndarray) -> np.ndarray:
+def _combined(X: Storage, coef: Array) -> Array:
     """Return X·coef for coefficients (p,) or (p, k), most of them zero."""
     functions = [(one, np.flatnonzero(one)) for one in np.atleast_2d(coef.T)]
     found = np.stack([X.combine(used, one[used]) for one, used in functions], axis=-1)

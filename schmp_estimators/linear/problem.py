@@ -21,6 +21,7 @@ from schmp_estimators.core.inputs.rows import open_rows
 from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.places.place import Place, choose_place
 from schmp_estimators.core.reduction import tree_merge, tree_sum
+from schmp_estimators.core.typing import Array, Function
 from schmp_estimators.linear.losses.base import weigh
 from schmp_estimators.linear.penalties.choose import labels_of
 from schmp_estimators.linear.programs import input as parts
@@ -91,10 +92,14 @@ class Problem:
         name: str,
         plan: Plan | None = None,
     ) -> None:
-        self._estimator, self._name, self._plan = estimator, name, plan
+        self._estimator = estimator
+        self._name = name
+        self._plan = plan
         self.n_partitions = n_partitions
         #: the size of the rows, that of all rows, and whether partitions are in this process
-        self.extent, self.whole_extent, self.is_local = size, size, place.is_local
+        self.extent = size
+        self.whole_extent = size
+        self.is_local = place.is_local
         # functions without a reference to this object, so that rows are freed with it at once
         made = cache(lambda: list(map(_made, _emptied(pieces()))))
         keeper = (
@@ -167,10 +172,12 @@ class Problem:
         In this process several folds may run at a time, in threads; on a cluster each replaces the one before.
         """
         assert self._plan is not None
-        one, size = copy(self), self.whole_extent
+        one = copy(self)
+        size = self.whole_extent
         one.free()
         one.fitted, one.tested = self._plan.folds[number]
-        one._take, one._is_part = self._plan.take(number), number < len(self._plan.folds) - 1
+        one._take = self._plan.take(number)
+        one._is_part = number < len(self._plan.folds) - 1
         one._learn()
         n_rows = len(one.fitted)
         one.extent = size._replace(n_rows=n_rows, stored=round(size.stored * n_rows / size.n_rows))
@@ -196,7 +203,9 @@ class Problem:
         ValueError
             If all values of a column are missing, or if it is constant and should be standardised.
         """
-        plan, given, self._may_miss = self._plan, self._estimator, may_miss
+        plan = self._plan
+        given = self._estimator
+        self._may_miss = may_miss
         if given.missing_values is None and self.extent.dtype == np.int8:
             others, lowest, highest = tree_sum(self._answers(Survey(None, None, codes)))
             if lowest and highest and not others:
@@ -216,7 +225,7 @@ class Problem:
         take = self._take
         counts = None if take is None else take.train
 
-        def ask(function: Callable[..., Any], fill: Any) -> Any:
+        def ask(function: Function, fill: Any) -> Any:
             return tree_sum(self._answers(Survey(counts, fill, function)))
 
         if self._may_miss:
@@ -235,7 +244,7 @@ class Problem:
             self._refuse(found == 0.0, constant, "standardize")
             self._units = np.where(found > 0.0, found, 1.0)
 
-    def _refuse(self, columns: np.ndarray, why: str, name: str) -> None:
+    def _refuse(self, columns: Array, why: str, name: str) -> None:
         """Raise ValueError if there are such columns among all rows."""
         given = self._estimator
         if columns.any() and not (self._is_part or given._of_part):
@@ -251,7 +260,8 @@ class Problem:
         """Return the held-out rows and their weights in scores, if all rows are in this process."""
         if self._plan is None or not is_small(self.whole_extent):
             return None
-        rows, weights = self._rows(self.tested), self._plan.weights
+        rows = self._rows(self.tested)
+        weights = self._plan.weights
         return rows, weights[self.tested] if len(weights) else rows.weights
 
     def at_hand(
@@ -264,7 +274,8 @@ class Problem:
         """
         if solver not in AT_HAND:
             return None
-        eps, take = parts.resolution(self.extent.dtype), self._take
+        eps = parts.resolution(self.extent.dtype)
+        take = self._take
         united = None if take is None or self.extent.sparse else take.united
         if is_small(self.whole_extent) and not (
             solver == "gram" and united is not None and self._is_part
@@ -276,7 +287,8 @@ class Problem:
         )
         n_targets = self._all.n_targets
         if self.target is not None:
-            summary, n_targets = summary.of_target(self.target, n_targets), 1
+            summary = summary.of_target(self.target, n_targets)
+            n_targets = 1
         data = centred_products(summary, n_targets, fit_intercept, eps)
         return None if data is None else HomotopyProblem(data, penalty, eps)
 
@@ -343,7 +355,8 @@ def open_problem(
         The folds of a cross-validation.
     """
     responses = np.array(targets.responses, np.float64, order="C", ndmin=2)
-    weights, missing = targets.weights, estimator.missing_values
+    weights = targets.weights
+    missing = estimator.missing_values
     _check_squares(responses, weights)
     given = responses, weights, parts.NOTHING_BESIDE if plan is None else plan.beside
     with ExitStack() as stack:
@@ -354,7 +367,8 @@ def open_problem(
             chunks.partitions = []  # so that each chunk is freed once its partition has been made
             made: tuple[Any, Any, Any] = (lambda: found), len(found), None
         else:
-            X, size = samples.X, parts.extent(samples.X)
+            X = samples.X
+            size = parts.extent(samples.X)
             count = parts.default_partitions(X) if n_shards is None else min(n_shards, size.n_rows)
             split = partial(parts.split_rows, X, responses, weights, count, given[2], missing)
 
@@ -375,12 +389,13 @@ def open_problem(
             raise explain_sums(error, samples.X, names, missing) from None
 
 
-def _check_squares(responses: np.ndarray, weights: np.ndarray) -> None:
+def _check_squares(responses: Array, weights: Array) -> None:
     """Raise ValueError if squares of responses overflow, or underflow although a response varies."""
     with np.errstate(over="ignore", invalid="ignore"):
         apart = responses - responses.sum(axis=1, keepdims=True) / responses.shape[1]
         total, spread = (np.vecdot(one, weigh(weights, one)) for one in (responses, apart))
-    tiny, is_finite = spread < SMALLEST_NORM, np.isfinite(total).all()
+    tiny = spread < SMALLEST_NORM
+    is_finite = np.isfinite(total).all()
     if is_finite and not (tiny.any() and np.ptp(responses[tiny], axis=1).any()):
         return
     largest = np.abs(responses).max()
@@ -410,7 +425,8 @@ def _pieces(
     if len(widths) != 1:
         raise ValueError(f"the chunks of X have different numbers of columns: {widths}")
     estimator.n_features_in_ = widths[0]
-    size, lengths = parts.joint_extent(extents), [one.n_rows for one in extents]
+    size = parts.joint_extent(extents)
+    lengths = [one.n_rows for one in extents]
     used = np.ones(size.n_rows, bool) if samples.used is None else samples.used
     check_length(size.n_rows, len(samples.y) if samples.used is None else len(used))
     responses, weights, beside = given
@@ -420,7 +436,8 @@ def _pieces(
         np.flatnonzero(lengths),
     )  # at most so many groups of consecutive chunks
     for group in np.array_split(filled, min(n_shards or len(filled), len(filled))):
-        start, stop = bounds[group[0]], bounds[group[-1] + 1]
+        start = bounds[group[0]]
+        stop = bounds[group[-1] + 1]
         first, last = rows_used[[start, stop]].tolist()
         if first < last:
             arrays = responses[:, first:last], weights[first:last], beside[:, first:last]

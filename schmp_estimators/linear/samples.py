@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
@@ -39,6 +38,7 @@ from schmp_estimators.core.inputs.validation import (
 )
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.typing import Array, Floats, Masks, Named
 from schmp_estimators.linear.contracts import declared, is_joint, is_quadratic
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.penalties.choose import refuse_texts
@@ -55,17 +55,23 @@ class Samples(NamedTuple):
     """Checked samples."""
 
     X: Any
-    y: NDArray[Any]
+    y: Array
     #: (n,), or (0,) if there are none
-    weights: NDArray[np.float64]
+    weights: Floats
     #: (n_all,) bool, which rows of an X on Dask are used; None for all
-    used: NDArray[np.bool_] | None = None
+    used: Masks | None = None
 
-    def rows(self, used: NDArray[np.bool_]) -> Samples:
+    @property
+    def counted(self) -> Masks:
+        """Which samples have a positive weight."""
+        return self.weights > 0.0 if len(self.weights) else np.ones(len(self.y), bool)
+
+    def rows(self, used: Masks) -> Samples:
         """Return the used rows; rows of an X on Dask are left out later, when chunks are joined."""
         if used.all():
             return self
-        y, weights = self.y[used], self.weights[used] if len(self.weights) else self.weights
+        y = self.y[used]
+        weights = self.weights[used] if len(self.weights) else self.weights
         return (
             Samples(self.X, y, weights, used)
             if is_dask(self.X)
@@ -102,8 +108,10 @@ def read_samples(
     ValueError
         If values or lengths are invalid.  An X on Dask is checked later, when it is opened.
     """
-    y, sample_weight = here(y, "y", place), here(sample_weight, "sample_weight", place)
-    is_storage, missing = isinstance(X, Storage), may_miss(estimator)
+    y = here(y, "y", place)
+    sample_weight = here(sample_weight, "sample_weight", place)
+    is_storage = isinstance(X, Storage)
+    missing = may_miss(estimator)
     estimator._labels = X.names if is_storage else getattr(X, "columns", ())
     vars(estimator).pop("fill_values_", None)
     if is_storage or is_dask(X):
@@ -134,7 +142,7 @@ def read_samples(
             **options,
         )
     found = Samples(X, y, check_weights(sample_weight, y))
-    return found.rows(found.weights > 0.0) if len(found.weights) and not whole else found
+    return found if whole else found.rows(found.counted)
 
 
 def here(values: Any, name: str, place: Place | None = None) -> Any:
@@ -198,7 +206,8 @@ def check_storage(X: Storage, estimator: Any, *, reset: bool) -> None:
     if not len(names):
         validate_data(estimator, X=X, reset=reset, skip_check_array=True)
     elif reset:
-        estimator.n_features_in_, estimator.feature_names_in_ = X.n_columns, np.array(names, object)
+        estimator.n_features_in_ = X.n_columns
+        estimator.feature_names_in_ = np.array(names, object)
     elif not np.array_equal(known := getattr(estimator, "feature_names_in_", names), names):
         absent = [name for name in known if name not in set(names)][:5]
         raise ValueError(
@@ -210,7 +219,7 @@ def check_storage(X: Storage, estimator: Any, *, reset: bool) -> None:
     check_width(X.n_columns, estimator)
 
 
-def check_input(estimator: Any, X: Any, y: Any, **options: Any) -> tuple[Any, NDArray[Any]]:
+def check_input(estimator: Any, X: Any, y: Any, **options: Any) -> tuple[Any, Array]:
     """Return X and y as arrays; a dense X keeps an integer or float dtype and its order, a sparse X becomes CSC."""
     X = check_sparse(unmask(X, "X", missing=may_miss(estimator)))
     check_names(X, estimator)
@@ -220,7 +229,7 @@ def check_input(estimator: Any, X: Any, y: Any, **options: Any) -> tuple[Any, ND
         return as_numbers(X), _refuse_texts(y, options)
 
 
-def check_responses(estimator: Any, y: Any, **options: Any) -> NDArray[Any]:
+def check_responses(estimator: Any, y: Any, **options: Any) -> Array:
     """Return y as an array of numbers, or of labels; `options` are as in `read_samples`."""
     with name_input(y, "y"):
         refuse_dates(np.asarray(y), "y")
@@ -229,7 +238,7 @@ def check_responses(estimator: Any, y: Any, **options: Any) -> NDArray[Any]:
         )
 
 
-def _refuse_texts(y: NDArray[Any], options: dict[str, Any]) -> NDArray[Any]:
+def _refuse_texts(y: Array, options: Named) -> Array:
     """Return y, or raise ValueError if responses should be numbers and are texts."""
     if options.get("y_numeric") and y.dtype.kind in "SU":
         raise ValueError(
@@ -239,12 +248,12 @@ def _refuse_texts(y: NDArray[Any], options: dict[str, Any]) -> NDArray[Any]:
     return y
 
 
-def check_weights(sample_weight: Any, y: Any) -> NDArray[np.float64]:
+def check_weights(sample_weight: Any, y: Any) -> Floats:
     """Return weights that are ≥ 0 and not all zero, or an empty array if there are none."""
     if sample_weight is None:
         return np.empty(0)
     refuse_texts(refuse_dates(np.asarray(sample_weight), "sample_weight"), "sample_weight")
-    found: NDArray[np.float64] = _check_sample_weight(
+    found: Floats = _check_sample_weight(
         sample_weight, _nothing_but_rows(y), dtype=np.float64, ensure_non_negative=True
     )
     return found
@@ -255,7 +264,7 @@ def cut(X: Any, rows: Any) -> Any:
     return X.tocsr()[rows].tocsc() if sparse.issparse(X) else X[rows]
 
 
-def _nothing_but_rows(y: Any) -> NDArray[np.float64]:
+def _nothing_but_rows(y: Any) -> Floats:
     """Return an empty X with as many rows as y, for checks that need an X."""
     return np.broadcast_to(0.0, (np.shape(y)[0] if np.ndim(y) else 1, 1))
 
@@ -274,21 +283,22 @@ def _warn_of_columns(X: Any) -> None:
 
 _SPREAD = "give a splitter that spreads each class over the folds, such as StratifiedKFold, or fewer folds"
 #: Classes up to which scikit-learn does not warn that y may be a response, and integers that float64 can hold.
-_FEW, _EXACT = 10, 2.0**53
+_FEW = 10
+_EXACT = 2.0**53
 
 
 class Targets(NamedTuple):
     """The responses of a fit, for one target or class after the other."""
 
     #: (n,), or (n_targets, n)
-    responses: np.ndarray
+    responses: Array
     #: (n,), or (0,) if all are equal
-    weights: np.ndarray
+    weights: Array
     #: the job that partitions do before each fit, or None
     jobs: Sequence[Any]
     #: weight of each sample, if all are equal
     unit: float = 1.0
-    classes: np.ndarray | None = None
+    classes: Array | None = None
     #: for each target, the number that was subtracted from its responses
     shifts: Any = 0.0
 
@@ -315,7 +325,7 @@ def of_classes(loss: Any, classes: Any) -> Any:
     return replace(loss, n_outputs=len(classes)) if is_joint(loss) else loss
 
 
-def by_class(coefs: Any, levels: Any) -> tuple[np.ndarray, np.ndarray]:
+def by_class(coefs: Any, levels: Any) -> tuple[Array, Array]:
     """Return coefficients and intercepts of t solutions as rows of decision functions, (t, k, p) and (t, k).
 
     The arguments are (t, p) and (t,) for one output, and (t, K, p) and (t, K) for all K classes at once.  Two classes
@@ -335,7 +345,7 @@ def classifies(loss: Loss) -> bool:
     return bool(declared(loss, "classifies"))
 
 
-def reading(loss: Loss) -> dict[str, Any]:
+def reading(loss: Loss) -> Named:
     """Return options of scikit-learn's checks of y."""
     return {} if classifies(loss) else {"multi_output": declared(loss, "signed"), "y_numeric": True}
 
@@ -381,7 +391,7 @@ def positives(n_classes: int) -> Sequence[int]:
     return range(n_classes) if n_classes > 2 else [1]
 
 
-def without_unit(weights: np.ndarray) -> tuple[np.ndarray, float]:
+def without_unit(weights: Array) -> tuple[Array, float]:
     """Return weights, or an empty array if all are equal, and then the weight of each."""
     if len(weights) and (weights == weights[0]).all():
         return np.empty(0), float(weights[0])
@@ -389,7 +399,7 @@ def without_unit(weights: np.ndarray) -> tuple[np.ndarray, float]:
 
 
 def check_folds(
-    targets: Targets, y: np.ndarray, fitted: np.ndarray, folds: Sequence[tuple[Any, Any]], cv: str
+    targets: Targets, y: Array, fitted: Array, folds: Sequence[tuple[Any, Any]], cv: str
 ) -> None:
     """Raise ValueError if a fold is fitted to one class only, or not to all classes if the loss needs all of them.
 
@@ -408,7 +418,7 @@ def check_folds(
             )
 
 
-def find_classes(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def find_classes(y: Array) -> tuple[Array, Array]:
     """Return the classes, in order, and for each sample the number of its own.
 
     Raises
@@ -429,9 +439,7 @@ def find_classes(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return classes, np.searchsorted(classes, y)
 
 
-def class_weights(
-    class_weight: Any, classes: np.ndarray, y: np.ndarray, weights: np.ndarray
-) -> np.ndarray:
+def class_weights(class_weight: Any, classes: Array, y: Array, weights: Array) -> Array:
     """Return sample weights times class weights; empty if there are neither."""
     if class_weight is None:
         return weights

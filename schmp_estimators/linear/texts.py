@@ -169,7 +169,7 @@ UserWarning
 import inspect
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
@@ -183,9 +183,10 @@ from sklearn.utils._param_validation import (
 )
 
 from schmp_estimators.core.schedules.dynamic import SCHEDULES, Schedule
+from schmp_estimators.core.typing import Function, Named
 from schmp_estimators.linear.penalties.choose import NO_PENALTY, ONLY_SQUARES, STRONGEST, WEAKEST
 
-T = TypeVar("T", bound=Callable[..., Any])
+T = TypeVar("T", bound=Function)
 
 
 class _Wide(Interval):
@@ -199,7 +200,7 @@ _COUNT = Interval(Integral, 1, None, closed="left")
 _STRENGTH = _Wide(Real, WEAKEST, STRONGEST, closed="both")
 
 #: By name of a parameter: the values that it takes, beside None where that is the default.
-_CONSTRAINTS: dict[str, Any] = {
+_CONSTRAINTS: Named = {
     "loss": "no_validation",
     "penalty": "no_validation",
     "alpha": [_STRENGTH],
@@ -253,7 +254,7 @@ def described(thing: T) -> T:
     return thing
 
 
-def _completed(text: str, thing: Callable[..., Any]) -> str:
+def _completed(text: str, thing: Function) -> str:
     before, rule, rest = text.partition("Parameters\n----------\n")
     if rule:
         entries, _, after = rest.partition("\n\n")
@@ -284,13 +285,13 @@ def _entry(name: str, parameter: inspect.Parameter | None = None, family: str = 
     return f"{first}\n{text}"
 
 
-def _parameters(thing: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+def _parameters(thing: Function) -> Mapping[str, inspect.Parameter]:
     return {
         name: one for name, one in inspect.signature(thing).parameters.items() if name != "self"
     }
 
 
-def _constraints(thing: Callable[..., Any]) -> dict[str, Any]:
+def _constraints(thing: Function) -> Named:
     found = {}
     for name, parameter in _parameters(thing).items():
         if name in _CONSTRAINTS:
@@ -320,7 +321,7 @@ def check_values(constraints: Mapping[str, Any], given: Mapping[str, Any], owner
             raise InvalidParameterError(f"{error}{_INSTEAD.get(name, '')}") from None
 
 
-def check_arguments(function: Callable[..., Any], given: Mapping[str, Any]) -> None:
+def check_arguments(function: Function, given: Mapping[str, Any]) -> None:
     """Raise scikit-learn's error if one of the arguments of a function, in `given`, is invalid."""
     constraints = _constraints(function)
     check_values(constraints, {name: given[name] for name in constraints}, function.__name__)

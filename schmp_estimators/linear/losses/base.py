@@ -3,9 +3,8 @@
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from schmp_estimators.core.typing import Floats
 
 
 class Level(NamedTuple):

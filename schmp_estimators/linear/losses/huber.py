@@ -49,10 +49,8 @@ class Huber:
         """Return the loss, s r with r limited to ±ε, and s where r is not limited."""
         residual = target - decision - intercept
         part = np.clip(residual, -self.epsilon, self.epsilon)
-        slope, curvature = (
-            weigh(weights, part),
-            weigh(weights, (part == residual).astype(np.float64)),
-        )
+        slope = weigh(weights, part)
+        curvature = weigh(weights, (part == residual).astype(np.float64))
         loss = float(slope @ (residual - 0.5 * part))
         return Derivatives(
             Level(loss, float(slope.sum()), float(curvature.sum())), slope, curvature

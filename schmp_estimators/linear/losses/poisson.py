@@ -38,7 +38,8 @@ class Poisson:
         with np.errstate(over="ignore", invalid="ignore"):  # of steps that are too long
             mean = np.exp(place)
             loss = weigh(weights, xlogy(target, target) - target * place - target + mean)
-            slope, curvature = weigh(weights, target - mean), weigh(weights, mean)
+            slope = weigh(weights, target - mean)
+            curvature = weigh(weights, mean)
             level = Level(max(0.0, float(loss.sum())), float(slope.sum()), float(curvature.sum()))
         return Derivatives(level, slope, curvature)
 

@@ -25,7 +25,8 @@ class Squared:
     ) -> Derivatives:
         """Return the loss, s(y − u − b) and s."""
         residual = target - decision - intercept
-        slope, curvature = weigh(weights, residual), weigh(weights, np.ones_like(residual))
+        slope = weigh(weights, residual)
+        curvature = weigh(weights, np.ones_like(residual))
         return Derivatives(
             Level(0.5 * float(residual @ slope), float(slope.sum()), float(curvature.sum())),
             slope,

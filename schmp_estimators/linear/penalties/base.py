@@ -4,18 +4,16 @@ Every penalty is λ_j|b| + h_j(b) in each coefficient b, with h_j smooth and h_j
 because numba compiles each kernel once for each type of penalty, with the `prox` and `value` of that type.
 """
 
-from collections.abc import Callable
 from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 from numba.core import types
-from numpy.typing import NDArray
 
 from schmp_estimators.core.jit import by_types, kernel_of_this_process
+from schmp_estimators.core.typing import Floats, Function
+from schmp_estimators.core.typing import Integers as Indices
 from schmp_estimators.linear.contracts import declared
 
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 #: one number for all columns, or (k,) numbers for each column, read-only
 PerColumn = Any
 P = TypeVar("P", bound="Penalty")
@@ -68,7 +66,7 @@ def at(values: PerColumn, j: int) -> float:
 
 
 @by_types(at, copied=True, strict=False)
-def _at(values: Any, j: Any) -> Callable[..., Any]:
+def _at(values: Any, j: Any) -> Function:
     return (
         (lambda values, j: values[j])
         if isinstance(values, types.Array)
@@ -82,7 +80,7 @@ def weigh(strengths: PerColumn, sizes: Floats) -> float:
 
 
 @by_types(weigh, strict=False)
-def _weigh(strengths: Any, sizes: Any) -> Callable[..., Any]:
+def _weigh(strengths: Any, sizes: Any) -> Function:
     if not isinstance(strengths, types.Array):
         return lambda strengths, sizes: strengths * sizes.sum()
 
@@ -105,18 +103,18 @@ def value(penalty: Penalty, coef: Floats) -> float:
     return penalty.value(coef)
 
 
-def method_of(name: str, kind: Any) -> Callable[..., Any] | None:
+def method_of(name: str, kind: Any) -> Function | None:
     """Return the function from which a method of a named tuple is compiled, or None for other types."""
     return getattr(getattr(kind, "instance_class", None), name, None)
 
 
 @by_types(prox, copied=True, strict=False)
-def _prox(penalty: Any, j: Any, aim: Any, norm: Any) -> Callable[..., Any] | None:
+def _prox(penalty: Any, j: Any, aim: Any, norm: Any) -> Function | None:
     return method_of("prox", penalty)
 
 
 @by_types(value, strict=False)
-def _value(penalty: Any, coef: Any) -> Callable[..., Any] | None:
+def _value(penalty: Any, coef: Any) -> Function | None:
     return method_of("value", penalty)
 
 
@@ -163,7 +161,8 @@ def sizes(penalty: Penalty, gradient: Floats) -> Floats:
 
 def multiple_of(penalty: Penalty, gradient: Floats) -> float:
     """Return the smallest multiple of the penalty for which zero, with this gradient, is the solution."""
-    found, strengths = sizes(penalty, gradient), penalty.strengths
+    found = sizes(penalty, gradient)
+    strengths = penalty.strengths
     ratios = np.divide(
         found, strengths, out=np.zeros_like(found), where=np.asarray(strengths) > 0.0
     )

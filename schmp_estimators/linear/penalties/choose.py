@@ -6,7 +6,6 @@ from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils.validation import check_array
 
 from schmp_estimators.core.inputs.masks import unmask
@@ -15,7 +14,8 @@ from schmp_estimators.linear.penalties.elastic_net import ElasticNet
 
 #: Smallest and largest penalty: products of penalties, or their inverses, with sample weights must not underflow or
 #: overflow.
-WEAKEST, STRONGEST = 1e-300, 1e300
+WEAKEST = 1e-300
+STRONGEST = 1e300
 NO_PENALTY = (
     "; for no penalty take scikit-learn's LinearRegression, LogisticRegression(C=np.inf), "
     "PoissonRegressor(alpha=0) or HuberRegressor(alpha=0)"
@@ -243,7 +243,7 @@ def positive_values(name: str, given: Any) -> Floats | None:
     return np.sort(values)
 
 
-def best_of(values: NDArray[np.float64]) -> int:
+def best_of(values: Floats) -> int:
     """Return the first row with the largest mean; rows with NaN, which some folds did not try, are never chosen.
 
     The mean over folds is not weighted, as in scikit-learn's `LassoCV` and `LogisticRegressionCV`.
@@ -258,7 +258,8 @@ def end_of(costs: Iterable[float], most: int | None) -> int | None:
     snpnet's rule: J. Qian et al., "A fast and scalable framework for large-scale and ultrahigh-dimensional sparse
     regression", PLOS Genetics 2020.
     """
-    least, worse = np.inf, 0
+    least = np.inf
+    worse = 0
     for count, cost in enumerate(costs, 1):
         worse = worse + 1 if cost > least else 0
         least = min(least, cost)
@@ -267,7 +268,7 @@ def end_of(costs: Iterable[float], most: int | None) -> int | None:
     return None
 
 
-def within_one_standard_error(values: NDArray[np.float64]) -> int:
+def within_one_standard_error(values: Floats) -> int:
     """Return the first row whose mean is at most one standard error below that of the best row.
 
     The standard error is that of the best row's mean over folds, zero with one fold.  Hastie, Tibshirani and Friedman,

@@ -54,7 +54,8 @@ class Group(NamedTuple):
 
     def block_prox(self, number: int, aims: Floats, norm: float, out: Floats) -> None:
         """Set `out` to the minimiser: `aims` is shortened by λ_g, and divided by `norm`."""
-        size, strength = np.sqrt((aims * aims).sum()), self.strengths[number]
+        size = np.sqrt((aims * aims).sum())
+        strength = self.strengths[number]
         kept = (1.0 - strength / size) / norm if size > strength else 0.0
         for t in range(len(aims)):
             out[t] = kept * aims[t]
@@ -132,10 +133,12 @@ def check_blocks(columns: Indices, starts: Indices, n_columns: int) -> None:
 def _members(groups: Any, labels: list[Any]) -> tuple[list[Any], list[Indices]]:
     """Return the names of the groups, if they have any, and their columns."""
     if isinstance(groups, Mapping) and all(map(np.ndim, groups.values())):
-        names, given = list(groups), list(groups.values())
+        names = list(groups)
+        given = list(groups.values())
     else:
         groups = named_values("groups", groups, dict.fromkeys(labels))
-        names, given = [], list(np.asarray(groups) if getattr(groups, "ndim", 1) == 2 else groups)
+        names = []
+        given = list(np.asarray(groups) if getattr(groups, "ndim", 1) == 2 else groups)
     if all(map(np.ndim, given)):
         places = {label: place for place, label in enumerate(labels)}
         return names, [np.array([_column(one, places) for one in part], int) for part in given]

@@ -36,7 +36,9 @@ class MCP(NamedTuple):
 
     def prox(self, j: int, aim: float, norm: float) -> float:
         """Return the minimiser; if the objective is concave, it is the better one of two ends."""
-        strength, size, curved = at(self.strengths, j), abs(aim), at(self.gamma, j) * norm
+        strength = at(self.strengths, j)
+        size = abs(aim)
+        curved = at(self.gamma, j) * norm
         if size > strength * max(curved, np.sqrt(curved)):
             return aim / norm
         if curved > 1.0:
@@ -61,7 +63,8 @@ class MCP(NamedTuple):
 
     def of_columns(self, units: Floats) -> Self:
         """See `Penalty`."""
-        strengths, gamma = units * self.strengths, self.gamma / units**2
+        strengths = units * self.strengths
+        gamma = self.gamma / units**2
         return self._replace(strengths=read_only(strengths), gamma=read_only(gamma))
 
     def scaled(self, factor: float) -> Self:

@@ -43,7 +43,8 @@ class Plan:
     def __init__(
         self, folds: Iterable[Any], fitted: np.ndarray, counted: np.ndarray, weights: Floats
     ) -> None:
-        places, n_rows = np.cumsum(counted) - 1, np.count_nonzero(counted)
+        places = np.cumsum(counted) - 1
+        n_rows = np.count_nonzero(counted)
 
         def rows(chosen: Any, used: np.ndarray) -> Indices:
             numbers = np.sort(np.arange(len(used))[chosen])
@@ -51,7 +52,8 @@ class Plan:
 
         #: rows to fit and rows held out, ascending
         self.folds = [(rows(train, fitted), rows(test, counted)) for train, test in folds]
-        self.weights, groups = weights, np.zeros(n_rows, np.int64)
+        self.weights = weights
+        groups = np.zeros(n_rows, np.int64)
         for part in chain.from_iterable(self.folds):
             counts = np.bincount(part, minlength=n_rows)
             groups = np.unique(groups * (counts.max() + 1) + counts, return_inverse=True)[1]

@@ -19,7 +19,8 @@ _VALUES_PER_PARTITION = 1 << 28
 
 #: Time of 200 passes of descent, in units of what an entry of a row takes while a Gram matrix is
 #: filled: over twice a stored value of a sparse X, and over an entry of the Gram matrix.
-_BY_COLUMNS, _BY_PRODUCTS = 16000, 800
+_BY_COLUMNS = 16000
+_BY_PRODUCTS = 800
 NOTHING_BESIDE: Floats = np.empty((0, 0))
 #: Number of entries up to which a sparse X may become dense, and number of stored values up to which overhead around
 #: kernels would take most of the time.
@@ -75,7 +76,9 @@ def split_rows(
     `responses` has shape (n,) or (n_targets, n); `weights` and `beside` may be empty.  For `missing` see
     `with_missing`.
     """
-    matrix, responses, parts = as_matrix(X), np.atleast_2d(responses), []
+    matrix = as_matrix(X)
+    responses = np.atleast_2d(responses)
+    parts = []
     cuts = np.linspace(0, matrix.n_rows, n_partitions + 1).astype(np.int64).tolist()
     for start, stop in pairwise(cuts):
         rows = matrix if n_partitions == 1 else matrix.rows(np.arange(start, stop))
@@ -172,7 +175,8 @@ def restore_partition(rows: RowPartition, saved: SavedPartition) -> RowPartition
 
 def prefer_residual(size: Extent) -> bool:
     """Return whether descent on the residual of a sparse X should cost less than a Gram matrix of the candidates."""
-    n_rows, n_columns = size.n_rows, size.n_columns
+    n_rows = size.n_rows
+    n_columns = size.n_columns
     if not size.sparse or n_rows * n_columns <= SMALL:
         return False
     candidates = 2 * max(100, min(n_rows, n_columns) // 10)
