@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from schmp_estimators.core.engine.dynamic import Coroutine, PlaceOfRounds, apply_job, run_coroutine
-from schmp_estimators.core.engine.rounds import Keeper, Piece, Rounds
+from schmp_estimators.core.engine.rounds import Keeper, Piece, Rounds, make
 from schmp_estimators.core.inputs.rows import Rows as Chunks
 from schmp_estimators.core.inputs.rows import open_rows
 from schmp_estimators.core.inputs.validation import is_dask
@@ -67,7 +67,7 @@ class Problem:
     estimator : estimator
     place : Place
     pieces : callable
-        Returns the partitions, or descriptions of how they are made, when they are needed; the list is emptied.
+        Returns the partitions, or pieces that stand for them, when they are needed; the list is emptied.
     n_partitions : int
     rows : callable or None
         Returns all rows in dense form, if X is in memory; its argument is `fill`.
@@ -100,17 +100,22 @@ class Problem:
         self.extent = size
         self.whole_extent = size
         self.is_local = place.is_local
+
         # functions without a reference to this object, so that rows are freed with it at once
-        made = cache(lambda: list(map(_made, _emptied(pieces()))))
-        keeper = (
-            (parts.save_partition, parts.restore_partition)
-            if plan is None
-            else (save_fold, restore_fold)
-        )
+        @cache
+        def made() -> list[Any]:
+            given = pieces()
+            return [
+                make(given.pop(0)) for _ in range(n_partitions)
+            ]  # so each can be freed once it has been used
+
+        keeper = Keeper(parts.save_partition, parts.restore_partition)
+        if plan is not None:
+            keeper = Keeper(save_fold, restore_fold)
         #: the partitions as they are made, if they are in this process
         self._first = [Piece(lambda k: made()[k], (k,)) for k in range(n_partitions)]
-        given = self._first if place.is_local else [*_emptied(pieces())]
-        self.rounds = rounds = Rounds(place, given, name, Keeper(*keeper))
+        given = self._first if place.is_local else pieces()
+        self.rounds = rounds = Rounds(place, given, name, keeper)
 
         def fetched(fill: Any) -> Rows:
             if place.is_local:
@@ -311,15 +316,6 @@ class Problem:
 
 def _united(summaries: Iterable[Summary | None]) -> Summary:
     return tree_merge([one for one in summaries if one is not None], Summary.united)
-
-
-def _emptied(pieces: list[Any]) -> Iterator[Any]:
-    """Take pieces out of a list, so that each can be freed once it has been used."""
-    return (pieces.pop(0) for _ in range(len(pieces)))
-
-
-def _made(piece: Any) -> Any:
-    return piece.function(*piece.parts) if isinstance(piece, Piece) else piece
 
 
 def place_of(X: Any, label: str, n_jobs: int | None = None) -> AbstractContextManager[Place]:

@@ -241,8 +241,10 @@ class Right(NamedTuple):
 
     def __call__(self, values: Floats, response: Floats, weights: Floats) -> Floats:
         """Return the sum of their weights."""
-        found = (
-            (values[:, 0] > 0.0).astype(np.int64) if values.shape[1] == 1 else values.argmax(axis=1)
-        )
-        right = (response == np.array(self.codes)[found]).astype(np.float64)
+        right = (response == np.array(self.codes)[class_of(values)]).astype(np.float64)
         return weigh(weights, right).sum(axis=1)
+
+
+def class_of(values: Floats) -> Indices:
+    """Return the number of the class with the largest of k decision values, (n, k) or (t, k, n); one is for two."""
+    return (values[:, 0] > 0.0).astype(int) if values.shape[1] == 1 else values.argmax(axis=1)

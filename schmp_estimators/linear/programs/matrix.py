@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
 from schmp_estimators.core.typing import Array, Floats
 from schmp_estimators.core.typing import Integers as Indices
@@ -213,10 +214,9 @@ class Storage:
 
     def compressed(self, columns: Indices) -> Columns:
         """Return some columns in compressed form."""
-        values = self.take_dense(columns)
-        places, rows = np.nonzero(values)
-        starts = np.concatenate([[0], np.cumsum(np.bincount(places, minlength=len(values)))])
-        return freeze(Columns(values[places, rows], rows.astype(np.int32), starts.astype(np.int64)))
+        found = sp.csr_array(self.take_dense(columns))
+        rows = found.indices.astype(np.int32, copy=False)
+        return freeze(Columns(found.data, rows, found.indptr.astype(np.int64)))
 
     def round_into(self, out: Array, columns: Indices, means: Floats, factors: Floats) -> None:
         """Write (x_j − mean_j)·factor_j as rows of `out` (k, n_rows or more), float32."""
@@ -336,20 +336,3 @@ class Shifted(_Shifted, Storage):
         """Return which of some columns are shifted, and the positions of their values."""
         here = np.flatnonzero(np.isin(columns, self.moved))
         return here, np.searchsorted(self.moved, columns[here])
-
-
-def stack_columns(parts: list[Columns], row_offsets: list[int]) -> Columns:
-    """Return compressed columns with the rows of all partitions, concatenated."""
-    if len(parts) == 1:
-        return freeze(parts[0])
-    counts = [np.diff(part.starts) for part in parts]
-    starts = np.concatenate([[0], np.cumsum(sum(counts))]).astype(np.int64)
-    values = np.empty(starts[-1], parts[0].values.dtype)
-    rows = np.empty(starts[-1], parts[0].rows.dtype)
-    filled = starts[:-1].copy()
-    for part, count, offset in zip(parts, counts, row_offsets, strict=True):
-        place = np.repeat(filled - part.starts[:-1], count) + np.arange(len(part.values))
-        values[place] = part.values
-        rows[place] = part.rows + offset
-        filled += count
-    return freeze(Columns(values, rows, starts))

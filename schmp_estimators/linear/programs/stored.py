@@ -142,12 +142,7 @@ class SparseByColumns(_SparseByColumns, Storage):
 
     def rows(self, chosen: Indices) -> Storage:
         """See `Storage`."""
-        if not (np.diff(chosen) > 0).all():
-            return as_matrix(self._csc().tocsr()[chosen])
-        places = np.full(self.n_rows, -1, self.columns.rows.dtype)
-        places[chosen] = np.arange(len(chosen))
-        taken = sparse.take_rows(self.columns, freeze(places))
-        return SparseByColumns(freeze(Columns(*taken)), len(chosen))
+        return as_matrix(self._csc()[chosen])
 
     def gradient(self, vector: Floats, scope: Indices | None) -> Floats:
         """See `Storage`."""
@@ -183,8 +178,7 @@ class SparseByColumns(_SparseByColumns, Storage):
         whole = sp.csc_array(tuple(self.compressed(columns)), shape=(self.n_rows, len(columns)))
         new = whole[:, known:]
         new.data = new.data * weights[new.indices]
-        found: Floats = (whole.T @ new).toarray()
-        return found
+        return (whole.T @ new).toarray()
 
     def compressed(self, columns: Indices) -> Columns:
         """See `Storage`."""
@@ -198,8 +192,7 @@ class SparseByColumns(_SparseByColumns, Storage):
 
     def complete(self, columns: Indices) -> Array:
         """See `Storage`."""
-        found: Array = np.diff(self.columns.starts)[columns] == self.n_rows
-        return found
+        return np.diff(self.columns.starts)[columns] == self.n_rows
 
     def shifted(self, shifts: Floats) -> Storage:
         """See `Storage`; columns that are shifted have no implicit zeros."""
@@ -209,8 +202,7 @@ class SparseByColumns(_SparseByColumns, Storage):
 
     def to_array(self) -> Array:
         """See `Storage`."""
-        found: Array = self._csc().toarray()
-        return found
+        return self._csc().toarray()
 
     def identity(self) -> Iterable[Array]:
         """See `Storage`."""
