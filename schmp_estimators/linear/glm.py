@@ -49,8 +49,7 @@ def find_loss(loss: Any) -> Loss:
         raise ValueError(
             f"loss={loss!r}; give one of {sorted(LOSSES)}, or an object such as penalised.Loss describes"
         )
-    found: Loss = LOSSES[loss]() if isinstance(loss, str) else loss
-    return found
+    return LOSSES[loss]() if isinstance(loss, str) else loss
 
 
 class Pair(Deciding, Penalised, BaseEstimator):
@@ -69,9 +68,8 @@ class Pair(Deciding, Penalised, BaseEstimator):
         else:
             tags.estimator_type = "regressor"
             tags.regressor_tags = RegressorTags()
-            tags.target_tags.multi_output = (
-                not tags.target_tags.positive_only
-            )  # scikit-learn tries those of any sign
+            # scikit-learn tries those of any sign
+            tags.target_tags.multi_output = not tags.target_tags.positive_only
         return tags
 
     def _loss(self) -> Loss:

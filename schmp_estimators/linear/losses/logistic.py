@@ -50,9 +50,8 @@ class Logistic(NamedTuple):
         """Return the loss, s y p and s p(1 − p) with p = σ(−y(u + b))."""
         slope = np.empty_like(decision)
         curvature = np.empty_like(decision)
-        level = row_derivatives(
-            self, *map(freeze, (decision, target, weights)), intercept, slope, curvature
-        )
+        given = map(freeze, (decision, target, weights))
+        level = row_derivatives(self, *given, intercept, slope, curvature)
         return Derivatives(Level(*level), slope, curvature)
 
     def dual(

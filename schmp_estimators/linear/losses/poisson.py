@@ -33,7 +33,10 @@ class Poisson:
         ValueError
             If a response is negative.
         """
-        _check(target)
+        if len(target) and target.min() < 0.0:
+            raise ValueError(
+                f"the Poisson loss takes responses y >= 0; got {target.min():.6g}: give counts or rates"
+            )
         place = decision + intercept
         with np.errstate(over="ignore", invalid="ignore"):  # of steps that are too long
             mean = np.exp(place)
@@ -54,16 +57,8 @@ class Poisson:
 
     def mean(self, decision: Floats) -> Floats:
         """Return the prediction μ."""
-        found: Floats = np.exp(decision)
-        return found
+        return np.exp(decision)
 
     def score(self, target: Floats, predicted: Floats, sample_weight: Any) -> float:
         """Return the share of the deviance that predictions explain."""
         return float(d2_tweedie_score(target, predicted, sample_weight=sample_weight, power=1))
-
-
-def _check(target: Floats) -> None:
-    if len(target) and target.min() < 0.0:
-        raise ValueError(
-            f"the Poisson loss takes responses y >= 0; got {target.min():.6g}: give counts or rates"
-        )

@@ -124,11 +124,8 @@ def compiled_for(kind: Any, kernel: Any) -> Any:
     Kernels for classes outside this package are compiled in each process: a cache on disk would not notice changes to
     the class, and could not be read without it.
     """
-    return (
-        kernel
-        if type(kind).__module__.startswith("schmp_estimators.")
-        else kernel_of_this_process(kernel)
-    )
+    ours = type(kind).__module__.startswith("schmp_estimators.")
+    return kernel if ours else kernel_of_this_process(kernel)
 
 
 def take(penalty: P, columns: Indices | slice) -> P:
@@ -163,10 +160,12 @@ def multiple_of(penalty: Penalty, gradient: Floats) -> float:
     """Return the smallest multiple of the penalty for which zero, with this gradient, is the solution."""
     found = sizes(penalty, gradient)
     strengths = penalty.strengths
-    ratios = np.divide(
-        found, strengths, out=np.zeros_like(found), where=np.asarray(strengths) > 0.0
-    )
-    return float(ratios.max(initial=0.0))
+    return float(_ratios(found, strengths).max(initial=0.0))
+
+
+def _ratios(found: Floats, units: PerColumn) -> Floats:
+    """Return numbers in units, 0 for those whose unit is 0."""
+    return np.divide(found, units, out=np.zeros_like(found), where=np.asarray(units) > 0.0)
 
 
 def of_strength(penalty: P, strength: float, total: float) -> P:
@@ -175,8 +174,7 @@ def of_strength(penalty: P, strength: float, total: float) -> P:
     If the shape of a penalty depends on its strength, the penalty has a method with this name.
     """
     own: Any = declared(penalty, "of_strength")
-    found: P = penalty.scaled(strength) if own is None else own(strength, total)
-    return found
+    return penalty.scaled(strength) if own is None else own(strength, total)
 
 
 def has_free(penalty: Penalty) -> bool:
@@ -196,10 +194,7 @@ def dual_scale(penalty: Penalty, coef: Floats, gradient: Floats) -> float:
         return 1.0
     found = sizes(penalty, _tilted(penalty, coef, gradient))
     if differ(penalty.strengths):
-        ratios = np.divide(
-            found, penalty.strengths, out=np.zeros_like(found), where=penalty.strengths > 0.0
-        )
-        return 1.0 / max(1.0, float(ratios.max()))
+        return 1.0 / max(1.0, float(_ratios(found, penalty.strengths).max()))
     return float(penalty.strengths / max(penalty.strengths, float(found.max())))
 
 
@@ -242,7 +237,7 @@ def gap_or_merit(
     if not penalty.certified:
         return merit(penalty, coef, gradient, norms)
     gap = duality_gap(penalty, coef, gradient, energy, dual_scale(penalty, coef, gradient))
-    if differ(penalty.strengths) and not penalty.strengths.all():
+    if has_free(penalty):
         free = penalty.strengths == 0.0
         gap += 0.5 * float((gradient[free] ** 2 / np.maximum(norms[free], 1e-300)).sum())
     return gap

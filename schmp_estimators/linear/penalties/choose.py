@@ -37,7 +37,14 @@ def choose_penalty(
     """
     whole = float(strength) * factors
     if np.ndim(factors) or factors != 1.0:
-        _check_strengths(np.atleast_1d(whole), np.atleast_1d(factors), strength)
+        some = np.atleast_1d(factors)
+        found = np.atleast_1d(whole)[some != 0.0]
+        if found.min() < WEAKEST or found.max() > STRONGEST:
+            raise ValueError(
+                f"penalty_factors{_range(some)} make penalties from {found.min():.3g} to {found.max():.3g} of one of "
+                f"{strength:.3g}; each has to be 0 or from {WEAKEST:g} to {STRONGEST:g}: give factors near 1, and 0 "
+                "for columns without a penalty"
+            )
     ridges = (1.0 - l1_ratio) * whole if l1_ratio < 1.0 else 0.0
     return ElasticNet(read_only(l1_ratio * whole), read_only(ridges), bool(positive))
 
@@ -73,12 +80,12 @@ def named_values(name: str, given: Any, others: dict[Any, Any], owner: str = "X"
     if not is_mapping and not is_series:
         return given
     keys = list(given.keys())
-    if not is_mapping and keys == list(range(len(keys))) and not others.keys() & set(keys):
+    unknown = [key for key in keys if key not in others]
+    if not is_mapping and keys == list(range(len(keys))) and len(unknown) == len(keys):
         return given
     what, remedy = _NAMED[owner]
     if not others:
         raise ValueError(f"{name} names {what}, but {owner} has no names; give {remedy}")
-    unknown = [key for key in keys if key not in others]
     if unknown:
         more = ", …" if len(unknown) > 5 else ""
         raise ValueError(
@@ -87,7 +94,7 @@ def named_values(name: str, given: Any, others: dict[Any, Any], owner: str = "X"
     named = dict(given.items())
     if len(named) < len(keys):
         raise ValueError(f"{name} names a {what[:-1]} more than once; give one value for each")
-    return [named.get(key, other) for key, other in others.items()]
+    return list((others | named).values())
 
 
 _NAMED = {
@@ -135,17 +142,6 @@ def refuse_texts(given: Any, name: str) -> Any:
         if isinstance(one, str | bytes):
             raise ValueError(f"{name} has an entry that is no number: {one!r}; give numbers")
     return given
-
-
-def _check_strengths(whole: Floats, factors: Floats, strength: float) -> None:
-    """Raise ValueError if penalties underflow or overflow."""
-    found = whole[factors != 0.0]
-    if found.min() < WEAKEST or found.max() > STRONGEST:
-        raise ValueError(
-            f"penalty_factors{_range(factors)} make penalties from {found.min():.3g} to {found.max():.3g} of one of "
-            f"{strength:.3g}; each has to be 0 or from {WEAKEST:g} to {STRONGEST:g}: give factors near 1, and 0 for "
-            "columns without a penalty"
-        )
 
 
 def _range(factors: Any) -> str:
@@ -229,18 +225,21 @@ def positive_values(name: str, given: Any) -> Floats | None:
         return None
     given = unmask(given, name)
     try:
-        values = np.asarray(refuse_texts(given, name), dtype=np.float64)
+        values = numbers_between(given, name, WEAKEST, STRONGEST)
     except (TypeError, ValueError):
-        values = np.empty(0)
-    if (
-        values.ndim != 1
-        or not len(values)
-        or not ((values >= WEAKEST) & (values <= STRONGEST)).all()
-    ):
+        values = None
+    if values is None:
         raise ValueError(
             f"{name}={given!r}; give numbers from {WEAKEST:g} to {STRONGEST:g}, or their number{NO_PENALTY}"
         )
     return np.sort(values)
+
+
+def numbers_between(given: Any, name: str, least: float, most: float) -> Floats | None:
+    """Return an array of one dimension; None if the values of a parameter are no such numbers."""
+    values = np.asarray(refuse_texts(given, name), np.float64)
+    fit = values.ndim == 1 and values.size and ((values >= least) & (values <= most)).all()
+    return values if fit else None
 
 
 def best_of(values: Floats) -> int:
@@ -284,8 +283,8 @@ def ratios_of(given: Any) -> list[Any]:
     """Return the L1 ratios to try."""
     if np.ndim(given) == 0:
         return [given]
-    found = np.asarray(refuse_texts(unmask(given, "l1_ratio"), "l1_ratio"), np.float64)
-    if found.ndim != 1 or not len(found) or not ((found >= 1e-6) & (found <= 1.0)).all():
+    found = numbers_between(unmask(given, "l1_ratio"), "l1_ratio", 1e-6, 1.0)
+    if found is None:
         raise ValueError(
             f"l1_ratio={given!r}; give one number from 1e-6 to 1, or a list of them{ONLY_SQUARES}"
         )

@@ -62,13 +62,11 @@ class Group(NamedTuple):
 
     def block_level(self, number: int, slopes: Floats) -> float:
         """Return ‖slopes‖/λ_g."""
-        level: float = np.sqrt((slopes * slopes).sum()) / self.strengths[number]
-        return level
+        return np.sqrt((slopes * slopes).sum()) / self.strengths[number]
 
     def block_value(self, number: int, coef: Floats) -> float:
         """Return λ_g‖β_g‖."""
-        found: float = self.strengths[number] * np.sqrt((coef * coef).sum())
-        return found
+        return self.strengths[number] * np.sqrt((coef * coef).sum())
 
     def block_slope(self, number: int, coef: Floats, out: Floats) -> None:
         """Set `out` to λ_g β_g/‖β_g‖."""
@@ -111,13 +109,14 @@ def group_penalty(
     names, members = _members(unmask(groups, "groups"), list(labels))
     columns = np.concatenate([np.empty(0, np.int64), *members])
     lengths = np.array([len(group) for group in members])
-    check_blocks(columns, np.append(0, np.cumsum(lengths)), n_columns)
+    starts = np.append(0, np.cumsum(lengths))
+    check_blocks(columns, starts, n_columns)
     roots = np.sqrt(lengths)
     if factors is not None:
         others = dict(zip(names, roots.tolist(), strict=bool(names)))
         factors = named_values("penalty_factors", factors, others, "groups")
         roots = np.broadcast_to(check_factors(factors, len(lengths), what="group"), lengths.shape)
-    return Group(read_only(roots), columns, np.append(0, np.cumsum(lengths)))
+    return Group(read_only(roots), columns, starts)
 
 
 def check_blocks(columns: Indices, starts: Indices, n_columns: int) -> None:

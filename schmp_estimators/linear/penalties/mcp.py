@@ -52,8 +52,7 @@ class MCP(NamedTuple):
 
     def tilt(self, coef: Floats) -> Floats:
         """Return −sign(b) times λ_j, or times the size of b divided by γ if that is smaller."""
-        tilted: Floats = -np.sign(coef) * np.minimum(np.abs(coef) / self.gamma, self.strengths)
-        return tilted
+        return -np.sign(coef) * np.minimum(np.abs(coef) / self.gamma, self.strengths)
 
     def of_strength(self, strength: float, total: float) -> Self:
         """Return the penalty with λ times `strength`, and γ divided by `total`, the weight of all samples."""
