@@ -32,7 +32,6 @@ from schmp_estimators.linear.penalties.choose import Grid
 from schmp_estimators.linear.problem import Problem
 from schmp_estimators.linear.programs.choose import (
     AT_HAND,
-    choose_solver,
     make_program,
     schedule_of,
 )
@@ -84,13 +83,11 @@ class Fit:
     def run(self, place: Place, X: Any, y: Any) -> list[Solution]:
         """Fit all targets or classes; returns their solutions.  X and y are for callbacks."""
         asked = self._asked
-        extent = self._problem.extent
         asked.history_ = []
         asked._snapshot = without_itself(self.attributes)
         with asked._followed(X, y, asked._snapshot) as (self._task, self._data):
             self._progress = Progress(asked, place, step="step", every=1)
             starts = self._starts()
-            asked.solver_ = choose_solver(asked, extent, len(starts), self._unit, self._loss)
             solved = self._at_hand(starts)
             if solved is None:
                 self._by_rounds(starts)
@@ -157,11 +154,10 @@ class Fit:
         asked = self._asked
         problem = self._problem
         solved = []
-        given = self._loss, self._unit, asked.fit_intercept, self._targets.labels
-        found = problem.at_hand(asked.solver_, *given)
+        labels = self._targets.labels
+        asked.solver_, found = problem.at_hand(len(starts), self._loss, self._unit, labels)
         if found is None:
             return None
-        problem.tell_of(found.dropped)
         for target, (coef, level) in enumerate(starts):
             began = perf_counter()
             tolerance = asked.tol * found.square(target)

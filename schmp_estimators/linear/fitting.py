@@ -11,7 +11,7 @@ from sklearn.callback import with_callbacks
 
 from schmp_estimators.core.following import FollowedEstimator, undone_on_error
 from schmp_estimators.core.inputs.validation import is_dask
-from schmp_estimators.core.places.place import Place, choose_place, retry
+from schmp_estimators.core.places.place import choose_place, retry
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.progress import FitBar
 from schmp_estimators.core.typing import Named
@@ -115,8 +115,17 @@ class SparseModel(Penalised):
         """
         lazy = any(map(is_dask, (X, y, sample_weight)))
         chosen = choose_place(self.n_jobs, is_dask=lazy, label=f"schmp-{self._name}")
+
+        def fit() -> None:
+            samples = read_samples(self, X, y, sample_weight, place=place, **reading(self._loss()))
+            targets = find_targets(self, samples)
+            opened: Named = {"n_shards": self.n_shards, "name": self._name}
+            with open_problem(self, samples, targets, place, **opened) as problem:
+                Fit(self, problem, targets).run(place, X, y)
+
         with undone_on_error(self), chosen as place, one_blas_thread():
-            return retry(place, lambda: self._fit_on(place, X, y, sample_weight))
+            retry(place, fit)
+        return self
 
     def _validate_params(self) -> None:
         """See `Penalised`."""
@@ -154,12 +163,3 @@ class SparseModel(Penalised):
                 "schedule=schmp.Priority()"
             )
         return super().set_params(**params)
-
-    def _fit_on(self, place: Place, X: Any, y: Any, sample_weight: Any) -> Self:
-        """Fit at a place."""
-        samples = read_samples(self, X, y, sample_weight, place=place, **reading(self._loss()))
-        targets = find_targets(self, samples)
-        opened: Named = {"n_shards": self.n_shards, "name": self._name}
-        with open_problem(self, samples, targets, place, **opened) as problem:
-            Fit(self, problem, targets).run(place, X, y)
-        return self

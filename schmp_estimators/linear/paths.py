@@ -15,7 +15,7 @@ from schmp_estimators.linear.contracts import is_joint
 from schmp_estimators.linear.fit import warn_of_gap
 from schmp_estimators.linear.penalties.choose import Floats, Grid, end_of
 from schmp_estimators.linear.problem import Problem, open_problem, place_of
-from schmp_estimators.linear.programs.choose import Asked, Path, choose_solver, is_saturated
+from schmp_estimators.linear.programs.choose import Asked, Path, is_saturated
 from schmp_estimators.linear.programs.folds import Deviances, Functions
 from schmp_estimators.linear.programs.homotopy import Points, ProblemAtHand
 from schmp_estimators.linear.samples import (
@@ -113,11 +113,8 @@ def solve_paths(
         Explained share of the loss at which paths end.
     """
     asked = asked._replace(penalty=problem.in_units(asked.penalty))
-    given = asked.loss, asked.penalty, asked.fit_intercept
-    solver = choose_solver(None, problem.whole_extent, grid.count, asked.penalty, asked.loss)
-    found = problem.at_hand(solver, *given, targets.labels)
+    _, found = problem.at_hand(grid.count, asked.loss, asked.penalty, targets.labels)
     if found is not None:
-        problem.tell_of(found.dropped)
         numbers = range(len(targets.labels) or 1)
         largest = 0.0 if grid.given is not None else max(map(found.largest, numbers))
         values = grid.values(largest, found.total, targets.unit)
@@ -152,9 +149,9 @@ def _until_saturation(
         for at, coef in zip(points.penalties, points.coefs, strict=True)
     ]
     null, *losses = points.objectives - costs
-    ends = [number for number, loss in enumerate(losses) if is_saturated(loss, null, most)]
-    last = ends[0] if ends else len(losses) - 1
-    return Points(*(field[1 : last + 2] for field in points))
+    ends = (number for number, loss in enumerate(losses, 2) if is_saturated(loss, null, most))
+    end = next(ends, None)
+    return Points(*(field[1:end] for field in points))
 
 
 def _by_rounds(

@@ -35,7 +35,7 @@ from schmp_estimators.linear.programs.centred import (
     fetch,
     joined,
 )
-from schmp_estimators.linear.programs.choose import AT_HAND, is_small, make_problem
+from schmp_estimators.linear.programs.choose import AT_HAND, choose_solver, is_small, make_problem
 from schmp_estimators.linear.programs.columns import Fill, Survey, codes, deviations, known
 from schmp_estimators.linear.programs.folds import (
     Plan,
@@ -270,15 +270,23 @@ class Problem:
         return rows, weights[self.tested] if len(weights) else rows.weights
 
     def at_hand(
-        self, solver: str, loss: Any, penalty: Any, fit_intercept: bool, labels: Sequence[int] = ()
-    ) -> ProblemAtHand | None:
-        """Return the problem for one of the solvers `AT_HAND`, with a penalty of strength one.
+        self, n_fits: int, loss: Any, penalty: Any, labels: Sequence[int]
+    ) -> tuple[str, ProblemAtHand | None]:
+        """Return the solver of some fits, and the problem for it, if it is one of those `AT_HAND`; warn of columns.
 
-        `labels` are the numbers of classes that are fitted, each against all others.  Returns None if the problem
-        should be solved by rounds.
+        `penalty` is that of strength one; `labels` are the numbers of classes that are fitted, each against all others.
+        There is no such problem either if columns vary by little more than rounding.
         """
-        if solver not in AT_HAND:
-            return None
+        solver = choose_solver(self._estimator, self.whole_extent, n_fits, penalty, loss)
+        found = self._found(solver, loss, penalty, labels) if solver in AT_HAND else None
+        if found is not None:
+            self.tell_of(found.dropped)
+        return solver, found
+
+    def _found(
+        self, solver: str, loss: Any, penalty: Any, labels: Sequence[int]
+    ) -> ProblemAtHand | None:
+        fit_intercept = self._estimator.fit_intercept
         eps = parts.resolution(self.extent.dtype)
         take = self._take
         united = None if take is None or self.extent.sparse else take.united
