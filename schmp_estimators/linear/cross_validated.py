@@ -1,7 +1,5 @@
 """Cross-validated estimators: folds, metadata routing, the choice of a penalty, and the tasks that callbacks see."""
 
-from __future__ import annotations
-
 import reprlib
 from collections.abc import Callable, Generator
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The bases of all sparse linear models: their parameters and what callbacks see; the fit with a given penalty."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self

@@ -1,7 +1,5 @@
 """Predictions of fitted sparse linear models, in this process or lazily on Dask."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any

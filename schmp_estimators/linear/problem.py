@@ -104,10 +104,8 @@ class Problem:
         # functions without a reference to this object, so that rows are freed with it at once
         @cache
         def made() -> list[Any]:
-            given = pieces()
-            return [
-                make(given.pop(0)) for _ in range(n_partitions)
-            ]  # so each can be freed once it has been used
+            given = pieces()  # each can be freed once it has been used
+            return [make(given.pop(0)) for _ in range(n_partitions)]
 
         keeper = Keeper(parts.save_partition, parts.restore_partition)
         if plan is not None:
@@ -434,20 +432,18 @@ def _pieces(
     used = np.ones(size.n_rows, bool) if samples.used is None else samples.used
     check_length(size.n_rows, len(samples.y) if samples.used is None else len(used))
     responses, weights, beside = given
-    bounds, rows_used = (np.cumsum([0, *some]) for some in (lengths, used))
-    pieces, filled = (
-        list[Any](),
-        np.flatnonzero(lengths),
-    )  # at most so many groups of consecutive chunks
+    bounds, rows_used = (np.append(0, np.cumsum(some)) for some in (lengths, used))
+    pieces = list[Any]()
+    filled = np.flatnonzero(lengths)  # at most so many groups of consecutive chunks
     for group in np.array_split(filled, min(n_shards or len(filled), len(filled))):
         start = bounds[group[0]]
         stop = bounds[group[-1] + 1]
         first, last = rows_used[[start, stop]].tolist()
         if first < last:
-            arrays = responses[:, first:last], weights[first:last], beside[:, first:last]
-            given_parts = (*arrays, first, estimator.missing_values), used[start:stop]
+            arrays = responses[:, first:last], weights[first:last], beside[:, first:last], first
             found = (chunks.partitions[number] for number in group)
-            pieces.append(Piece(parts.join_parts, (*given_parts, *found)))
+            given_parts = (*arrays, estimator.missing_values), used[start:stop], *found
+            pieces.append(Piece(parts.join_parts, given_parts))
     return pieces, size._replace(n_rows=responses.shape[1])
 
 
