@@ -40,6 +40,11 @@ def is_joint(loss: Any) -> bool:
     return declared(loss, "look") is not None
 
 
+def classifies(loss: Any) -> bool:
+    """Return whether a loss is for classes, so that y is −1 or 1."""
+    return bool(declared(loss, "classifies"))
+
+
 def is_quadratic(loss: Any) -> bool:
     """Return whether the curvature of a loss is the same everywhere."""
     return bool(declared(loss, "constant_curvature"))

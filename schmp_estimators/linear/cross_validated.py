@@ -26,6 +26,7 @@ from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.places.place import Place, retry
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.typing import Named
+from schmp_estimators.linear.contracts import classifies
 from schmp_estimators.linear.fit import Fit
 from schmp_estimators.linear.fitting import Penalised
 from schmp_estimators.linear.fold import Common, Fold, Penalties
@@ -40,17 +41,8 @@ from schmp_estimators.linear.penalties.choose import (
 from schmp_estimators.linear.problem import open_problem, place_of
 from schmp_estimators.linear.programs.choose import Asked
 from schmp_estimators.linear.programs.folds import Deviances, Plan
-from schmp_estimators.linear.samples import (
-    Samples,
-    check_folds,
-    classifies,
-    cut,
-    find_targets,
-    here,
-    of_classes,
-    read_samples,
-    reading,
-)
+from schmp_estimators.linear.samples import Samples, cut, here, read_samples, reading
+from schmp_estimators.linear.targets import check_folds, find_targets, of_classes
 from schmp_estimators.linear.texts import described
 
 

@@ -37,7 +37,7 @@ from schmp_estimators.linear.programs.choose import (
 )
 from schmp_estimators.linear.programs.homotopy import Solution, record_of
 from schmp_estimators.linear.programs.input import SavedPartition, identify
-from schmp_estimators.linear.samples import Targets, by_class, of_classes
+from schmp_estimators.linear.targets import Targets, by_class, of_classes
 
 logger = logging.getLogger(__name__)
 

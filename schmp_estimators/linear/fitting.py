@@ -18,7 +18,8 @@ from schmp_estimators.linear.penalties.choose import choose_penalty, factors_of
 from schmp_estimators.linear.predicting import LinearModel
 from schmp_estimators.linear.problem import open_problem
 from schmp_estimators.linear.programs.choose import schedule_of
-from schmp_estimators.linear.samples import find_targets, read_samples, reading
+from schmp_estimators.linear.samples import read_samples, reading
+from schmp_estimators.linear.targets import find_targets
 from schmp_estimators.linear.texts import check_values, described
 
 

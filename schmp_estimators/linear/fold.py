@@ -16,7 +16,8 @@ from schmp_estimators.linear.penalties.base import Floats, Indices
 from schmp_estimators.linear.problem import Problem
 from schmp_estimators.linear.programs.folds import Decide, Functions, HeldOut
 from schmp_estimators.linear.programs.input import Label
-from schmp_estimators.linear.samples import Samples, Targets, positives
+from schmp_estimators.linear.samples import Samples
+from schmp_estimators.linear.targets import Targets, positives
 
 
 class Common(NamedTuple):

@@ -20,17 +20,14 @@ from schmp_estimators.linear.programs.folds import Deviances, Functions
 from schmp_estimators.linear.programs.homotopy import Points, ProblemAtHand
 from schmp_estimators.linear.samples import (
     Samples,
-    Targets,
-    by_class,
     check_length,
     check_responses,
     check_weights,
-    find_targets,
     here,
-    positives,
     read_samples,
     reading,
 )
+from schmp_estimators.linear.targets import Targets, by_class, find_targets, positives
 from schmp_estimators.linear.texts import check_arguments
 
 

@@ -23,7 +23,7 @@ from schmp_estimators.core.inputs.validation import (
     validate_in_memory,
 )
 from schmp_estimators.core.typing import Array, Named
-from schmp_estimators.linear.contracts import declared, is_joint
+from schmp_estimators.linear.contracts import classifies, declared, is_joint
 from schmp_estimators.linear.programs.folds import class_of
 from schmp_estimators.linear.programs.matrix import Storage
 from schmp_estimators.linear.programs.missing import with_missing
@@ -32,7 +32,6 @@ from schmp_estimators.linear.samples import (
     check_finite,
     check_responses,
     check_storage,
-    classifies,
     here,
     is_nan,
 )

@@ -22,7 +22,6 @@ from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.places.place import Place, choose_place
 from schmp_estimators.core.reduction import tree_merge, tree_sum
 from schmp_estimators.core.typing import Array, Function
-from schmp_estimators.linear.losses.base import weigh
 from schmp_estimators.linear.penalties.choose import labels_of
 from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.centred import (
@@ -46,17 +45,12 @@ from schmp_estimators.linear.programs.folds import (
 )
 from schmp_estimators.linear.programs.homotopy import HomotopyProblem, ProblemAtHand
 from schmp_estimators.linear.programs.input import Extent
-from schmp_estimators.linear.programs.jobs import SMALLEST_NORM, SumsError
+from schmp_estimators.linear.programs.jobs import SumsError
 from schmp_estimators.linear.programs.matrix import Floats, Indices, Storage, means_of
 from schmp_estimators.linear.programs.missing import with_missing
 from schmp_estimators.linear.programs.stored import as_matrix
-from schmp_estimators.linear.samples import (
-    Samples,
-    Targets,
-    check_finite,
-    check_length,
-    explain_sums,
-)
+from schmp_estimators.linear.samples import Samples, check_finite, check_length, explain_sums
+from schmp_estimators.linear.targets import Targets, check_sizes
 
 
 class Problem:
@@ -359,7 +353,7 @@ def open_problem(
     responses = np.array(targets.responses, np.float64, order="C", ndmin=2)
     weights = targets.weights
     missing = estimator.missing_values
-    _check_squares(responses, weights)
+    check_sizes(responses, weights)
     given = responses, weights, parts.NOTHING_BESIDE if plan is None else plan.beside
     with ExitStack() as stack:
         if is_dask(samples.X):
@@ -389,24 +383,6 @@ def open_problem(
                 raise
             names = getattr(estimator, "feature_names_in_", None)
             raise explain_sums(error, samples.X, names, missing) from None
-
-
-def _check_squares(responses: Array, weights: Array) -> None:
-    """Raise ValueError if squares of responses overflow, or underflow although a response varies."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        apart = responses - responses.sum(axis=1, keepdims=True) / responses.shape[1]
-        total, spread = (np.vecdot(one, weigh(weights, one)) for one in (responses, apart))
-    tiny = spread < SMALLEST_NORM
-    is_finite = np.isfinite(total).all()
-    if is_finite and not (tiny.any() and np.ptp(responses[tiny], axis=1).any()):
-        return
-    largest = np.abs(responses).max()
-    heaviest = f" and sample weights up to {weights.max():.3g}" if len(weights) else ""
-    flow, way = ("underflow", "multiply") if is_finite else ("overflow", "divide")
-    raise ValueError(
-        f"y holds values up to {largest:.3g} in size{heaviest}, whose squares {flow} float64; {way} y "
-        f"{'or sample_weight ' if heaviest else ''}by a power of ten, and alpha with y"
-    )
 
 
 def _read_part(names: Any, missing: float | None, rows: Any) -> tuple[Storage, Extent]:
