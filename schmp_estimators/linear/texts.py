@@ -182,6 +182,7 @@ from sklearn.utils._param_validation import (
     validate_parameter_constraints,
 )
 
+from schmp_estimators.core.inputs.validation import COUNT, NOT_NEGATIVE, SHARE
 from schmp_estimators.core.schedules.dynamic import SCHEDULES, Schedule
 from schmp_estimators.core.typing import Function, Named
 from schmp_estimators.linear.penalties.choose import NO_PENALTY, ONLY_SQUARES, STRONGEST, WEAKEST
@@ -196,7 +197,6 @@ class _Wide(Interval):
         return bool(super().__contains__(float(value) if isinstance(value, Real) else value))
 
 
-_COUNT = Interval(Integral, 1, None, closed="left")
 _STRENGTH = _Wide(Real, WEAKEST, STRONGEST, closed="both")
 
 #: By name of a parameter: the values that it takes, beside None where that is the default.
@@ -214,25 +214,25 @@ _CONSTRAINTS: Named = {
     "schedule": [StrOptions({"resolve", *SCHEDULES}), Schedule],
     "class_weight": [dict, StrOptions({"balanced"})],
     "positive": ["boolean"],
-    "max_iter": [_COUNT],
-    "tol": [Interval(Real, 0, None, closed="left")],
+    "max_iter": [COUNT],
+    "tol": [NOT_NEGATIVE],
     "warm_start": ["boolean"],
-    "n_shards": [_COUNT],
+    "n_shards": [COUNT],
     "n_jobs": [Integral],
     "checkpoint": [str, os.PathLike],
-    "checkpoint_every": [_COUNT],
+    "checkpoint_every": [COUNT],
     "verbose": ["verbose"],
     "random_state": ["random_state"],
-    "eps": [Interval(Real, 0, 1, closed="neither")],
+    "eps": [SHARE],
     "max_explained": [Interval(Real, 0, 1, closed="right")],
-    "max_worse": [_COUNT],
+    "max_worse": [COUNT],
     "validation_data": [tuple, list],
-    "alphas": [_COUNT, "array-like"],
-    "Cs": [_COUNT, "array-like"],
+    "alphas": [COUNT, "array-like"],
+    "Cs": [COUNT, "array-like"],
     "cv": ["cv_object"],
     "estimator": [HasMethods(["fit", "get_params"])],
     "penalties": [Real, "array-like"],
-    "n_halves": [_COUNT],
+    "n_halves": [COUNT],
     "threshold": [Interval(Real, 0.5, 1.0, closed="right")],
     "scoring": [StrOptions(set(get_scorer_names())), callable],
 }
@@ -296,9 +296,7 @@ def _constraints(thing: Function) -> Named:
     for name, parameter in _parameters(thing).items():
         if name in _CONSTRAINTS:
             known = _CONSTRAINTS[name]
-            found[name] = (
-                [*known, None] if parameter.default is None and known != "no_validation" else known
-            )
+            found[name] = [*known, None] if parameter.default is None else known
     if "cv" in found and "l1_ratio" in found:
         found["l1_ratio"] = [*found["l1_ratio"], "array-like"]
     return found
