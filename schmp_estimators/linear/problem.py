@@ -49,7 +49,7 @@ from schmp_estimators.linear.programs.jobs import SumsError
 from schmp_estimators.linear.programs.matrix import Floats, Indices, Storage, means_of
 from schmp_estimators.linear.programs.missing import with_missing
 from schmp_estimators.linear.programs.stored import as_matrix
-from schmp_estimators.linear.samples import Samples, check_finite, check_length, explain_sums
+from schmp_estimators.linear.samples import Samples, check_finite, check_length
 from schmp_estimators.linear.targets import Targets, check_sizes
 
 
@@ -378,11 +378,10 @@ def open_problem(
             stack.enter_context(problem.rounds)
             problem.learn(missing is not None or getattr(samples.X, "may_miss", False))
             yield problem
-        except SumsError as error:
-            if is_dask(samples.X):
-                raise
-            names = getattr(estimator, "feature_names_in_", None)
-            raise explain_sums(error, samples.X, names, missing) from None
+        except SumsError:
+            if not is_dask(samples.X):
+                check_finite(samples.X, getattr(estimator, "feature_names_in_", None), missing)
+            raise
 
 
 def _read_part(names: Any, missing: float | None, rows: Any) -> tuple[Storage, Extent]:

@@ -94,7 +94,7 @@ def read_samples(
         Where `y` and `sample_weight` are computed if they are on Dask; by default in this process.
     whole : bool, default=False
         Whether to keep samples of weight zero, and to search X for values that are not finite.  Otherwise the fit finds
-        them, and `explain_sums` explains them.
+        them.
     **options
         Further arguments of `sklearn.utils.validation.validate_data` for `y`.
 
@@ -106,36 +106,31 @@ def read_samples(
     y = here(y, "y", place)
     sample_weight = here(sample_weight, "sample_weight", place)
     is_storage = isinstance(X, Storage)
-    missing = may_miss(estimator)
+    checked = whole or sample_weight is not None
     estimator._labels = X.names if is_storage else getattr(X, "columns", ())
     vars(estimator).pop("fill_values_", None)
-    if is_storage or is_dask(X):
-        if is_storage:
-            check_storage(X, estimator, reset=True)
-            if not X.may_miss and estimator.missing_values is not None:
-                raise ValueError(
-                    f"missing_values={estimator.missing_values!r} is for arrays and sparse matrices; "
-                    f"X={type(X).__name__} has to know itself which values are missing, by may_miss"
-                )
-            if (whole or sample_weight is not None) and not X.may_miss:
-                check_finite(X, None)
-        else:
+    if not is_storage and not is_dask(X):
+        # A fit makes only a few passes over X, and the first one finds NaN.  Rows of weight zero are not in that pass.
+        finite = checked and ("allow-nan" if may_miss(estimator) else True)
+        X, y = check_input(estimator, X, y, ensure_all_finite=finite, **options)
+    else:
+        if not is_storage:
             check_features(X, estimator, reset=True)
             _warn_of_columns(X)
+        else:
+            check_storage(X, estimator, reset=True)
+            if not X.may_miss:
+                if estimator.missing_values is not None:
+                    raise ValueError(
+                        f"missing_values={estimator.missing_values!r} is for arrays and sparse matrices; "
+                        f"X={type(X).__name__} has to know itself which values are missing, by may_miss"
+                    )
+                if checked:
+                    check_finite(X, None)
         y = check_responses(estimator, y, **options)
         length = getattr(X, "shape", (np.nan,))[0]
         if isinstance(length, int | float) and not np.isnan(length):
             check_length(int(length), len(y))
-    else:
-        # A fit makes only a few passes over X, and the first one finds NaN.  Rows of weight zero are not in that pass.
-        checked = whole or sample_weight is not None
-        X, y = check_input(
-            estimator,
-            X,
-            y,
-            ensure_all_finite=checked and ("allow-nan" if missing else True),
-            **options,
-        )
     found = Samples(X, y, check_weights(sample_weight, y))
     return found if whole else found.rows(found.counted)
 
@@ -175,22 +170,12 @@ def check_finite(rows: Any, names: Any, missing: float | None = None) -> Any:
     return rows
 
 
-def explain_sums(error: ValueError, rows: Any, names: Any, missing: float | None) -> ValueError:
-    """Return the error to raise if sums over X are not finite: that of `check_finite` if values are not finite."""
-    try:
-        check_finite(rows, names, missing)
-    except ValueError as found:
-        return found
-    return error
-
-
 def check_storage(X: Storage, estimator: Any, *, reset: bool) -> None:
     """Set or compare the number of features; raise TypeError if the class of X lacks what it has to define."""
-    found = {name: getattr(X, name, None) for name in REQUIRED}
     absent = [
         name
-        for name, one in found.items()
-        if one is None or getattr(one, "__isabstractmethod__", False)
+        for name in REQUIRED
+        if getattr(getattr(X, name, None), "__isabstractmethod__", not hasattr(X, name))
     ]
     if absent:
         raise TypeError(
@@ -265,9 +250,8 @@ def _nothing_but_rows(y: Any) -> Floats:
 
 
 def _warn_of_columns(X: Any) -> None:
-    if (
-        is_dask(X) and isinstance(X, da.Array) and X.numblocks[1] > 1 and not X.nbytes < _COSTLY
-    ):  # NaN: unknown
+    divided = isinstance(X, da.Array) and X.numblocks[1] > 1
+    if divided and not X.nbytes < _COSTLY:  # NaN: unknown
         warnings.warn(
             f"X has {X.numblocks[1]} chunks of columns, which every fit puts together anew. Do it once, with "
             "X = X.rechunk({1: -1}).persist(), or build X with chunks of whole rows.",
