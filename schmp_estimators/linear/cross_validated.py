@@ -29,7 +29,7 @@ from schmp_estimators.core.typing import Named
 from schmp_estimators.linear.contracts import classifies
 from schmp_estimators.linear.fit import Fit
 from schmp_estimators.linear.fitting import Penalised
-from schmp_estimators.linear.fold import Common, Fold, Penalties
+from schmp_estimators.linear.fold import Common, Fold
 from schmp_estimators.linear.penalties.choose import (
     Floats,
     Grid,
@@ -299,11 +299,10 @@ class CrossValidated(Penalised):
         """Write the scores of a fold, for all penalties or for one at a time, which is when others may end it."""
         data = {"estimator": self, **_shown(given.samples, given.folds[number][0])}
         task.call_on_fit_task_begin(**data)
-        fold = Fold(given, number)
+        fold = Fold(given, number, task if self._is_heard else None, **data)
         end = None
-        told = Penalties(task, data, fold, len(row)) if self._is_heard else None
         while end is None:
-            reached = fold.solve(self.max_worse and fold.scored + 1, told).reached
+            reached = fold.solve(self.max_worse and fold.scored + 1).reached
             if fold.scored == reached:
                 break
             row[fold.scored : reached] = self._scores(fold)

@@ -57,8 +57,7 @@ class Penalised(FollowedEstimator, LinearModel):
 
     def _penalty(self, strength: float, ratio: Any) -> Any:
         """Return the penalty of a strength for the columns of X, with an L1 ratio."""
-        factors = factors_of(self, self.penalty_factors, self.positive)
-        return choose_penalty(strength, ratio, factors, self.positive)
+        return choose_penalty(strength, ratio, factors_of(self), self.positive)
 
     @contextmanager
     def _followed(

@@ -45,41 +45,14 @@ class Common(NamedTuple):
         )
 
 
-class Penalties:
-    """Reports the penalties of a fold to callbacks, until a callback ends the path."""
-
-    def __init__(self, task: Any, data: Named, fold: Fold, count: int) -> None:
-        self._task = task
-        self._data = data
-        self._fold = fold
-        self._most = count
-        self.count, self._step = 0, self._begun()
-
-    def _begun(self) -> Any:
-        return self._task.subcontext(task_name="penalty").call_on_fit_task_begin(**self._data)
-
-    def end_at(self, reached: int) -> bool:
-        """Report penalties up to a number; returns whether the path ends there, or has ended before."""
-        stops = False
-        while self.count < reached and not stops:
-            given = {
-                **self._data,
-                "reconstruction_attributes": partial(self._fold.attributes, self.count),
-            }
-            self.count += 1
-            stops = bool(self._step.call_on_fit_task_end(**given))
-            if not stops and self.count < self._most:
-                self._step = self._begun()
-        return stops
-
-
 class Fold:
     """The fits of a fold, for each class in it.
 
-    The number after that of the last fold stands for all samples.
+    The number after that of the last fold stands for all samples.  Each penalty is reported as a part of `task`, if
+    there is one; `data` are what callbacks get.
     """
 
-    def __init__(self, given: Common, number: int) -> None:
+    def __init__(self, given: Common, number: int, task: Any = None, **data: Any) -> None:
         self.given = given
         self._problem = given.problem.fold(number)
         targets = given.targets
@@ -96,14 +69,19 @@ class Fold:
         #: yields more solutions, of a path by rounds from the saved state of its partitions
         self._ahead = solve_paths(self._problem, given.asked, given.grid, targets)
         self._saved: Any = None
+        self._task = task
+        self._data = data
+        #: number of penalties reported, and the task of the next one
+        self._told = 0
+        self._step = self._next_step()
 
     @property
     def rows(self) -> Indices:
         """Numbers of the samples held out."""
         return self.given.counted[self._problem.tested]
 
-    def solve(self, until: int | None = None, told: Penalties | None = None) -> Paths:
-        """Solve for all penalties, or until at least so many are reached; or until `told` says so, which gets each."""
+    def solve(self, until: int | None = None) -> Paths:
+        """Solve for all penalties, or until at least so many are reached, or until a callback ends the path."""
         if self._saved is not None:
             self._problem.rounds.restore(self._saved)
             self._saved = None
@@ -112,10 +90,29 @@ class Fold:
             if found is None:
                 break
             self.paths = found
-            if told is not None and told.end_at(found.reached):
-                self.paths = found.at(slice(told.count))
+            if self._task is not None and self._ends_at(found.reached):
+                self.paths = found.at(slice(self._told))
                 self._ahead = iter(())
         return self.paths
+
+    def _next_step(self) -> Any:
+        if self._task is not None and self._told < self.given.grid.count:
+            step = self._task.subcontext(task_name="penalty")
+            return step.call_on_fit_task_begin(**self._data)
+        return None
+
+    def _ends_at(self, reached: int) -> bool:
+        """Report penalties up to a number; returns whether the path ends there, or has ended before."""
+        stops = False
+        while self._told < reached and not stops:
+            attributes = partial(self.attributes, self._told)
+            stops = self._step.call_on_fit_task_end(
+                **self._data, reconstruction_attributes=attributes
+            )
+            self._told += 1
+            if not stops:
+                self._step = self._next_step()
+        return bool(stops)
 
     def pause(self) -> None:
         """Save the state of a path by rounds that may go on, and let go of the rows."""

@@ -142,10 +142,8 @@ class Pair(Deciding, Penalised, BaseEstimator):
             labels = labels_of(self)
             return group_penalty(groups, n_columns, self.penalty_factors, labels).scaled(strength)
         if isinstance(given, str):
-            factors = factors_of(self, self.penalty_factors, self.positive)
-            return PENALTIES[given](
-                strength, 0.5 if ratio is None else ratio, factors, bool(self.positive)
-            )
+            ratio = 0.5 if ratio is None else ratio
+            return PENALTIES[given](strength, ratio, factors_of(self), self.positive)
         penalty = type(given)(*(unmask(field, "penalty") for field in fields_of(given)))
         if declared(penalty, "in_blocks"):
             check_blocks(penalty.columns, penalty.starts, n_columns)

@@ -245,22 +245,19 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
         if self.scoring in (None, "accuracy") and set(fold.given.scored) <= {"sample_weight"}:
             return fold.held_out(Right(fold.codes))
         samples = fold.given.samples
-        decisions = fold.decisions()
+        y = samples.y[fold.rows]
         options = _check_method_params(samples.y, fold.given.scored, indices=fold.rows)
         scorer = _knowing_classes(self._scorer(), fold.given.targets.classes)
         by_decisions = hasattr(scorer, "_response_method") or is_dask(samples.X)
-        rows = None
+        X = None if by_decisions else cut(samples.X, fold.rows)
         found = []
-        for number, values in enumerate(decisions, fold.scored):
+        for number, values in enumerate(fold.decisions(), fold.scored):
             if by_decisions:
-                model = _model_of(fold.of_all_classes(np.eye(len(values)), np.zeros(len(values))))
                 X = values.T
+                given = fold.of_all_classes(np.eye(len(values)), np.zeros(len(values)))
             else:
-                rows = cut(samples.X, fold.rows) if rows is None else rows
-                model = _model_of(fold.attributes(number))
-                X = rows
-                model.missing_values = self.missing_values
-            found.append(float(scorer(model, X, samples.y[fold.rows], **options)))
+                given = {**fold.attributes(number), "missing_values": self.missing_values}
+            found.append(float(scorer(_model_of(given), X, y, **options)))
         if np.isnan(found).any():
             raise ValueError(
                 f"scoring={self.scoring!r} is NaN on a fold of cv={brief(self.cv)}; give a splitter that holds out "

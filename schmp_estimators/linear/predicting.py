@@ -150,12 +150,15 @@ class LinearRegressor(LinearModel, RegressorMixin, BaseEstimator):
     """A regressor."""
 
 
+_if_it_classifies = available_if(lambda model: model._classifies)
+
+
 class Deciding(LinearModel):
     """A model that may be a classifier; only then it has the methods of a classifier."""
 
     classes_: Array
 
-    @available_if(lambda model: model._classifies)
+    @_if_it_classifies
     def decision_function(self, X: Any) -> Array:
         """Return the log odds of each class against all others.
 
@@ -173,7 +176,7 @@ class Deciding(LinearModel):
         n_outputs = None if n_functions == 1 else n_functions
         return _apply_rows(self, _scores, X, "logistic-decision-function", n_outputs)
 
-    @available_if(lambda model: model._classifies)
+    @_if_it_classifies
     def predict_proba(self, X: Any) -> Array:
         """Return the probability of each class.
 
@@ -191,7 +194,7 @@ class Deciding(LinearModel):
         """
         return self._of_classes(_probabilities, X, "logistic-predict-proba")
 
-    @available_if(lambda model: model._classifies)
+    @_if_it_classifies
     def predict_log_proba(self, X: Any) -> Array:
         """Return the logarithms of `predict_proba`.
 

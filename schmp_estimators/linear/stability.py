@@ -137,9 +137,9 @@ def stability_selection(
         for value in values.tolist():
             coef = model.set_params(**{name: value}).fit(X, y, sample_weight=counts).coef_
             found.append(np.atleast_2d(coef).any(axis=0))
-        unit = model._penalty(1.0, model.l1_ratio) if isinstance(model, SparseModel) else None
         penalised: Masks = np.ones(found[0].shape, np.bool_)
-        if unit is not None:
+        if isinstance(model, SparseModel):
+            unit = model._penalty(1.0, model.l1_ratio)
             penalised[Layout.of(unit, len(penalised), 1).free] = False
         return np.array(found), penalised
 

@@ -49,13 +49,13 @@ def choose_penalty(
     return ElasticNet(read_only(l1_ratio * whole), read_only(ridges), bool(positive))
 
 
-def factors_of(estimator: Any, given: Any, positive: bool = False) -> PerColumn:
+def factors_of(estimator: Any) -> PerColumn:
     """Return `penalty_factors` for the columns of an estimator; see `check_factors`."""
+    given = estimator.penalty_factors
     if given is None:
         return 1.0
-    others = dict.fromkeys(labels_of(estimator), 1.0)
-    given = named_values("penalty_factors", given, others)
-    return check_factors(given, estimator.n_features_in_, positive)
+    given = named_values("penalty_factors", given, dict.fromkeys(labels_of(estimator), 1.0))
+    return check_factors(given, estimator.n_features_in_, estimator.positive)
 
 
 def labels_of(estimator: Any) -> Any:
