@@ -1,7 +1,7 @@
-"""A fit to a problem: one target or class after the other, callbacks and records, checkpoints, fitted attributes.
+"""A fit to a problem: one target or class after the other, records, checkpoints, attributes.
 
-A checkpoint contains the state of the coroutine, the state of each partition, the models of finished targets, and the
-history.
+A checkpoint contains the state of the coroutine, the state of each partition, the models of
+finished targets, and the history.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Fit:
         return self._stopped
 
     def _starts(self) -> list[tuple[Array, Any]]:
-        """Return the coefficients and the intercept from which each fit starts; empty arrays stand for zeros."""
+        """Return coefficients and intercepts to start from; empty arrays stand for zeros."""
         asked = self._asked
         targets = self._targets
         shape = (
@@ -150,7 +150,7 @@ class Fit:
     def _at_hand(
         self, starts: Sequence[tuple[Array, float]]
     ) -> list[tuple[Solution, dict[str, float]]] | None:
-        """Return the solutions and records of all targets, solved in one call each; None if this is not possible."""
+        """Return solutions and records of all targets, found in one call each, if possible."""
         asked = self._asked
         problem = self._problem
         solved = []
@@ -205,7 +205,7 @@ class Fit:
                 return
 
     def attributes(self) -> Named:
-        """Return the fitted attributes; targets or classes whose fit has not begun have no coefficients."""
+        """Return the fitted attributes; a fit that has not begun has no coefficients."""
         targets = self._targets
         count = len(self._targets.jobs)
         begun = [one if isinstance(one, Solution) else one.solution() for one in self._models]
@@ -235,7 +235,7 @@ class Fit:
         return values
 
     def _resumed(self, penalty: Penalty) -> tuple[Checkpoint | None, Resumed]:
-        """Return the checkpoint, if there is one, and what it holds; partitions are restored from it."""
+        """Return the checkpoint, if there is one, and what it holds; restore partitions."""
         asked = self._asked
         problem = self._problem
         if asked.checkpoint is None:
@@ -267,8 +267,9 @@ class Fit:
 
 
 class Resumed(NamedTuple):
-    """The state from which a fit continues; `target` is the current target or class, −1 if the fit begins."""
+    """The state from which a fit continues."""
 
+    #: the current target or class, −1 if the fit begins
     target: int = -1
     #: fields of the solutions of finished targets
     finished: Sequence[Mapping[str, Any]] = ()
@@ -290,18 +291,19 @@ def warn_of_gap(
     most = asked.max_iter
     reason = f"stopped after max_iter={most}" if n_iter >= most else f"ended in step {n_iter}"
     name = "a duality gap" if certified else "an estimated possible decrease (stationarity_)"
-    slower = "; with fewer updates at a time (n_parallel) random schedules do not diverge"
+    slower = ""
+    if asked.schedule != "resolve":
+        slower = "; with fewer updates at a time (n_parallel) random schedules do not diverge"
     warnings.warn(
         f"{what} {reason} with {name} of {gap:.3g}, above the tolerance of {tolerance:.3g}. "
-        f"Increase max_iter or tol, or scale the columns of X{slower if asked.schedule != 'resolve' else ''}."
-        + declared(loss, "remedy"),
+        f"Increase max_iter or tol, or scale the columns of X{slower}." + declared(loss, "remedy"),
         ConvergenceWarning,
         stacklevel=3,
     )
 
 
 def _identity(estimator: Any, problem: Any, penalty: Penalty) -> Named:
-    """Return what the result depends on besides data: parameters that the schedule uses, and the penalty."""
+    """Return what the result depends on besides data: parameters, and the penalty."""
     used = {"alpha", "C", "loss", "l1_ratio", "positive", "fit_intercept", "tol"}
     used |= {"missing_values", "standardize"}
     named = {

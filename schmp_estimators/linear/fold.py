@@ -48,8 +48,8 @@ class Common(NamedTuple):
 class Fold:
     """The fits of a fold, for each class in it.
 
-    The number after that of the last fold stands for all samples.  Each penalty is reported as a part of `task`, if
-    there is one; `data` are what callbacks get.
+    The number after that of the last fold stands for all samples.  Each penalty is reported as a
+    part of `task`, if there is one; `data` are what callbacks get.
     """
 
     def __init__(self, given: Common, number: int, task: Any = None, **data: Any) -> None:
@@ -81,7 +81,7 @@ class Fold:
         return self.given.counted[self._problem.tested]
 
     def solve(self, until: int | None = None) -> Paths:
-        """Solve for all penalties, or until at least so many are reached, or until a callback ends the path."""
+        """Solve for all penalties, or for so many at least, or until a callback ends the path."""
         if self._saved is not None:
             self._problem.rounds.restore(self._saved)
             self._saved = None
@@ -102,7 +102,7 @@ class Fold:
         return None
 
     def _ends_at(self, reached: int) -> bool:
-        """Report penalties up to a number; returns whether the path ends there, or has ended before."""
+        """Report penalties up to a number; returns whether a callback ends the path."""
         stops = False
         while self._told < reached and not stops:
             attributes = partial(self.attributes, self._told)

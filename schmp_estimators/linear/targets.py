@@ -18,8 +18,12 @@ from schmp_estimators.linear.programs.input import Label, Target
 from schmp_estimators.linear.programs.jobs import SMALLEST_NORM
 from schmp_estimators.linear.samples import Samples
 
-_SPREAD = "give a splitter that spreads each class over the folds, such as StratifiedKFold, or fewer folds"
-#: Classes up to which scikit-learn does not warn that y may be a response, and integers that float64 can hold.
+_SPREAD = (
+    "give a splitter that spreads each class over the folds, such as StratifiedKFold, or fewer "
+    "folds"
+)
+#: Classes up to which scikit-learn does not warn that y may be a response, and integers that
+#: float64 can hold.
 _FEW = 10
 _EXACT = 2.0**53
 
@@ -63,10 +67,10 @@ def of_classes(loss: Any, classes: Any) -> Any:
 
 
 def by_class(coefs: Any, levels: Any) -> tuple[Array, Array]:
-    """Return coefficients and intercepts of t solutions as rows of decision functions, (t, k, p) and (t, k).
+    """Return coefficients (t, k, p) and intercepts (t, k) of k decision functions of t solutions.
 
-    The arguments are (t, p) and (t,) for one output, and (t, K, p) and (t, K) for all K classes at once.  Two classes
-    have one function, the difference of their functions.
+    The arguments are (t, p) and (t,) for one output, and (t, K, p) and (t, K) for all K classes at
+    once.  Two classes have one function, the difference of their functions.
     """
     if coefs.ndim == 2:
         return coefs[:, None], levels[:, None]
@@ -83,7 +87,8 @@ def find_targets(estimator: Any, samples: Samples) -> Targets:
     Raises
     ------
     ValueError
-        If y holds one class only, or numbers that are no classes; if the difference of two classes should be positive.
+        If y holds one class only, or numbers that are no classes; if the difference of two classes
+        should be positive.
     """
     loss = estimator._loss()
     if not classifies(loss):
@@ -100,12 +105,13 @@ def find_targets(estimator: Any, samples: Samples) -> Targets:
     classes, codes = find_classes(samples.y)
     if len(classes) < 2:
         raise ValueError(
-            f"y holds one class only, {classes[0]!r} (of samples with positive weight); give samples of two or more"
+            f"y holds one class only, {classes[0]!r} (of samples with positive weight); give samples "
+            "of two or more"
         )
     if is_joint(loss) and len(classes) == 2 and estimator.positive:
         raise ValueError(
-            "positive=True needs more than two classes with a loss of all classes at once, because of two coef_ is the "
-            'difference; give loss="logistic"'
+            "positive=True needs more than two classes with a loss of all classes at once, because "
+            'of two coef_ is the difference; give loss="logistic"'
         )
     of_classes = class_weights(estimator.class_weight, classes, samples.y, samples.weights)
     weights, unit = without_unit(of_classes)
@@ -128,7 +134,7 @@ def without_unit(weights: Array) -> tuple[Array, float]:
 def check_folds(
     targets: Targets, y: Array, fitted: Array, folds: Sequence[tuple[Any, Any]], cv: str
 ) -> None:
-    """Raise ValueError if a fold is fitted to one class only, or not to all classes if the loss needs all of them.
+    """Raise ValueError if a fold is fitted to one class only, or to less than the loss needs.
 
     `y` and `fitted` have the labels of all samples, and whether each is ever fitted.
     """
@@ -179,7 +185,7 @@ def class_weights(class_weight: Any, classes: Array, y: Array, weights: Array) -
 
 
 def check_sizes(responses: Array, weights: Array) -> None:
-    """Raise ValueError if squares of responses overflow, or underflow although a response varies."""
+    """Raise ValueError if squares of responses overflow, or underflow although one varies."""
     with np.errstate(over="ignore", invalid="ignore"):
         apart = responses - responses.sum(axis=1, keepdims=True) / responses.shape[1]
         total, spread = (np.vecdot(one, weigh(weights, one)) for one in (responses, apart))
@@ -191,6 +197,6 @@ def check_sizes(responses: Array, weights: Array) -> None:
     heaviest = f" and sample weights up to {weights.max():.3g}" if len(weights) else ""
     flow, way = ("underflow", "multiply") if is_finite else ("overflow", "divide")
     raise ValueError(
-        f"y holds values up to {largest:.3g} in size{heaviest}, whose squares {flow} float64; {way} y "
-        f"{'or sample_weight ' if heaviest else ''}by a power of ten, and alpha with y"
+        f"y holds values up to {largest:.3g} in size{heaviest}, whose squares {flow} float64; "
+        f"{way} y {'or sample_weight ' if heaviest else ''}by a power of ten, and alpha with y"
     )
