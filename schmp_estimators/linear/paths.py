@@ -88,9 +88,15 @@ class Paths(NamedTuple):
         for points, tolerance in zip(self.points, self.tolerances, strict=True):
             for number in np.flatnonzero(~(points.gaps <= tolerance)):
                 where = f"{what[:1].upper()}{what[1:]} at {name}={self.values[number]:.3g}"
-                given = asked, asked.loss, certified, int(points.steps[number])
-                gap = float(points.gaps[number]) / self.total
-                warn_of_gap(where, *given, gap, tolerance / self.total)
+                warn_of_gap(
+                    where,
+                    asked,
+                    asked.loss,
+                    certified,
+                    int(points.steps[number]),
+                    points.gaps[number] / self.total,
+                    tolerance / self.total,
+                )
 
 
 def solve_paths(
@@ -255,8 +261,7 @@ def path_of(
             costs = list[float]()
             for found in solve_paths(problem, asked, grid, targets, given["max_explained"]):
                 if most:
-                    new_ones = found.at(slice(len(costs), None)).solutions()
-                    costs.extend(map(cost, *new_ones))
+                    costs.extend(map(cost, *found.at(slice(len(costs), None)).solutions()))
                 if (end := end_of(costs, most)) is not None:
                     break
             found = found.at(slice(end))

@@ -82,10 +82,7 @@ class Dense(_Dense, Storage):
         if not self.by_rows:
             return self.values.take(columns, axis=0).astype(np.float64, copy=False)
         out = np.empty((len(columns), self.n_rows))
-        nothing = np.zeros(len(columns))
-        dense.round_columns(
-            freeze(self.values), freeze(columns), freeze(nothing), freeze(nothing + 1.0), out
-        )
+        self.round_into(out, columns, np.zeros(len(columns)), np.ones(len(columns)))
         return out
 
     def pieces(self, columns: Indices) -> Iterator[tuple[slice, Array]]:
@@ -96,8 +93,8 @@ class Dense(_Dense, Storage):
 
     def round_into(self, out: Array, columns: Indices, means: Floats, factors: Floats) -> None:
         """See `Storage`."""
-        given = freeze(columns), freeze(means), freeze(factors)
-        dense.round_columns(freeze(self.to_array()), *given, out)
+        values = freeze(self.to_array())
+        dense.round_columns(values, freeze(columns), freeze(means), freeze(factors), out)
 
     def to_array(self) -> Array:
         """See `Storage`."""
