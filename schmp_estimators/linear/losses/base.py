@@ -27,6 +27,12 @@ class Derivatives(NamedTuple):
     curvature: Floats
 
 
+def derivatives_of(loss: float, slope: Floats, curvature: Floats) -> Derivatives:
+    """Return a loss with the derivatives of each row, and their sums."""
+    level = Level(loss, float(slope.sum()), float(curvature.sum()))
+    return Derivatives(level, slope, curvature)
+
+
 class Seen(NamedTuple):
     """The value and derivatives of a loss of K decision values, for n rows.
 

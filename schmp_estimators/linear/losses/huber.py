@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from schmp_estimators.linear.losses.base import Derivatives, Floats, Level, weigh
+from schmp_estimators.linear.losses.base import Derivatives, Floats, derivatives_of, weigh
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,7 @@ class Huber:
         part = np.clip(residual, -self.epsilon, self.epsilon)
         slope = weigh(weights, part)
         curvature = weigh(weights, (part == residual).astype(np.float64))
-        loss = float(slope @ (residual - 0.5 * part))
-        return Derivatives(
-            Level(loss, float(slope.sum()), float(curvature.sum())), slope, curvature
-        )
+        return derivatives_of(float(slope @ (residual - 0.5 * part)), slope, curvature)
 
     def dual(
         self, decision: Floats, target: Floats, weights: Floats, intercept: float, scale: float

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.special import xlogy
 from sklearn.metrics import d2_tweedie_score
 
-from schmp_estimators.linear.losses.base import Derivatives, Floats, Level, weigh
+from schmp_estimators.linear.losses.base import Derivatives, Floats, derivatives_of, weigh
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,7 @@ class Poisson:
             mean = np.exp(place)
             loss = weigh(weights, xlogy(target, target) - target * place - target + mean)
             slope = weigh(weights, target - mean)
-            curvature = weigh(weights, mean)
-            level = Level(max(0.0, float(loss.sum())), float(slope.sum()), float(curvature.sum()))
-        return Derivatives(level, slope, curvature)
+            return derivatives_of(max(0.0, float(loss.sum())), slope, weigh(weights, mean))
 
     def dual(
         self, decision: Floats, target: Floats, weights: Floats, intercept: float, scale: float

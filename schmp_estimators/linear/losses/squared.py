@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from schmp_estimators.linear.losses.base import Derivatives, Floats, Level, weigh
+from schmp_estimators.linear.losses.base import Derivatives, Floats, derivatives_of, weigh
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,7 @@ class Squared:
         residual = target - decision - intercept
         slope = weigh(weights, residual)
         curvature = weigh(weights, np.ones_like(residual))
-        return Derivatives(
-            Level(0.5 * float(residual @ slope), float(slope.sum()), float(curvature.sum())),
-            slope,
-            curvature,
-        )
+        return derivatives_of(0.5 * float(residual @ slope), slope, curvature)
 
     def dual(
         self, decision: Floats, target: Floats, weights: Floats, intercept: float, scale: float
