@@ -4,7 +4,7 @@ import copy
 import logging
 import numbers
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from importlib.util import find_spec
 from time import perf_counter
@@ -128,6 +128,7 @@ class _Unheard:
         return self
 
     call_on_fit_task_begin = subcontext
+    propagate_callback_context = nullcontext
 
     def call_on_fit_task_end(self, **_: Any) -> bool:
         """Return that the fit goes on."""

@@ -40,6 +40,11 @@ def is_joint(loss: Any) -> bool:
     return declared(loss, "look") is not None
 
 
+def classifies(loss: Any) -> bool:
+    """Return whether a loss is for classes, so that y is −1 or 1."""
+    return bool(declared(loss, "classifies"))
+
+
 def is_quadratic(loss: Any) -> bool:
     """Return whether the curvature of a loss is the same everywhere."""
     return bool(declared(loss, "constant_curvature"))
@@ -59,7 +64,8 @@ class Needs(NamedTuple):
     bounded: bool = False
 
 
-_LOSS, _PENALTY = ("derivatives", "certified"), ("strengths", "scaled", "positive", "certified")
+_LOSS = ("derivatives", "certified")
+_PENALTY = ("strengths", "scaled", "positive", "certified")
 _ALONE = (*_PENALTY, "prox", "value", "tilt")
 _BLOCKS = (*_PENALTY, "columns", "starts", "block_prox", "block_level", "block_value")
 #: By solver: of all columns and rows, by a schedule, and in blocks.
@@ -75,7 +81,8 @@ def check_needs(solver: str, loss: Any, penalty: Any, asked: str) -> None:
 
     `asked` says in the message what needs this solver.
     """
-    needs, missing = NEEDS[solver], []
+    needs = NEEDS[solver]
+    missing = []
     of_loss = ("look", "certified") if is_joint(loss) else needs.of_loss
     if getattr(loss, "certified", False):
         of_loss = (*of_loss, "dual")

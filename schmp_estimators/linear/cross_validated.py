@@ -1,16 +1,13 @@
 """Cross-validated estimators: folds, metadata routing, the choice of a penalty, and the tasks that callbacks see."""
 
-from __future__ import annotations
-
 import reprlib
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator
+from contextlib import suppress
 from functools import cache, partial
 from itertools import islice
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import _fit_context
 from sklearn.callback import with_callbacks
 from sklearn.model_selection import check_cv
@@ -28,8 +25,11 @@ from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.places.place import Place, retry
 from schmp_estimators.core.places.threads import one_blas_thread
+from schmp_estimators.core.typing import Named
+from schmp_estimators.linear.contracts import classifies
+from schmp_estimators.linear.fit import Fit
 from schmp_estimators.linear.fitting import Penalised
-from schmp_estimators.linear.fold import Common, Fold, Penalties
+from schmp_estimators.linear.fold import Common, Fold
 from schmp_estimators.linear.penalties.choose import (
     Floats,
     Grid,
@@ -41,25 +41,9 @@ from schmp_estimators.linear.penalties.choose import (
 from schmp_estimators.linear.problem import open_problem, place_of
 from schmp_estimators.linear.programs.choose import Asked
 from schmp_estimators.linear.programs.folds import Deviances, Plan
-from schmp_estimators.linear.samples import (
-    Samples,
-    check_folds,
-    classifies,
-    cut,
-    find_targets,
-    here,
-    of_classes,
-    read_samples,
-    reading,
-)
+from schmp_estimators.linear.samples import Samples, cut, here, read_samples, reading
+from schmp_estimators.linear.targets import check_folds, find_targets, of_classes
 from schmp_estimators.linear.texts import described
-
-
-class Routed(NamedTuple):
-    """Arguments of `fit` for the splitter and for the scorer."""
-
-    split: Mapping[str, Any]
-    score: Mapping[str, Any]
 
 
 class CrossValidated(Penalised):
@@ -67,10 +51,12 @@ class CrossValidated(Penalised):
 
     #: the estimator that fits all samples
     _kind: Any
-    #: names of tasks on a cluster, and of a fit in warnings
-    _name, _what = "lasso-cv", "The fit"
-    #: name of the attribute with the value of each fold, and 1 if larger values are better, −1 otherwise
-    _values, _sign = "mse_path_", -1.0
+    #: name of tasks on a cluster
+    _name = "lasso-cv"
+    #: name of the attribute with the value of each fold
+    _values = "mse_path_"
+    #: 1 if larger values are better, −1 otherwise
+    _sign = -1.0
     #: most tasks of a target: the folds, and fits on all samples
     _n_tasks = 2
 
@@ -118,9 +104,9 @@ class CrossValidated(Penalised):
             )
             return self._fit(place, X, found.pop("y"), found.pop("sample_weight"), found)
 
-    def _check(self) -> None:
-        """Raise an error if parameters cannot be combined."""
-        super()._check()
+    def _validate_params(self) -> None:
+        """See `Penalised`."""
+        super()._validate_params()
         self._grid().check(self.l1_ratio, self._defaults.get("eps", 1.0))
 
     def _grid(self) -> Grid:
@@ -128,106 +114,90 @@ class CrossValidated(Penalised):
 
     def _asked(self, ratio: Any, classes: Any) -> Asked:
         """Return the parameters of a path."""
-        objective = of_classes(self._loss(), classes), self._penalty(1.0, ratio)
-        return Asked(*objective, self.fit_intercept, self.tol, self.max_iter)
+        loss = of_classes(self._loss(), classes)
+        penalty = self._penalty(1.0, ratio)
+        return Asked(loss, penalty, self.fit_intercept, self.tol, self.max_iter)
 
-    def _model(self, value: float) -> Any:
-        """Return the estimator that fits all samples with a penalty."""
-        kind, others = self._kind, {"n_jobs", "verbose"}
-        given = {
-            name: getattr(self, name)
-            for name in set(self._get_param_names()) & set(kind._get_param_names())
+    def _model(self) -> Any:
+        """Return the estimator that fits all samples with the chosen penalty."""
+        shared = {*self._get_param_names()} & {*self._kind._get_param_names()} - {
+            "n_jobs",
+            "verbose",
         }
-        given["l1_ratio"] = self.l1_ratio_
-        return kind(
-            **{name: one for name, one in given.items() if name not in others},
-            **{self._grid().name: value},
-        )
+        given = {name: getattr(self, name) for name in shared}
+        chosen = (self._grid().name, "l1_ratio")
+        return self._kind(**given | {name: getattr(self, f"{name}_") for name in chosen})
 
-    def _fit(
-        self, place: Place, X: Any, y: Any, sample_weight: Any, params: dict[str, Any]
-    ) -> Self:
-        self._check()
-        loss = self._loss()
-        options = {**reading(loss), "place": place, "whole": True}
+    def _fit(self, place: Place, X: Any, y: Any, sample_weight: Any, params: Named) -> Self:
+        options = {**reading(self._loss()), "place": place, "whole": True}
         if np.shape(np.asarray(y))[1:] in ((), (1,)):
             options["multi_output"] = False
         given = read_samples(self, X, y, sample_weight, **options)
-        routed = self._route(sample_weight, params)
-        counted = given.weights > 0.0 if len(given.weights) else np.ones(len(given.y), bool)
+        split, scored = self._route(sample_weight, params)
+        counted = given.counted
         samples = given.rows(counted)
         targets = find_targets(self, samples)
-        folds, fitted = self._folds(given, routed), counted.copy()
+        folds = self._folds(given, split)
+        fitted = counted.copy()
         if len(targets.weights):
             fitted[counted] = targets.weights > 0.0
         check_folds(targets, given.y, fitted, folds, brief(self.cv))
         weights = np.empty(0)
-        if targets.classes is not None and len(
-            targets.weights
-        ):  # class weights do not apply to scores
-            scored = routed.score.get("sample_weight")
-            weights = (
-                np.ones(counted.sum()) if scored is None else np.asarray(scored, float)[counted]
-            )
-        plan = make_plan(folds, fitted, counted, weights)
-        opened = self, samples, targets, place
+        if targets.classes is not None and len(targets.weights):  # class weights are not for scores
+            weights = scored.get("sample_weight", np.ones(len(given.y)))
+            weights = np.asarray(weights, float)[counted]
+        plan = Plan(folds, fitted, counted, weights)
+        numbers = range(targets.n_targets)
+        most = len(numbers) * (self._n_tasks + np.size(self.l1_ratio) - 1)
+        rows = np.flatnonzero(counted)
         place.tell("begin", {"estimator": type(self).__name__})
 
-        def choose() -> list[dict[str, Any]]:
+        def choose() -> None:
             with (
-                open_problem(*opened, name=self._name, plan=plan) as problem,
-                self._followed(given.X, given.y, targets.n_targets) as context,
+                open_problem(self, samples, targets, place, name=self._name, plan=plan) as problem,
+                self._followed(given.X, given.y, vars(self).copy, most) as (context, _),
             ):
-                rows = folds, given, np.flatnonzero(counted), routed.score
-                common = Common(problem, None, None, targets, *rows)
-                return [
-                    self._choose(context, place, common.of_target(k))
-                    for k in range(targets.n_targets)
-                ]
+                common = Common(problem, None, None, targets, folds, given, rows, scored)
+                found = [self._choose(context, place, common.of_target(k)) for k in numbers]
+                if len(found) > 1:
+                    found = [{name: np.array([one[name] for one in found]) for name in found[0]}]
+                self.__dict__.update(found[0])
 
-        found = retry(place, choose)
-        if len(found) > 1:
-            found = [{name: np.array([one[name] for one in found]) for name in found[0]}]
-        self.__dict__.update(found[0])
+        retry(place, choose)
         return self
 
-    def _choose(self, context: Any, place: Place, common: Common) -> dict[str, Any]:
+    def _choose(self, context: Any, place: Place, common: Common) -> Named:
         """Return the results for one target, or for all classes: scores, the chosen penalty, and the fit with it."""
-        ratios, tried = ratios_of(self.l1_ratio), []
-        for ratio in ratios:
-            given = common._replace(
-                asked=self._asked(ratio, common.targets.classes), grid=self._grid()
-            )
-            whole = Fold(given, given.problem.fold(len(given.folds)))
-            values = whole.solve(given.grid, until=self.max_worse and 1).values
+        targets = common.targets
+        grid = self._grid()
+        tried = []
+        for ratio in (ratios := ratios_of(self.l1_ratio)):
+            given = common._replace(asked=self._asked(ratio, targets.classes), grid=grid)
+            whole = Fold(given, len(given.folds))
+            values = whole.solve(self.max_worse and 1).values
             whole.pause()
-            given = given._replace(grid=given.grid.at(values))
-            held_out, end = self._try_folds(context, given)
-            path = whole.solve(given.grid, until=end).at(slice(end))
-            path.warn(given.grid.name, given.asked, self._what)
-            tried.append((path, held_out))
-        paths, scores = zip(*tried, strict=True)
+            held_out, end = self._try_folds(context, given._replace(grid=grid.at(values)))
+            path = whole.solve(end).at(slice(end))
+            path.warn(grid.name, given.asked, self._what)
+            tried.append((whole, path, held_out))
+        wholes, paths, scores = zip(*tried, strict=True)
         best, count = divmod(best_of(self._sign * np.concatenate(scores)), len(scores[0]))
-        simple, path = within_one_standard_error(self._sign * scores[best]), paths[best]
-        coefs, levels = path.solutions()
-        if missing := len(scores[best]) - len(coefs):
-            after = np.full((missing, *coefs.shape[1:]), np.nan)
-            coefs, levels = np.concatenate([coefs, after]), np.concatenate([levels, after[..., 0]])
-        levels, name = levels + common.targets.shifts, self._grid().name
-        several, of_paths = np.ndim(self.l1_ratio) > 0, self._grid().given is None
-        one = common.targets.classes is None  # function
+        simple = within_one_standard_error(self._sign * scores[best])
+        path = paths[best]
+        simpler = wholes[best].of_all_classes(*(part[simple] for part in path.solutions()))
+        coefs, levels = path.arrays(targets.shifts, len(path.values))
+        several = np.ndim(self.l1_ratio) > 0
+        apart = several and grid.given is None
         found = {
-            f"{name}s_": np.array([path.values for path in paths])
-            if several and of_paths
-            else paths[0].values,
+            f"{grid.name}s_": np.array([one.values for one in paths]) if apart else path.values,
             self._values: np.array(scores) if several else scores[0],
-            f"{name}_": float(path.values[count]),
-            f"{name}_1se_": float(path.values[simple]),
+            f"{grid.name}_": float(path.values[count]),
+            f"{grid.name}_1se_": float(path.values[simple]),
             "l1_ratio_": ratios[best],
-            "coefs_path_": coefs[:, 0].T if coefs.shape[1] == 1 else coefs.transpose(1, 2, 0),
-            "intercepts_path_": levels[:, 0] if coefs.shape[1] == 1 else levels.T,
-            "coef_1se_": coefs[simple, 0] if one else coefs[simple],
-            "intercept_1se_": levels[simple, 0] if one else levels[simple],
+            "coefs_path_": coefs,
+            "intercepts_path_": levels,
+            "coef_1se_": simpler["coef_"],
+            "intercept_1se_": simpler["intercept_"],
         }
         self.__dict__.update(found)
         final = self._final(partial(self._fit_all, context, place, common))
@@ -240,8 +210,7 @@ class CrossValidated(Penalised):
 
     def _final(self, fit: Callable[[Any], list[Any]]) -> Any:
         """Return the model with the chosen penalty."""
-        model = self._model(getattr(self, f"{self._grid().name}_"))
-        fit(model)
+        fit(model := self._model())
         return model
 
     def _scorer(self) -> Any:
@@ -267,62 +236,50 @@ class CrossValidated(Penalised):
             )
         return router
 
-    def _route(self, sample_weight: Any, params: dict[str, Any]) -> Routed:
-        """Route arguments; without scikit-learn's routing the splitter gets groups, and the scorer gets weights."""
+    def _route(self, sample_weight: Any, params: Named) -> tuple[Named, Named]:
+        """Return the arguments for the splitter and for the scorer.
+
+        Without scikit-learn's routing the splitter gets groups, and the scorer gets weights.
+        """
         _raise_for_params(params, self, "fit", allow=["groups"])
         if _routing_enabled():
             routed = process_routing(self, "fit", sample_weight=sample_weight, **params)
-            return Routed(
-                routed["splitter"]["split"], routed["scorer"]["score"] if self._scorer() else {}
-            )
+            scored = routed["scorer"]["score"] if self._scorer() else {}
+            return routed["splitter"]["split"], scored
         split = {name: value for name, value in params.items() if value is not None}
-        return Routed(split, {} if sample_weight is None else {"sample_weight": sample_weight})
+        return split, {} if sample_weight is None else {"sample_weight": sample_weight}
 
-    def _folds(self, given: Samples, routed: Routed) -> list[tuple[Any, Any]]:
+    def _folds(self, given: Samples, params: Named) -> list[tuple[Any, Any]]:
         """Return for each fold the samples to fit and those held out; raise if either is empty."""
-        X, y, weights, _ = given
-        splitter = check_cv(self.cv, y, classifier=classifies(self._loss()))
-        folds = list(
-            splitter.split(
-                np.broadcast_to(0.0, (len(y), 1)) if is_dask(X) else X, y, **routed.split
-            )
-        )
+        cv = brief(self.cv)
+        splitter = check_cv(self.cv, given.y, classifier=classifies(self._loss()))
+        X = np.broadcast_to(0.0, (len(given.y), 1)) if is_dask(given.X) else given.X
+        folds = list(splitter.split(X, given.y, **params))
         if not folds:
             raise ValueError(
-                f"cv={brief(self.cv)} gives no folds; give an iterable with (training, held-out) indices"
+                f"cv={cv} gives no folds; give an iterable with (training, held-out) indices"
             )
-        weight = weights if len(weights) else np.ones(len(y))
         for number, fold in enumerate(folds):
             for samples, what in zip(fold, ("to fit", "held out"), strict=True):
-                if not weight[unmask(samples, "cv")].any():
+                if not given.counted[unmask(samples, "cv")].any():
                     raise ValueError(
-                        f"fold {number} of cv={brief(self.cv)} has no samples of positive weight {what}; "
+                        f"fold {number} of cv={cv} has no samples of positive weight {what}; "
                         "give fewer folds, or sample_weight=None"
                     )
         return folds
-
-    @contextmanager
-    def _followed(self, X: Any, y: Any, n_targets: int) -> Iterator[Any]:
-        """Open the task of the whole fit, to which other tasks are added."""
-        with self._progress_bar():
-            most = n_targets * (self._n_tasks + np.size(self.l1_ratio) - 1)
-            context = self._init_callback_context(max_subtasks=most)
-            context.call_on_fit_task_begin(estimator=self, X=X, y=y)
-            yield context
-            context.call_on_fit_task_end(
-                estimator=self, X=X, y=y, reconstruction_attributes=lambda: vars(self).copy()
-            )
 
     def _try_folds(self, context: Any, given: Common) -> tuple[Floats, int | None]:
         """Return the scores of all fits, and with which penalty they end, or None.
 
         Scores are of shape (n_penalties, n_folds), NaN where a path has ended.
         """
-        n_folds, count = len(given.folds), len(given.grid.given)
+        n_folds = len(given.folds)
+        count = len(given.grid.given)
         task = context.subcontext(task_name="cross-validation", max_subtasks=n_folds)
         task.call_on_fit_task_begin(estimator=self)
         tasks = [task.subcontext(task_name="fold", max_subtasks=count) for _ in range(n_folds)]
-        scores, end = np.full((n_folds, count), np.nan), None
+        scores = np.full((n_folds, count), np.nan)
+        end = None
         tried = [self._try_fold(tasks[k], given, k, scores[k]) for k in range(n_folds)]
         run = Parallel(n_jobs=self.n_jobs if given.problem.is_local else 1, require="sharedmem")
         while end is None and any(
@@ -340,67 +297,41 @@ class CrossValidated(Penalised):
         self, task: Any, given: Common, number: int, row: Floats
     ) -> Generator[None, int | None, None]:
         """Write the scores of a fold, for all penalties or for one at a time, which is when others may end it."""
-        data, count = (
-            {"estimator": self, **_shown(given.samples, given.folds[number][0])},
-            len(given.grid.given),
-        )
+        data = {"estimator": self, **_shown(given.samples, given.folds[number][0])}
         task.call_on_fit_task_begin(**data)
-        fold, end = Fold(given, given.problem.fold(number)), None
-        told = Penalties(task, data, fold, count) if self._is_heard else None
+        fold = Fold(given, number, task if self._is_heard else None, **data)
+        end = None
         while end is None:
-            until = self.max_worse and fold.scored + 1
-            paths = fold.solve(given.grid, told.told if told is not None else None, until)
-            if told is not None:
-                if not told.count:
-                    any(told.told() for _ in range(count))
-                paths = fold.paths = paths.at(slice(told.count))
-            if fold.scored == paths.reached:
+            reached = fold.solve(self.max_worse and fold.scored + 1).reached
+            if fold.scored == reached:
                 break
-            row[fold.scored : paths.reached] = self._scores(fold)
-            fold.scored = paths.reached
+            row[fold.scored : reached] = self._scores(fold)
+            fold.scored = reached
             fold.pause()
             end = yield
-        paths.at(slice(end)).warn(given.grid.name, given.asked, f"A fold of {self._what}")
+        fold.paths.at(slice(end)).warn(given.grid.name, given.asked, f"A fold of {self._what}")
         task.call_on_fit_task_end(**data)
 
     def _fit_all(self, context: Any, place: Place, given: Common, model: Any) -> list[Any]:
         """Fit a model on all samples, as a task whose steps callbacks may see."""
-        task, (X, y, *_) = context.subcontext(task_name="refit"), given.samples
-        known = ("n_features_in_", "feature_names_in_", "_labels")
-        vars(model).update({name: getattr(self, name) for name in known if hasattr(self, name)})
+        task = context.subcontext(task_name="refit")
+        known = vars(self)
+        names = known.keys() & {"n_features_in_", "feature_names_in_", "_labels"}
+        vars(model).update({name: known[name] for name in names})
         problem = given.problem.fold(len(given.folds))
+        data = {"X": given.samples.X, "y": given.samples.y}
         with task.propagate_callback_context(model):
-            task.call_on_fit_task_begin(estimator=self, X=X, y=y)
-            models: list[Any] = model._fit_to(problem, given.targets, place, X, y)
-        task.call_on_fit_task_end(estimator=self, X=X, y=y)
+            task.call_on_fit_task_begin(estimator=self, **data)
+            models: list[Any] = Fit(model, problem, given.targets).run(place, **data)
+        task.call_on_fit_task_end(estimator=self, **data)
         return models
 
 
-def _shown(given: Samples, train: Any) -> dict[str, Any]:
+def _shown(given: Samples, train: Any) -> Named:
     """Return the samples that callbacks see for a fold: those that are fitted, or on Dask all samples."""
     if is_dask(given.X):
         return {"X": given.X, "y": given.y}
     return {"X": cache(lambda: cut(given.X, train)), "y": given.y[train]}
-
-
-def make_plan(
-    folds: Sequence[tuple[Any, Any]],
-    fitted: NDArray[np.bool_],
-    counted: NDArray[np.bool_],
-    weights: Floats,
-) -> Plan:
-    """Return the folds as numbers among the rows with positive weight; `weights` are those in scores."""
-    places, everything = np.cumsum(counted) - 1, np.arange(len(fitted))
-
-    def rows(chosen: Any, used: NDArray[np.bool_]) -> NDArray[np.int64]:
-        numbers = np.sort(everything[chosen])
-        return places[numbers[used[numbers]]]
-
-    return Plan(
-        [(rows(train, fitted), rows(test, counted)) for train, test in folds],
-        int(places[-1]) + 1,
-        weights,
-    )
 
 
 def brief(cv: Any) -> str:

@@ -10,6 +10,7 @@ from sklearn.utils import ClassifierTags, RegressorTags, Tags
 from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.core.inputs.validation import keep
 from schmp_estimators.core.schedules.dynamic import Schedule
+from schmp_estimators.core.typing import Array, Named
 from schmp_estimators.linear.contracts import declared, is_joint
 from schmp_estimators.linear.cross_validated import CrossValidated
 from schmp_estimators.linear.fitting import Penalised, SparseModel
@@ -30,9 +31,9 @@ from schmp_estimators.linear.programs.choose import kind_of
 from schmp_estimators.linear.texts import described
 
 #: By name: what makes a loss, and what makes a penalty of a strength: of ratio, factors and `positive`.
-LOSSES: dict[str, Any] = {"squared": Squared, "logistic": Logistic, "multinomial": Multinomial}
+LOSSES: Named = {"squared": Squared, "logistic": Logistic, "multinomial": Multinomial}
 LOSSES |= {"poisson": Poisson, "huber": Huber}
-PENALTIES: dict[str, Any] = {
+PENALTIES: Named = {
     "l1": lambda strength, _, factors, positive: choose_penalty(strength, 1.0, factors, positive),
     "elasticnet": choose_penalty,
     "group": None,  # which needs more than strengths
@@ -48,8 +49,7 @@ def find_loss(loss: Any) -> Loss:
         raise ValueError(
             f"loss={loss!r}; give one of {sorted(LOSSES)}, or an object such as penalised.Loss describes"
         )
-    found: Loss = LOSSES[loss]() if isinstance(loss, str) else loss
-    return found
+    return LOSSES[loss]() if isinstance(loss, str) else loss
 
 
 class Pair(Deciding, Penalised, BaseEstimator):
@@ -63,18 +63,19 @@ class Pair(Deciding, Penalised, BaseEstimator):
         tags.target_tags.required = True
         tags.target_tags.positive_only = not declared(self._loss(), "signed")
         if self._classifies:
-            tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags()
+            tags.estimator_type = "classifier"
+            tags.classifier_tags = ClassifierTags()
         else:
-            tags.estimator_type, tags.regressor_tags = "regressor", RegressorTags()
-            tags.target_tags.multi_output = (
-                not tags.target_tags.positive_only
-            )  # scikit-learn tries those of any sign
+            tags.estimator_type = "regressor"
+            tags.regressor_tags = RegressorTags()
+            # scikit-learn tries those of any sign
+            tags.target_tags.multi_output = not tags.target_tags.positive_only
         return tags
 
     def _loss(self) -> Loss:
         return find_loss(self.loss)
 
-    def _check(self) -> None:
+    def _validate_params(self) -> None:
         """Raise an error before any work if a loss, a penalty and other parameters cannot be combined.
 
         Raises
@@ -84,13 +85,12 @@ class Pair(Deciding, Penalised, BaseEstimator):
         ValueError
             If a parameter cannot be combined with the penalty.
         """
-        super()._check()
+        super()._validate_params()
         schedule = getattr(self, "schedule", "resolve")
-        penalty, loss = self.penalty, self._loss()
-        is_named, grouped = (
-            isinstance(penalty, str),
-            penalty == "group" or declared(penalty, "in_blocks"),
-        )
+        penalty = self.penalty
+        loss = self._loss()
+        is_named = isinstance(penalty, str)
+        grouped = penalty == "group" or declared(penalty, "in_blocks")
         if is_named and penalty not in PENALTIES:
             raise ValueError(
                 f"penalty={penalty!r}; give one of {sorted(PENALTIES)}, or an object such as penalised.Penalty "
@@ -135,16 +135,15 @@ class Pair(Deciding, Penalised, BaseEstimator):
 
     def _penalty(self, strength: float, ratio: Any) -> Any:
         """Return the penalty of a strength for the columns of X; the default of the L1 ratio is ½."""
-        given, n_columns = self.penalty, self.n_features_in_
+        given = self.penalty
+        n_columns = self.n_features_in_
         if given == "group":
             groups = range(n_columns) if self.groups is None else self.groups
             labels = labels_of(self)
             return group_penalty(groups, n_columns, self.penalty_factors, labels).scaled(strength)
         if isinstance(given, str):
-            factors = factors_of(self, self.penalty_factors, self.positive)
-            return PENALTIES[given](
-                strength, 0.5 if ratio is None else ratio, factors, bool(self.positive)
-            )
+            ratio = 0.5 if ratio is None else ratio
+            return PENALTIES[given](strength, ratio, factors_of(self), self.positive)
         penalty = type(given)(*(unmask(field, "penalty") for field in fields_of(given)))
         if declared(penalty, "in_blocks"):
             check_blocks(penalty.columns, penalty.starts, n_columns)
@@ -307,7 +306,10 @@ class SparseGLMCV(Pair, CrossValidated):
     (2, 5)
     """
 
-    _kind, _name, _what, _values = SparseGLM, "glm-cv", "the model", "deviance_path_"
+    _kind = SparseGLM
+    _name = "glm-cv"
+    _what = "the model"
+    _values = "deviance_path_"
 
     def __init__(
         self,
@@ -357,7 +359,7 @@ def sparse_glm_path(
     max_worse: int | None = None,
     validation_data: Any = None,
     sample_weight: Any = None,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+) -> tuple[Array, Array, Array, Array]:
     """Solve a linear model with any loss and any penalty for several alphas, each starting from the previous solution.
 
     Parameters

@@ -164,7 +164,8 @@ class PrioritizedLassoCV(MultiOutputMixin, CrossValidated, LinearRegressor):
     (20, 5)
     """
 
-    _kind, _what = PrioritizedLasso, "the Lasso"
+    _kind = PrioritizedLasso
+    _what = "the Lasso"
 
     def __init__(
         self,

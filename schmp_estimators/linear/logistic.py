@@ -11,6 +11,7 @@ from sklearn.utils.validation import _check_method_params
 
 from schmp_estimators.core.inputs.validation import is_dask, keep
 from schmp_estimators.core.schedules.dynamic import Schedule
+from schmp_estimators.core.typing import Array, Named
 from schmp_estimators.linear.cross_validated import CrossValidated, brief
 from schmp_estimators.linear.fitting import SparseModel
 from schmp_estimators.linear.fold import Fold
@@ -86,7 +87,9 @@ class SparseLogisticRegression(SparseModel, LinearClassifier):
     ([0, 1], True)
     """
 
-    _name, _what, _strength = "logistic", "Logistic regression", "C"
+    _name = "logistic"
+    _what = "Logistic regression"
+    _strength = "C"
 
     def __init__(
         self,
@@ -183,8 +186,11 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
     (3, 5)
     """
 
-    _kind, _name, _what = SparseLogisticRegression, "logistic-cv", "logistic regression"
-    _values, _sign = "scores_", 1.0
+    _kind = SparseLogisticRegression
+    _name = "logistic-cv"
+    _what = "logistic regression"
+    _values = "scores_"
+    _sign = 1.0
     _n_tasks = 3
     C_: float
 
@@ -224,7 +230,7 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
 
     def _final(self, fit: Callable[[Any], list[Any]]) -> SparseLogisticRegression:
         """Fit on all samples, with a tolerance relative to the objective reached."""
-        model = self._model(self.C_).set_params(warm_start=True)
+        model = self._model().set_params(warm_start=True)
         models = fit(model)
         parts = np.array([one.objective / one.null_objective for one in models])
         gaps = np.array([one.certified_gap / one.null_objective for one in models])
@@ -238,22 +244,20 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
         """Return scores."""
         if self.scoring in (None, "accuracy") and set(fold.given.scored) <= {"sample_weight"}:
             return fold.held_out(Right(fold.codes))
-        samples, decisions = fold.given.samples, fold.decisions()
+        samples = fold.given.samples
+        y = samples.y[fold.rows]
         options = _check_method_params(samples.y, fold.given.scored, indices=fold.rows)
         scorer = _knowing_classes(self._scorer(), fold.given.targets.classes)
-        by_decisions, rows = hasattr(scorer, "_response_method") or is_dask(samples.X), None
+        by_decisions = hasattr(scorer, "_response_method") or is_dask(samples.X)
+        X = None if by_decisions else cut(samples.X, fold.rows)
         found = []
-        for number, values in enumerate(decisions, fold.scored):
+        for number, values in enumerate(fold.decisions(), fold.scored):
             if by_decisions:
-                model, X = (
-                    _model_of(fold.of_all_classes(np.eye(len(values)), np.zeros(len(values)))),
-                    values.T,
-                )
+                X = values.T
+                given = fold.of_all_classes(np.eye(len(values)), np.zeros(len(values)))
             else:
-                rows = cut(samples.X, fold.rows) if rows is None else rows
-                model, X = _model_of(fold.attributes(number)), rows
-                model.missing_values = self.missing_values
-            found.append(float(scorer(model, X, samples.y[fold.rows], **options)))
+                given = {**fold.attributes(number), "missing_values": self.missing_values}
+            found.append(float(scorer(_model_of(given), X, y, **options)))
         if np.isnan(found).any():
             raise ValueError(
                 f"scoring={self.scoring!r} is NaN on a fold of cv={brief(self.cv)}; give a splitter that holds out "
@@ -262,7 +266,7 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
         return np.array(found)
 
 
-def _model_of(attributes: dict[str, Any]) -> SparseLogisticRegression:
+def _model_of(attributes: Named) -> SparseLogisticRegression:
     """Return a fitted model whose input is decision values instead of samples."""
     model = SparseLogisticRegression()
     model.__dict__.update(attributes, n_features_in_=attributes["coef_"].shape[1])
@@ -305,7 +309,7 @@ def sparse_logistic_path(
     max_worse: int | None = None,
     validation_data: Any = None,
     sample_weight: Any = None,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+) -> tuple[Array, Array, Array, Array]:
     """Solve sparse logistic regression for several C, with a duality gap for each solution.
 
     Every solution starts from the previous one.  The strong rule skips columns; each solution is then checked on all

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from inspect import signature
 from typing import Any, NamedTuple
@@ -12,25 +12,22 @@ import numpy as np
 from schmp_estimators.core.places.place import Place, retry
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.linear.contracts import is_joint
-from schmp_estimators.linear.fitting import warn_of_gap
+from schmp_estimators.linear.fit import warn_of_gap
 from schmp_estimators.linear.penalties.choose import Floats, Grid, end_of
 from schmp_estimators.linear.problem import Problem, open_problem, place_of
-from schmp_estimators.linear.programs.choose import Asked, Path, choose_solver, is_saturated
+from schmp_estimators.linear.programs.choose import Asked, Path, is_saturated
 from schmp_estimators.linear.programs.folds import Deviances, Functions
 from schmp_estimators.linear.programs.homotopy import Points, ProblemAtHand
 from schmp_estimators.linear.samples import (
     Samples,
-    Targets,
-    by_class,
     check_length,
     check_responses,
     check_weights,
-    find_targets,
     here,
-    positives,
     read_samples,
     reading,
 )
+from schmp_estimators.linear.targets import Targets, by_class, find_targets, positives
 from schmp_estimators.linear.texts import check_arguments
 
 
@@ -53,6 +50,19 @@ class Paths(NamedTuple):
         coefs, levels = zip(*found, strict=True)
         return np.concatenate(coefs, axis=1), np.concatenate(levels, axis=1)
 
+    def arrays(self, shifts: Any, count: int) -> tuple[Floats, Floats]:
+        """Return the coefficients and intercepts that users see, (p, count) and (count,), NaN after the end.
+
+        `shifts` are those of `Targets`.  Several functions are a first dimension.
+        """
+        after = (0, count - self.reached)
+        coefs, levels = self.solutions()
+        if after[1]:
+            coefs = np.pad(coefs, (after, (0, 0), (0, 0)), constant_values=np.nan)
+            levels = np.pad(levels, (after, (0, 0)), constant_values=np.nan)
+        found = np.moveaxis(coefs, 0, -1), (levels + shifts).T
+        return found if len(found[0]) > 1 else (found[0][0], found[1][0])
+
     @property
     def reached(self) -> int:
         """Number of penalties that were reached."""
@@ -74,30 +84,27 @@ class Paths(NamedTuple):
 
     def warn(self, name: str, asked: Asked, what: str) -> None:
         """Warn of fits whose gap is above its tolerance; `name` is that of the parameter."""
+        certified = asked.penalty.certified and asked.loss.certified
         for points, tolerance in zip(self.points, self.tolerances, strict=True):
             for number in np.flatnonzero(~(points.gaps <= tolerance)):
-                figures = (
-                    float(points.gaps[number]),
-                    tolerance,
-                    self.total,
-                    int(points.steps[number]),
-                    asked.max_iter,
-                )
                 where = f"{what[:1].upper()}{what[1:]} at {name}={self.values[number]:.3g}"
-                certified = asked.penalty.certified and asked.loss.certified
-                warn_of_gap(*figures, where, asked.loss, certified)
+                warn_of_gap(
+                    where,
+                    asked,
+                    asked.loss,
+                    certified,
+                    int(points.steps[number]),
+                    points.gaps[number] / self.total,
+                    tolerance / self.total,
+                )
 
 
 def solve_paths(
-    problem: Problem,
-    asked: Asked,
-    grid: Grid,
-    targets: Targets,
-    *,
-    most: float = 1.0,
-    report: Callable[[Path], bool] | None = None,
-) -> Paths:
-    """Return solutions for all penalties of a grid, of one target or of each class.
+    problem: Problem, asked: Asked, grid: Grid, targets: Targets, most: float = 1.0
+) -> Iterator[Paths]:
+    """Yield the solutions for the penalties of a grid, of one target or of each class: more of them each time.
+
+    By rounds the path of one target gets one penalty longer each time.  Otherwise all solutions come at once.
 
     Parameters
     ----------
@@ -107,23 +114,14 @@ def solve_paths(
     targets : Targets
     most : float, default=1.0
         Explained share of the loss at which paths end.
-    report : callable, optional
-        Called with a path by rounds after each solution; returns whether the path should end.
     """
     asked = asked._replace(penalty=problem.in_units(asked.penalty))
-    given = asked.loss, asked.penalty, asked.fit_intercept
-    solver = choose_solver(None, problem.whole_extent, grid.count, asked.penalty, asked.loss)
-    numbers = range(len(targets.labels) or 1)
-    found = problem.at_hand(solver, *given, targets.labels)
+    _, found = problem.at_hand(grid.count, asked.loss, asked.penalty, targets.labels)
     if found is not None:
-        problem.tell_of(found.dropped)
-        largest = (
-            0.0 if grid.given is not None else max(found.largest(number) for number in numbers)
-        )
+        numbers = range(len(targets.labels) or 1)
+        largest = 0.0 if grid.given is not None else max(map(found.largest, numbers))
         values = grid.values(largest, found.total, targets.unit)
-        strengths = np.array(
-            [grid.strength(value, found.total, targets.unit) for value in values.tolist()]
-        )
+        strengths = grid.strength(values, found.total, targets.unit)
         tolerances = [asked.tol * found.square(number) for number in numbers]
         points = [
             _until_saturation(found, number, asked, strengths, tolerances[number], most)
@@ -131,8 +129,9 @@ def solve_paths(
         ]
         met = all((one.gaps <= goal).all() for one, goal in zip(points, tolerances, strict=True))
         if found.at_hand or met:
-            return Paths(values, points, found.means, found.total, tolerances)
-    return _by_rounds(problem, asked, grid, targets, most, report)
+            yield Paths(values, points, found.means, found.total, tolerances)
+            return
+    yield from _by_rounds(problem, asked, grid, targets, most)
 
 
 def _until_saturation(
@@ -153,48 +152,50 @@ def _until_saturation(
         for at, coef in zip(points.penalties, points.coefs, strict=True)
     ]
     null, *losses = points.objectives - costs
-    ends = [number for number, loss in enumerate(losses) if is_saturated(loss, null, most)]
-    last = ends[0] if ends else len(losses) - 1
-    return Points(*(field[1 : last + 2] for field in points))
+    ends = (number for number, loss in enumerate(losses, 2) if is_saturated(loss, null, most))
+    end = next(ends, None)
+    return Points(*(field[1:end] for field in points))
 
 
 def _by_rounds(
-    problem: Problem,
-    asked: Asked,
-    grid: Grid,
-    targets: Targets,
-    most: float,
-    report: Callable[[Path], bool] | None,
-) -> Paths:
-    done, largest = list[Path](), 0.0
-    unit, jobs = targets.unit, targets.jobs
+    problem: Problem, asked: Asked, grid: Grid, targets: Targets, most: float
+) -> Iterator[Paths]:
+    jobs = targets.jobs
+    unit = targets.unit
+    done = list[Path]()
+    largest = 0.0
 
     def ahead(found: float, total: float) -> Sequence[float]:
-        values = grid.values(largest or found, total, unit)
-        return [grid.strength(value, total, unit) for value in values.tolist()]
+        found = largest or found
+        return grid.strength(grid.values(found, total, unit), total, unit).tolist()
 
-    def solve(job: Any, ahead: Callable[[float, float], Sequence[float]]) -> None:
+    def begun(job: Any, ahead: Callable[[float, float], Sequence[float]]) -> Path:
         if job is not None:
             problem.do(job)
         path = Path(asked, problem.extent, problem.n_partitions, ahead, most)
         if done:
             path.program.follow(done[-1].program)
-        problem.run(path, None if report is None else lambda _: report(path))
-        problem.tell_of(path.program.design.dropped)
         done.append(path)
+        problem.run(path)
+        problem.tell_of(path.program.design.dropped)
+        return path
+
+    def found(*paths: Path) -> Paths:
+        total = paths[0].program.design.total_weight
+        values = grid.values(largest or paths[0].largest, total, unit)
+        tolerances = [path.program.certificate.tolerance for path in paths]
+        points = [path.points() for path in paths]
+        return Paths(values, points, paths[0].means, total, tolerances)
 
     if grid.given is None and len(jobs) > 1:
-        for job in jobs:
-            solve(job, lambda *_: ())
-        largest = max(path.largest for path in done)
+        largest = max(begun(job, lambda *_: ()).largest for job in jobs)
     for job in jobs:
-        solve(job, ahead)
-    done = done[-len(jobs) :]
-    total, points = done[0].program.design.total_weight, [path.points() for path in done]
-    values = grid.values(largest or done[0].largest, total, unit)
-    return Paths(
-        values, points, done[0].means, total, [path.program.certificate.tolerance for path in done]
-    )
+        path = begun(job, ahead)
+        while not path.ended:
+            if len(jobs) == 1:
+                yield found(path)
+            problem.run(path)
+    yield found(*done[-len(jobs) :])
 
 
 def path_of(
@@ -216,10 +217,12 @@ def path_of(
     check_arguments(function, given)
     parameters = {name: given[name] for name in kind._get_param_names() if name in given}
     model = _renamed(kind, function.__name__)(**parameters)
-    model._check()
-    loss, grid = model._loss(), grid or model._grid()
+    model._validate_params()
+    loss = model._loss()
+    grid = grid or model._grid()
     grid.check(model.l1_ratio, signature(function).parameters["eps"].default)
-    most, new_data = given["max_worse"], given["validation_data"]
+    most = given["max_worse"]
+    new_data = given["validation_data"]
     if (most is None) != (new_data is None) or (most and len(new_data) not in (2, 3)):
         raise ValueError(
             "max_worse needs validation_data=(X, y) or (X, y, sample_weight), which needs max_worse"
@@ -229,9 +232,11 @@ def path_of(
         options = {**reading(loss), "multi_output": False, "place": place}
         samples = read_samples(model, given["X"], given["y"], given["sample_weight"], **options)
         targets = find_targets(model, samples)
-        classes, unit = targets.classes, targets.unit
+        classes = targets.classes
+        unit = targets.unit
         if classes is not None and len(targets.labels) > 1:
-            count, named = len(classes), ", ".join(map(repr, classes[:5].tolist()))
+            count = len(classes)
+            named = ", ".join(map(repr, classes[:5].tolist()))
             raise ValueError(
                 f"y holds {count} classes, {named}{', …' if count > 5 else ''} (of samples with positive weight); a "
                 "path is for two classes: pass y == label for one class against all others"
@@ -242,7 +247,8 @@ def path_of(
 
         def cost(coef: Floats, levels: Floats) -> float:
             assert new is not None
-            model.coef_, model.intercept_ = coef, levels + targets.shifts
+            model.coef_ = coef
+            model.intercept_ = levels + targets.shifts
             if problem.fill is not None:
                 model.fill_values_ = problem.fill
             values = model._linear_values(new.X).T
@@ -253,27 +259,16 @@ def path_of(
         with open_problem(model, samples, targets, place, name="path") as problem:
             asked = model._asked(model.l1_ratio, classes)
             costs = list[float]()
-
-            def ends(path: Path) -> bool:
+            for found in solve_paths(problem, asked, grid, targets, given["max_explained"]):
                 if most:
-                    costs.append(cost(*solution_of(path, -1)))
-                return end_of(costs, most) is not None
-
-            share = given["max_explained"]
-            found = solve_paths(problem, asked, grid, targets, most=share, report=ends)
-            if most and not costs:  # they were found in one call
-                costs.extend(map(cost, *found.solutions()))
-            found = found.at(slice(end_of(costs, most)))
+                    costs.extend(map(cost, *found.at(slice(len(costs), None)).solutions()))
+                if (end := end_of(costs, most)) is not None:
+                    break
+            found = found.at(slice(end))
         found.warn(grid.name, asked, model._what)
-        coefs, levels = found.solutions()
-        one = coefs.shape[1] == 1
-        coefs, levels = (
-            (coefs[:, 0].T, levels[:, 0] + targets.shifts)
-            if one
-            else (coefs.transpose(1, 2, 0), levels.T)
-        )
         [points] = found.points
         values = found.values[: found.reached]
+        coefs, levels = found.arrays(targets.shifts, found.reached)
         return values, coefs, levels, grid.in_units(points.gaps, values, found.total, unit)
 
     with place_of(given["X"], function.__name__) as place, one_blas_thread():
@@ -290,7 +285,8 @@ def _new_data(model: Any, given: Any, classes: Any, place: Place) -> Samples:
         y, weights = (here(one, "its y or its weights", place) for one in (y, weights))
         y = check_responses(model, y, **reading(model._loss()) | {"multi_output": False})
         weights = check_weights(weights, y)
-        model.coef_, model.intercept_ = np.zeros((1, model.n_features_in_)), np.zeros(1)
+        model.coef_ = np.zeros((1, model.n_features_in_))
+        model.intercept_ = np.zeros(1)
         check_length(len(model._linear_values(X)), len(y))
         if classes is not None:
             if not (known := np.isin(y, classes)).all():
@@ -305,11 +301,3 @@ def _new_data(model: Any, given: Any, classes: Any, place: Place) -> Samples:
 def _renamed(kind: type, name: str) -> Any:
     """Return the class with another name, for messages."""
     return type(name, (kind,), {})
-
-
-def solution_of(path: Path, number: int) -> tuple[Floats, Floats]:
-    """Return the coefficients (k, p) and intercepts (k,) of a path by rounds."""
-    coefs = path.coefs[: len(path.found)][[number]]
-    levels = np.array([path.found[number][0]]) - coefs @ path.means
-    coefs, levels = by_class(coefs, levels)
-    return coefs[0], levels[0]

@@ -1,10 +1,8 @@
 """Predictions of fitted sparse linear models, in this process or lazily on Dask."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,7 +22,9 @@ from schmp_estimators.core.inputs.validation import (
     refuse_dates,
     validate_in_memory,
 )
-from schmp_estimators.linear.contracts import declared, is_joint
+from schmp_estimators.core.typing import Array, Named
+from schmp_estimators.linear.contracts import classifies, declared, is_joint
+from schmp_estimators.linear.programs.folds import class_of
 from schmp_estimators.linear.programs.matrix import Storage
 from schmp_estimators.linear.programs.missing import with_missing
 from schmp_estimators.linear.programs.stored import is_sparse
@@ -32,11 +32,9 @@ from schmp_estimators.linear.samples import (
     check_finite,
     check_responses,
     check_storage,
-    classifies,
     here,
     is_nan,
 )
-from schmp_estimators.linear.texts import check_values
 
 #: Elements that are converted at once when integers are predicted from.
 _AT_A_TIME = 1 << 24
@@ -45,12 +43,9 @@ _AT_A_TIME = 1 << 24
 class LinearModel:
     """A linear model with coefficients, most of them zero."""
 
-    coef_: np.ndarray
+    coef_: Array
     intercept_: Any
     missing_values: Any = None
-    #: by name, the values that parameters accept, and their defaults
-    _parameter_constraints: ClassVar[dict[str, Any]]
-    _defaults: ClassVar[dict[str, Any]]
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -63,7 +58,7 @@ class LinearModel:
     def _classifies(self) -> bool:
         return classifies(self._loss())
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Any) -> Array:
         """Return the predicted responses; for a classifier, the most probable class of each sample.
 
         Parameters
@@ -78,20 +73,15 @@ class LinearModel:
         """
         if self._classifies:
             dtype = getattr(self, "classes_", np.empty(0)).dtype
-            return _apply_rows(
-                self, _labels, X, n_outputs=None, dtype=dtype, name="logistic-predict"
-            )
+            return _apply_rows(self, _labels, X, "logistic-predict", dtype=dtype)
         n_targets = len(self.coef_) if np.ndim(getattr(self, "coef_", 0)) == 2 else None
-        loss = self._loss()
-        function: Any = partial(_means, loss.mean) if declared(loss, "mean") else _scores
-        return _apply_rows(
-            self, function, X, n_outputs=n_targets, dtype=np.float64, name="lasso-predict"
-        )
+        mean = declared(self._loss(), "mean")
+        function: Any = partial(_means, mean) if mean else _scores
+        return _apply_rows(self, function, X, "lasso-predict", n_targets)
 
-    def _linear_values(self, X: Any) -> np.ndarray:
+    def _linear_values(self, X: Any) -> Array:
         """Return X·coef_ᵀ + intercept_, of shape (n_samples, n_functions), in memory."""
-        options: Any = {"n_outputs": len(self.coef_), "dtype": np.float64, "name": "linear-values"}
-        return np.asarray(_apply_rows(self, _scores, X, **options))
+        return np.asarray(_apply_rows(self, _scores, X, "linear-values", len(self.coef_)))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy of a classifier or the R² of a regressor; at most 1.
@@ -112,14 +102,11 @@ class LinearModel:
         float
             The score.
         """
-        y, weights, predicted = (
-            here(y, "y"),
-            here(sample_weight, "sample_weight"),
-            np.asarray(self.predict(X)),
-        )
-        metric = declared(self._loss(), "score") or (
-            accuracy_score if self._classifies else r2_score
-        )
+        y = here(y, "y")
+        weights = here(sample_weight, "sample_weight")
+        predicted = np.asarray(self.predict(X))
+        usual = accuracy_score if self._classifies else r2_score
+        metric = declared(self._loss(), "score") or usual
         with name_input(y, "y"):
             refuse_dates(np.asarray(y), "y")
             try:
@@ -132,16 +119,7 @@ class LinearModel:
     @cache
     def _get_param_names(cls) -> list[str]:
         """Return the names of parameters, which scikit-learn would read from the signature at each call."""
-        names: list[str] = super()._get_param_names()  # type: ignore[misc]
-        return names
-
-    def _validate_params(self) -> None:
-        """Check the parameters that differ from their defaults."""
-        defaults, given = self._defaults, vars(self).items()
-        changed = {
-            name: value for name, value in given if name in defaults and value is not defaults[name]
-        }
-        check_values(self._parameter_constraints, changed, type(self).__name__)
+        return super()._get_param_names()  # type: ignore[misc]
 
     @property
     def sparse_coef_(self) -> sp.csr_array:
@@ -150,7 +128,8 @@ class LinearModel:
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()  # type: ignore[misc]  # those of BaseEstimator
-        tags.input_tags.sparse, tags.input_tags.allow_nan = True, is_nan(self.missing_values)
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = is_nan(self.missing_values)
         return tags
 
 
@@ -171,13 +150,16 @@ class LinearRegressor(LinearModel, RegressorMixin, BaseEstimator):
     """A regressor."""
 
 
+_if_it_classifies = available_if(lambda model: model._classifies)
+
+
 class Deciding(LinearModel):
     """A model that may be a classifier; only then it has the methods of a classifier."""
 
-    classes_: np.ndarray
+    classes_: Array
 
-    @available_if(lambda model: model._classifies)
-    def decision_function(self, X: Any) -> np.ndarray:
+    @_if_it_classifies
+    def decision_function(self, X: Any) -> Array:
         """Return the log odds of each class against all others.
 
         Parameters
@@ -192,17 +174,10 @@ class Deciding(LinearModel):
         """
         n_functions = len(getattr(self, "coef_", "?"))
         n_outputs = None if n_functions == 1 else n_functions
-        return _apply_rows(
-            self,
-            _scores,
-            X,
-            n_outputs=n_outputs,
-            dtype=np.float64,
-            name="logistic-decision-function",
-        )
+        return _apply_rows(self, _scores, X, "logistic-decision-function", n_outputs)
 
-    @available_if(lambda model: model._classifies)
-    def predict_proba(self, X: Any) -> np.ndarray:
+    @_if_it_classifies
+    def predict_proba(self, X: Any) -> Array:
         """Return the probability of each class.
 
         With more than two classes that were fitted one by one, the probabilities are divided by their sum.
@@ -219,8 +194,8 @@ class Deciding(LinearModel):
         """
         return self._of_classes(_probabilities, X, "logistic-predict-proba")
 
-    @available_if(lambda model: model._classifies)
-    def predict_log_proba(self, X: Any) -> np.ndarray:
+    @_if_it_classifies
+    def predict_log_proba(self, X: Any) -> Array:
         """Return the logarithms of `predict_proba`.
 
         Parameters
@@ -236,48 +211,36 @@ class Deciding(LinearModel):
         return self._of_classes(_log_probabilities, X, "logistic-predict-log-proba")
 
     def _of_classes(self, function: Any, X: Any, name: str) -> Any:
-        n_classes, joint = len(getattr(self, "classes_", ())), is_joint(self._loss())
-        return _apply_rows(
-            self,
-            partial(function, joint=joint),
-            X,
-            n_outputs=n_classes,
-            dtype=np.float64,
-            name=name,
-        )
+        function = partial(function, joint=is_joint(self._loss()))
+        return _apply_rows(self, function, X, name, len(getattr(self, "classes_", ())))
 
 
 class LinearClassifier(Deciding, ClassifierMixin, BaseEstimator):
     """A classifier."""
 
 
-def _labels(scores: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    return classes[
-        (scores[:, 0] > 0).astype(np.intp) if scores.shape[1] == 1 else scores.argmax(axis=1)
-    ]
+def _labels(scores: Array, classes: Array) -> Array:
+    return classes[class_of(scores)]
 
 
-def _probabilities(scores: np.ndarray, classes: np.ndarray, joint: bool) -> np.ndarray:
-    found: np.ndarray = np.exp(_log_probabilities(scores, classes, joint))
-    return found
+def _probabilities(scores: Array, classes: Array, joint: bool) -> Array:
+    return np.exp(_log_probabilities(scores, classes, joint))
 
 
-def _log_probabilities(scores: np.ndarray, classes: np.ndarray, joint: bool) -> np.ndarray:
+def _log_probabilities(scores: Array, classes: Array, joint: bool) -> Array:
     """Return logarithms of probabilities, without underflow; a `joint` loss is one of all classes at once."""
     if scores.shape[1] == 1:
         return np.column_stack([log_expit(-scores[:, 0]), log_expit(scores[:, 0])])
-    found: np.ndarray = log_softmax(scores if joint else log_expit(scores), axis=1)
-    return found
+    return log_softmax(scores if joint else log_expit(scores), axis=1)
 
 
 def _apply_rows(
     estimator: Any,
     function: Callable[[Any, Any], Any],
     X: Any,
-    *,
-    n_outputs: int | None,
-    dtype: Any,
     name: str,
+    n_outputs: int | None = None,
+    dtype: Any = np.float64,
 ) -> Any:
     """Apply a fitted estimator row by row: now, if X is in memory, and lazily, if it is on Dask.
 
@@ -286,22 +249,21 @@ def _apply_rows(
     """
     check_is_fitted(estimator)
     coef = np.asarray(estimator.coef_, dtype=np.float64).T
-    fill = getattr(estimator, "fill_values_", np.full(len(coef), np.nan))
-    missing = estimator.missing_values, fill
+    missing = (
+        estimator.missing_values,
+        getattr(estimator, "fill_values_", np.full(len(coef), np.nan)),
+    )
     model = (coef, estimator.intercept_, getattr(estimator, "classes_", None), missing)
     if isinstance(X, Storage):
         check_storage(X, estimator, reset=False)
-        if X.may_miss:
-            X = X.filled(fill)
         return _apply(function, X, model)
     if not is_dask(X):
-        options: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "dtype": "numeric"}
+        options: Named = {"accept_sparse": ("csr", "csc"), "dtype": "numeric"}
         options["ensure_all_finite"] = "allow-nan" if may_miss(estimator) else True
         return _apply(function, validate_in_memory(X, estimator, reset=False, **options), model)
     of_chunk = partial(_apply_to_chunk, function, getattr(estimator, "feature_names_in_", None))
-    outputs = map_rows(
-        of_chunk, X, estimator, model, n_outputs=n_outputs or 1, dtype=dtype, name=name
-    )
+    count = n_outputs or 1
+    outputs = map_rows(of_chunk, X, estimator, model, n_outputs=count, dtype=dtype, name=name)
     if n_outputs is not None:
         return outputs
     return [one[:, 0] for one in outputs] if isinstance(outputs, list) else outputs[:, 0]
@@ -310,20 +272,19 @@ def _apply_rows(
 def _apply(function: Callable[[Any, Any], Any], X: Any, model: tuple[Any, Any, Any, Any]) -> Any:
     coef, intercept, classes, (missing, fill) = model
     if missing is not None and not isinstance(X, Storage):
-        X = with_missing(X, missing).filled(fill)
+        X = with_missing(X, missing)
     if isinstance(X, Storage):
-        return function(_combined(X, coef) + intercept, classes)
-    if is_sparse(X) or X.dtype.kind == "f":
-        return function(safe_sparse_dot(X, coef, dense_output=True) + intercept, classes)
-    step = max(1, _AT_A_TIME // X.shape[1])
-    blocks = [
-        X[start : start + step].astype(np.float64) @ coef
-        for start in range(0, max(1, len(X)), step)
-    ]
-    return function(np.concatenate(blocks) + intercept, classes)
+        values = _combined(X.filled(fill) if X.may_miss else X, coef)
+    elif is_sparse(X) or X.dtype.kind == "f":
+        values = safe_sparse_dot(X, coef, dense_output=True)
+    else:
+        step = max(1, _AT_A_TIME // X.shape[1])
+        starts = range(0, max(1, len(X)), step)
+        values = np.concatenate([X[at : at + step].astype(np.float64) @ coef for at in starts])
+    return function(values + intercept, classes)
 
 
-def _combined(X: Storage, coef: np.ndarray) -> np.ndarray:
+def _combined(X: Storage, coef: Array) -> Array:
     """Return X·coef for coefficients (p,) or (p, k), most of them zero."""
     functions = [(one, np.flatnonzero(one)) for one in np.atleast_2d(coef.T)]
     found = np.stack([X.combine(used, one[used]) for one, used in functions], axis=-1)
@@ -346,8 +307,4 @@ def _means(mean: Callable[[Any], Any], values: Any, classes: Any) -> Any:
 
 def _scores(values: Any, classes: Any) -> Any:
     """Return decision values unchanged; those of a single function have one dimension."""
-    return (
-        values.ravel()
-        if values.ndim == 2 and values.shape[1] == 1 and classes is not None
-        else values
-    )
+    return values[:, 0] if values.shape[1:] == (1,) and classes is not None else values

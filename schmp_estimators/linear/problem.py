@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from copy import copy
 from functools import cache, partial
+from itertools import compress
+from operator import itemgetter
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from schmp_estimators.core.engine.dynamic import Coroutine, PlaceOfRounds, apply_job, run_coroutine
-from schmp_estimators.core.engine.rounds import Keeper, Piece, Rounds
-from schmp_estimators.core.inputs.rows import Rows
-from schmp_estimators.core.inputs.rows import open_rows as open_parts
+from schmp_estimators.core.engine.rounds import Keeper, Piece, Rounds, make
+from schmp_estimators.core.inputs.rows import Rows as Chunks
+from schmp_estimators.core.inputs.rows import open_rows
 from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.places.place import Place, choose_place
 from schmp_estimators.core.reduction import tree_merge, tree_sum
-from schmp_estimators.linear.losses.base import weigh
+from schmp_estimators.core.typing import Array, Function
 from schmp_estimators.linear.penalties.choose import labels_of
 from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.centred import (
     Fetch,
+    Rows,
     Summarise,
     Summary,
     centred_products,
@@ -32,7 +34,7 @@ from schmp_estimators.linear.programs.centred import (
     fetch,
     joined,
 )
-from schmp_estimators.linear.programs.choose import AT_HAND, is_small, make_problem
+from schmp_estimators.linear.programs.choose import AT_HAND, choose_solver, is_small, make_problem
 from schmp_estimators.linear.programs.columns import Fill, Survey, codes, deviations, known
 from schmp_estimators.linear.programs.folds import (
     Plan,
@@ -42,17 +44,13 @@ from schmp_estimators.linear.programs.folds import (
     save_fold,
 )
 from schmp_estimators.linear.programs.homotopy import HomotopyProblem, ProblemAtHand
-from schmp_estimators.linear.programs.input import Extent, split_rows
-from schmp_estimators.linear.programs.jobs import SMALLEST_NORM, SumsError
-from schmp_estimators.linear.programs.matrix import means_of
+from schmp_estimators.linear.programs.input import Extent
+from schmp_estimators.linear.programs.jobs import SumsError
+from schmp_estimators.linear.programs.matrix import Floats, Indices, Storage, means_of
 from schmp_estimators.linear.programs.missing import with_missing
-from schmp_estimators.linear.samples import (
-    Samples,
-    Targets,
-    check_finite,
-    check_length,
-    explain_sums,
-)
+from schmp_estimators.linear.programs.stored import as_matrix
+from schmp_estimators.linear.samples import Samples, check_finite, check_length
+from schmp_estimators.linear.targets import Targets, check_sizes
 
 
 class Problem:
@@ -60,12 +58,13 @@ class Problem:
 
     Parameters
     ----------
+    estimator : estimator
     place : Place
     pieces : callable
-        Returns the partitions, or descriptions of how they are made, when they are needed; the list is emptied.
+        Returns the partitions, or pieces that stand for them, when they are needed; the list is emptied.
     n_partitions : int
     rows : callable or None
-        Returns all rows in dense form, if X is in memory; an argument, if there is one, is `fill`.
+        Returns all rows in dense form, if X is in memory; its argument is `fill`.
     size : Extent
         That of X.
     n_targets : int
@@ -77,52 +76,61 @@ class Problem:
 
     def __init__(
         self,
+        estimator: Any,
         place: Place,
         pieces: Callable[[], list[Any]],
         n_partitions: int,
-        rows: Callable[..., Any] | None,
+        rows: Callable[[Any], Rows] | None,
         size: Extent,
         n_targets: int,
         name: str,
         plan: Plan | None = None,
     ) -> None:
-        self._name, self._plan = name, plan
-        self.extent, self.n_targets, self.n_partitions = size, n_targets, n_partitions
-        #: the size of X, also of a fold, and whether partitions are in this process
-        self.whole_extent, self.is_local = size, place.is_local
+        self._estimator = estimator
+        self._name = name
+        self._plan = plan
+        self.n_partitions = n_partitions
+        #: the size of the rows, that of all rows, and whether partitions are in this process
+        self.extent = size
+        self.whole_extent = size
+        self.is_local = place.is_local
+
         # functions without a reference to this object, so that rows are freed with it at once
-        made = cache(lambda: list(map(_made, _emptied(pieces()))))
-        keeper = (
-            (parts.save_partition, parts.restore_partition)
-            if plan is None
-            else (save_fold, restore_fold)
-        )
+        @cache
+        def made() -> list[Any]:
+            given = pieces()  # each can be freed once it has been used
+            return [make(given.pop(0)) for _ in range(n_partitions)]
+
+        keeper = Keeper(parts.save_partition, parts.restore_partition)
+        if plan is not None:
+            keeper = Keeper(save_fold, restore_fold)
         #: the partitions as they are made, if they are in this process
         self._first = [Piece(lambda k: made()[k], (k,)) for k in range(n_partitions)]
-        given = self._first if place.is_local else [*_emptied(pieces())]
-        self.rounds = rounds = Rounds(place, given, name, Keeper(*keeper))
+        given = self._first if place.is_local else pieces()
+        self.rounds = rounds = Rounds(place, given, name, keeper)
 
-        def fetched(fill: Any) -> Any:
-            return joined(
-                [fetch(one, fill) for one in made()]
-                if place.is_local
-                else rounds.collect(rounds.submit(apply_job, Fetch(fill)))
-            )
+        def fetched(fill: Any) -> Rows:
+            if place.is_local:
+                return joined([fetch(one, fill) for one in made()])
+            return joined(rounds.collect(rounds.submit(apply_job, Fetch(fill))))
 
-        #: return all rows of X: made anew, or once for all folds
-        self._dense: Callable[..., Any] = rows or fetched
+        #: return all rows of X, made anew, or once for all folds
+        self._dense = rows or fetched
         self._all_rows = cache(partial(self._dense, None))
-        #: summaries of their groups, and whether the user has been warned of columns that are left out
+        #: the summaries of their groups, and whether the user has been warned of columns that are left out
         self._all = SimpleNamespace(n_targets=n_targets, groups=None, told=False)
-        #: number of the fold, the job that takes its rows, and whether that job has been done
-        self._number = -1
+        #: of a fold: the numbers of the rows that are fitted and of those held out, the job that takes the former, and
+        #: whether it has been done
+        self.fitted = self.tested = np.empty(0, np.int64)
         self._take: Take | None = None
         self._taken = False
+        #: whether this is a fold, and not all rows: their fit should have the bits of a fit without folds
+        self._is_part = False
         #: number of the target, if it is one of several
         self.target: int | None = None
         #: what stands for missing values, if there can be any, and standard deviations, if they are asked for
-        self.fill: NDArray[np.float64] | None = None
-        self._units: NDArray[np.float64] | None = None
+        self.fill: Floats | None = None
+        self._units: Floats | None = None
 
     def do(self, job: Any) -> list[Any]:
         """Apply one job to all partitions, and return their answers."""
@@ -139,16 +147,21 @@ class Problem:
             self._taken = True
             self._answers(self._take)
 
-    def run(self, program: Coroutine, report: Any = None) -> None:
+    def run(self, program: Coroutine) -> None:
         """Run a coroutine to its end."""
         self.begin()
-        run_coroutine(program, self.rounds, report=report)
+        run_coroutine(program, self.rounds)
 
-    def tell_of(self, dropped: NDArray[np.int64]) -> None:
+    def tell_of(self, dropped: Indices) -> None:
         """Warn once of columns that are left out."""
         if len(dropped) and not self._all.told:
             self._all.told = True
-            _warn_of_dropped(dropped)
+            warnings.warn(
+                f"Columns {_listed(dropped)} of X vary by less than the rounding of their values, and keep the "
+                "coefficient 0. Subtract a value near their mean before they are rounded, or leave them out.",
+                UserWarning,
+                stacklevel=2,
+            )
 
     def fold(self, number: int) -> Problem:
         """Return the problem with the rows that a fold is fitted to; the number after the last stands for all rows.
@@ -156,9 +169,12 @@ class Problem:
         In this process several folds may run at a time, in threads; on a cluster each replaces the one before.
         """
         assert self._plan is not None
-        one, size = copy(self), self.extent
+        one = copy(self)
+        size = self.whole_extent
         one.free()
-        one._number, one._take = number, self._plan.take(number)
+        one.fitted, one.tested = self._plan.folds[number]
+        one._take = self._plan.take(number)
+        one._is_part = number < len(self._plan.folds) - 1
         one._learn()
         n_rows = len(one.fitted)
         one.extent = size._replace(n_rows=n_rows, stored=round(size.stored * n_rows / size.n_rows))
@@ -173,51 +189,40 @@ class Problem:
     def of_target(self, number: int) -> Problem:
         """Return the problem of one of several targets."""
         one = copy(self)
-        one.target, one.n_targets = number, 1
+        one.target = number
         return one
 
-    @property
-    def fitted(self) -> NDArray[np.int64]:
-        """Rows that this fold is fitted to."""
-        assert self._plan is not None
-        folds = self._plan.folds
-        return (
-            np.arange(self.whole_extent.n_rows)
-            if self._number == len(folds)
-            else folds[self._number][0]
-        )
-
-    @property
-    def tested(self) -> NDArray[np.int64]:
-        """Rows that this fold holds out."""
-        assert self._plan is not None
-        return self._plan.folds[self._number][1]
-
-    def learn(self, estimator: Any, may_miss: bool) -> None:
-        """Learn of the columns what an estimator asks for, and set its `fill_values_`.
+    def learn(self, may_miss: bool) -> None:
+        """Learn of the columns what the estimator asks for, and set its `fill_values_`.
 
         Raises
         ------
         ValueError
             If all values of a column are missing, or if it is constant and should be standardised.
         """
-        self._asked, self._may_miss = estimator, may_miss
-        if estimator.missing_values is None and self.extent.dtype == np.int8:
+        plan = self._plan
+        given = self._estimator
+        self._may_miss = may_miss
+        if given.missing_values is None and self.extent.dtype == np.int8:
             others, lowest, highest = tree_sum(self._answers(Survey(None, None, codes)))
             if lowest and highest and not others:
-                _warn_of_codes()
-        whole = self if self._plan is None else self.fold(len(self._plan.folds))
-        if self._plan is None:
+                warnings.warn(
+                    "X holds int8 values from -1 to 2, which are taken as numbers. If they are genotypes, of which -1 "
+                    "are missing, give missing_values=-1.",
+                    UserWarning,
+                    stacklevel=2,
+                )
+        if plan is None:
             self._learn()
         if may_miss:
-            estimator.fill_values_ = whole.fill
+            given.fill_values_ = (self if plan is None else self.fold(len(plan.folds) - 1)).fill
 
     def _learn(self) -> None:
         """Learn from the rows of this fold what stands for missing values, and how much columns vary."""
-        asked, take = self._asked, self._take
+        take = self._take
         counts = None if take is None else take.train
 
-        def ask(function: Callable[..., Any], fill: Any) -> Any:
+        def ask(function: Function, fill: Any) -> Any:
             return tree_sum(self._answers(Survey(counts, fill, function)))
 
         if self._may_miss:
@@ -230,98 +235,87 @@ class Problem:
                 self._answers(Fill(self.fill))
             else:
                 self._take = take._replace(fill=self.fill)
-        if asked.standardize:
+        if self._estimator.standardize:
             found = deviations(ask, self.fill, parts.resolution(self.extent.dtype))
             constant = f"are constant in its {self.extent.n_rows} samples"
             self._refuse(found == 0.0, constant, "standardize")
             self._units = np.where(found > 0.0, found, 1.0)
 
-    def _refuse(self, columns: NDArray[np.bool_], why: str, name: str) -> None:
+    def _refuse(self, columns: Array, why: str, name: str) -> None:
         """Raise ValueError if there are such columns among all rows."""
-        if columns.any() and not (self._is_part or self._asked._of_part):
-            named = _listed(np.flatnonzero(columns), labels_of(self._asked))
-            why = f"{why} ({name}={getattr(self._asked, name)!r})"
+        given = self._estimator
+        if columns.any() and not (self._is_part or given._of_part):
+            named = _listed(np.flatnonzero(columns), labels_of(given))
+            why = f"{why} ({name}={getattr(given, name)!r})"
             raise ValueError(f"columns {named} of X {why}; leave them out")
 
     def in_units(self, penalty: Any) -> Any:
         """Return a penalty for the columns as they are, if they are standardised."""
         return penalty if self._units is None else penalty.of_columns(self._units)
 
-    def held_out(self) -> tuple[Any, NDArray[np.float64]] | None:
+    def held_out(self) -> tuple[Rows, Floats] | None:
         """Return the held-out rows and their weights in scores, if all rows are in this process."""
         if self._plan is None or not is_small(self.whole_extent):
             return None
-        rows, weights = self._of_target(self._of_folds().part(self.tested)), self._plan.weights
+        rows = self._rows(self.tested)
+        weights = self._plan.weights
         return rows, weights[self.tested] if len(weights) else rows.weights
 
     def at_hand(
-        self, solver: str, loss: Any, penalty: Any, fit_intercept: bool, labels: Sequence[int] = ()
-    ) -> ProblemAtHand | None:
-        """Return the problem for one of the solvers `AT_HAND`, with a penalty of strength one.
+        self, n_fits: int, loss: Any, penalty: Any, labels: Sequence[int]
+    ) -> tuple[str, ProblemAtHand | None]:
+        """Return the solver of some fits, and the problem for it, if it is one of those `AT_HAND`; warn of columns.
 
-        `labels` are the numbers of classes that are fitted, each against all others.  Returns None if the problem
-        should be solved by rounds.
+        `penalty` is that of strength one; `labels` are the numbers of classes that are fitted, each against all others.
+        There is no such problem either if columns vary by little more than rounding.
         """
+        solver = choose_solver(self._estimator, self.whole_extent, n_fits, penalty, loss)
+        found = self._found(solver, loss, penalty, labels) if solver in AT_HAND else None
+        if found is not None:
+            self.tell_of(found.dropped)
+        return solver, found
+
+    def _found(
+        self, solver: str, loss: Any, penalty: Any, labels: Sequence[int]
+    ) -> ProblemAtHand | None:
+        fit_intercept = self._estimator.fit_intercept
         eps = parts.resolution(self.extent.dtype)
-        if solver not in AT_HAND:
-            return None
+        take = self._take
+        united = None if take is None or self.extent.sparse else take.united
         if is_small(self.whole_extent) and not (
-            solver == "gram" and self._is_united and self._is_part
+            solver == "gram" and united is not None and self._is_part
         ):
-            rows = self._rows_here().labelled(labels)
+            rows = self._rows(None if take is None else self.fitted).labelled(labels)
             return make_problem(solver, rows, loss, penalty, fit_intercept, eps)
-        summary = self._summary()
+        summary = _united(
+            self.do(Summarise()) if united is None else compress(self._groups(), united)
+        )
+        n_targets = self._all.n_targets
         if self.target is not None:
-            summary = summary.of_target(self.target, self._all.n_targets)
-        data = centred_products(summary, self.n_targets, fit_intercept, eps)
+            summary = summary.of_target(self.target, n_targets)
+            n_targets = 1
+        data = centred_products(summary, n_targets, fit_intercept, eps)
         return None if data is None else HomotopyProblem(data, penalty, eps)
 
-    @property
-    def _is_united(self) -> bool:
-        """Whether the summary of a fold follows from the summaries of groups of rows."""
-        return self._take is not None and self._take.can_be_united and not self.extent.sparse
+    def _rows(self, chosen: Indices | None) -> Rows:
+        """Return some rows, or all of them, in dense form, which may be overwritten."""
+        rows = self._all_rows() if self.fill is None else self._dense(self.fill)
+        rows = rows if chosen is None else rows.part(chosen)
+        if self.target is None:
+            return rows
+        return rows._replace(responses=rows.responses[[self.target]])
 
-    @property
-    def _is_part(self) -> bool:
-        """Whether this is a fold, and not all rows: the fit of all rows should have the bits of a fit without folds."""
-        return self._plan is not None and self._number < len(self._plan.folds)
-
-    def _rows_here(self) -> Any:
-        """Return the rows of this fold, which may be overwritten."""
-        if self._plan is None:
-            return self._dense(self.fill)
-        return self._of_target(self._of_folds().part(self.fitted))
-
-    def _of_folds(self) -> Any:
-        """Return the rows of all folds, as this one sees them."""
-        return self._all_rows() if self.fill is None else self._dense(self.fill)
-
-    def _of_target(self, rows: Any) -> Any:
-        several = self.target is not None
-        return rows._replace(responses=rows.responses[[self.target]]) if several else rows
-
-    def _summary(self) -> Summary:
-        if self._plan is None or self._take is None or not self._is_united:
-            return tree_merge(
-                [one for one in self.do(Summarise()) if one is not None], Summary.united
-            )
+    def _groups(self) -> list[Summary]:
+        """Return the summaries of the groups of rows of all folds."""
         if self._all.groups is None:
+            assert self._plan is not None
             found = zip(*self._answers(SummariseGroups(self._plan.n_groups)), strict=True)
-            groups = [[one for one in group if one is not None] for group in found]
-            self._all.groups = [tree_merge(group, Summary.united) for group in groups]
-        chosen = [
-            group for group, count in zip(self._all.groups, self._take.train, strict=True) if count
-        ]
-        return tree_merge(chosen, Summary.united)
+            self._all.groups = list(map(_united, found))
+        return self._all.groups
 
 
-def _emptied(pieces: list[Any]) -> Iterator[Any]:
-    """Take pieces out of a list, so that each can be freed once it has been used."""
-    return (pieces.pop(0) for _ in range(len(pieces)))
-
-
-def _made(piece: Any) -> Any:
-    return piece.function(*piece.parts) if isinstance(piece, Piece) else piece
+def _united(summaries: Iterable[Summary | None]) -> Summary:
+    return tree_merge([one for one in summaries if one is not None], Summary.united)
 
 
 def place_of(X: Any, label: str, n_jobs: int | None = None) -> AbstractContextManager[Place]:
@@ -356,24 +350,23 @@ def open_problem(
     plan : Plan, optional
         The folds of a cross-validation.
     """
-    responses, weights = (
-        np.array(targets.responses, np.float64, order="C", ndmin=2),
-        targets.weights,
-    )
-    _check_squares(responses, weights)
+    responses = np.array(targets.responses, np.float64, order="C", ndmin=2)
+    weights = targets.weights
     missing = estimator.missing_values
-    given = responses, weights, np.empty((0, len(samples.y))) if plan is None else plan.beside
+    check_sizes(responses, weights)
+    given = responses, weights, parts.NOTHING_BESIDE if plan is None else plan.beside
     with ExitStack() as stack:
         if is_dask(samples.X):
             read = partial(_read_part, getattr(estimator, "feature_names_in_", None), missing)
-            chunks = stack.enter_context(open_parts(read, samples.X, estimator, place=place))
+            chunks = stack.enter_context(open_rows(read, samples.X, estimator, place=place))
             found, size = _pieces(estimator, chunks, samples, given, n_shards, name)
             chunks.partitions = []  # so that each chunk is freed once its partition has been made
             made: tuple[Any, Any, Any] = (lambda: found), len(found), None
         else:
-            X, size = samples.X, parts.extent(samples.X)
+            X = samples.X
+            size = parts.extent(samples.X)
             count = parts.default_partitions(X) if n_shards is None else min(n_shards, size.n_rows)
-            split = partial(split_rows, X, responses, weights, count, given[2], missing)
+            split = partial(parts.split_rows, X, responses, weights, count, given[2], missing)
 
             def rows(fill: Any) -> Any:
                 whole = X if fill is None else with_missing(X, missing).filled(fill)
@@ -381,105 +374,55 @@ def open_problem(
 
             made = split, count, rows
         try:
-            problem = Problem(place, *made, size, len(responses), name, plan)
+            problem = Problem(estimator, place, *made, size, len(responses), name, plan)
             stack.enter_context(problem.rounds)
-            problem.learn(estimator, missing is not None or getattr(samples.X, "may_miss", False))
+            problem.learn(missing is not None or getattr(samples.X, "may_miss", False))
             yield problem
-        except SumsError as error:
-            if is_dask(samples.X):
-                raise
-            names = getattr(estimator, "feature_names_in_", None)
-            raise explain_sums(error, samples.X, names, missing) from None
+        except SumsError:
+            if not is_dask(samples.X):
+                check_finite(samples.X, getattr(estimator, "feature_names_in_", None), missing)
+            raise
 
 
-def _check_squares(responses: NDArray[Any], weights: NDArray[Any]) -> None:
-    """Raise ValueError if squares of responses overflow, or underflow although a response varies."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        apart = responses - responses.sum(axis=1, keepdims=True) / responses.shape[1]
-        total, spread = (np.vecdot(one, weigh(weights, one)) for one in (responses, apart))
-    tiny, is_finite = spread < SMALLEST_NORM, np.isfinite(total).all()
-    if is_finite and not (tiny.any() and np.ptp(responses[tiny], axis=1).any()):
-        return
-    largest = np.abs(responses).max()
-    heaviest = f" and sample weights up to {weights.max():.3g}" if len(weights) else ""
-    flow, way = ("underflow", "multiply") if is_finite else ("overflow", "divide")
-    raise ValueError(
-        f"y holds values up to {largest:.3g} in size{heaviest}, whose squares {flow} float64; {way} y "
-        f"{'or sample_weight ' if heaviest else ''}by a power of ten, and alpha with y"
-    )
-
-
-def _read_part(names: Any, missing: float | None, rows: Any) -> parts.Part:
-    return parts.Part(parts.as_matrix(check_finite(rows, names, missing)), parts.extent(rows))
+def _read_part(names: Any, missing: float | None, rows: Any) -> tuple[Storage, Extent]:
+    return as_matrix(check_finite(rows, names, missing)), parts.extent(rows)
 
 
 def _pieces(
     estimator: Any,
-    chunks: Rows,
+    chunks: Chunks,
     samples: Samples,
-    given: tuple[NDArray[Any], NDArray[Any], NDArray[Any]],
+    given: tuple[Floats, Floats, Floats],
     n_shards: int | None,
     name: str,
 ) -> tuple[list[Any], Extent]:
     """Return how partitions are made from chunks, without those that have no rows, and the extent of the used rows."""
-    extents = chunks.here(chunks.each(parts.extent_of_part, f"{name}-extent"))
-    responses, weights, beside = given
-    size = _check_extents(estimator, extents, samples)._replace(n_rows=responses.shape[1])
-    lengths = [one.n_rows for one in extents]
-    used = np.ones(sum(lengths), bool) if samples.used is None else samples.used
-    ends = np.cumsum(lengths)
-    rows_used = np.concatenate([[0], np.cumsum(used)])  # among the first i rows
-    pieces: list[Any] = []
-    filled = np.flatnonzero(lengths)  # at most so many groups of consecutive chunks
-    for group in np.array_split(filled, min(n_shards or len(filled), len(filled))):
-        start, stop = ends[group[0]] - lengths[group[0]], ends[group[-1]]
-        first, last = rows_used[start], rows_used[stop]
-        if first == last:
-            continue
-        mask = None if last - first == stop - start else used[start:stop]
-        values = parts.RowValues(
-            responses[:, first:last],
-            weights[first:last],
-            mask,
-            beside[:, first:last],
-            int(first),
-            estimator.missing_values,
-        )
-        pieces.append(
-            Piece(parts.join_parts, (values, *(chunks.partitions[number] for number in group)))
-        )
-    return pieces, size
-
-
-def _check_extents(estimator: Any, extents: Sequence[Extent], samples: Samples) -> Extent:
+    extents = chunks.here(chunks.each(itemgetter(1), f"{name}-extent"))
     widths = sorted({one.n_columns for one in extents})
     if len(widths) != 1:
         raise ValueError(f"the chunks of X have different numbers of columns: {widths}")
     estimator.n_features_in_ = widths[0]
     size = parts.joint_extent(extents)
-    check_length(size.n_rows, len(samples.y) if samples.used is None else len(samples.used))
-    return size
+    lengths = [one.n_rows for one in extents]
+    used = np.ones(size.n_rows, bool) if samples.used is None else samples.used
+    check_length(size.n_rows, len(samples.y) if samples.used is None else len(used))
+    responses, weights, beside = given
+    bounds, rows_used = (np.append(0, np.cumsum(some)) for some in (lengths, used))
+    pieces = list[Any]()
+    filled = np.flatnonzero(lengths)  # at most so many groups of consecutive chunks
+    for group in np.array_split(filled, min(n_shards or len(filled), len(filled))):
+        start = bounds[group[0]]
+        stop = bounds[group[-1] + 1]
+        first, last = rows_used[[start, stop]].tolist()
+        if first < last:
+            arrays = responses[:, first:last], weights[first:last], beside[:, first:last], first
+            found = (chunks.partitions[number] for number in group)
+            given_parts = (*arrays, estimator.missing_values), used[start:stop], *found
+            pieces.append(Piece(parts.join_parts, given_parts))
+    return pieces, size._replace(n_rows=responses.shape[1])
 
 
-def _listed(columns: NDArray[np.int64], names: Any = ()) -> str:
+def _listed(columns: Indices, names: Any = ()) -> str:
     """Return the first columns as a text: their names, or numbers if there are none."""
     first = [repr(names[column]) if len(names) else str(column) for column in columns[:5]]
     return ", ".join(first) + (f" and {len(columns) - 5} more" if len(columns) > 5 else "")
-
-
-def _warn_of_codes() -> None:
-    warnings.warn(
-        "X holds int8 values from -1 to 2, which are taken as numbers. If they are genotypes, of which -1 are missing, "
-        "give missing_values=-1.",
-        UserWarning,
-        stacklevel=3,
-    )
-
-
-def _warn_of_dropped(columns: NDArray[np.int64]) -> None:
-    warnings.warn(
-        f"Columns {_listed(columns)} of X vary by less than the rounding of their values, and keep the coefficient 0. "
-        "Subtract a value near their mean before they are rounded, or leave them out.",
-        UserWarning,
-        stacklevel=3,
-    )

@@ -3,11 +3,11 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils.parallel import Parallel, delayed
 
+from schmp_estimators.core.typing import Array, Masks
 from schmp_estimators.linear.fitting import SparseModel
 from schmp_estimators.linear.penalties.choose import positive_values
 from schmp_estimators.linear.programs.layout import Layout
@@ -35,9 +35,9 @@ class Stability(NamedTuple):
         threshold π.
     """
 
-    probabilities: np.ndarray
-    penalties: np.ndarray
-    selected: np.ndarray
+    probabilities: Array
+    penalties: Array
+    selected: Array
     n_selected: float
     expected_false: float
 
@@ -118,25 +118,28 @@ def stability_selection(
     given = np.atleast_1d(known[name] if penalties is None else penalties)
     values: Any = positive_values("penalties", given)
     values = values[::-1] if name == "alpha" else values
-    y, weights = here(y, "y"), here(sample_weight, "sample_weight")
-    random, n_samples = check_random_state(random_state), len(y)
+    y = here(y, "y")
+    weights = here(sample_weight, "sample_weight")
+    random = check_random_state(random_state)
+    n_samples = len(y)
     if n_samples < 4:
         raise ValueError(f"y has {n_samples} samples, too few for halves; give four or more")
     halves = [random.permutation(n_samples)[: n_samples // 2] for _ in range(n_halves)]
 
-    def chosen(half: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def chosen(half: Array) -> tuple[Array, Array]:
         counts = np.zeros(n_samples)
         counts[half] = 1.0 if weights is None else np.asarray(weights, np.float64)[half]
-        model, found = clone(estimator), []
+        model = clone(estimator)
+        found = []
         model._of_part = True
         if "warm_start" in model.get_params():
             model.set_params(warm_start=True)
         for value in values.tolist():
             coef = model.set_params(**{name: value}).fit(X, y, sample_weight=counts).coef_
             found.append(np.atleast_2d(coef).any(axis=0))
-        unit = model._penalty(1.0, model.l1_ratio) if isinstance(model, SparseModel) else None
-        penalised: NDArray[np.bool_] = np.ones(found[0].shape, np.bool_)
-        if unit is not None:
+        penalised: Masks = np.ones(found[0].shape, np.bool_)
+        if isinstance(model, SparseModel):
+            unit = model._penalty(1.0, model.l1_ratio)
             penalised[Layout.of(unit, len(penalised), 1).free] = False
         return np.array(found), penalised
 

@@ -169,7 +169,7 @@ UserWarning
 import inspect
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
@@ -182,10 +182,12 @@ from sklearn.utils._param_validation import (
     validate_parameter_constraints,
 )
 
+from schmp_estimators.core.inputs.validation import COUNT, NOT_NEGATIVE, SHARE
 from schmp_estimators.core.schedules.dynamic import SCHEDULES, Schedule
+from schmp_estimators.core.typing import Function, Named
 from schmp_estimators.linear.penalties.choose import NO_PENALTY, ONLY_SQUARES, STRONGEST, WEAKEST
 
-T = TypeVar("T", bound=Callable[..., Any])
+T = TypeVar("T", bound=Function)
 
 
 class _Wide(Interval):
@@ -195,11 +197,10 @@ class _Wide(Interval):
         return bool(super().__contains__(float(value) if isinstance(value, Real) else value))
 
 
-_COUNT = Interval(Integral, 1, None, closed="left")
 _STRENGTH = _Wide(Real, WEAKEST, STRONGEST, closed="both")
 
 #: By name of a parameter: the values that it takes, beside None where that is the default.
-_CONSTRAINTS: dict[str, Any] = {
+_CONSTRAINTS: Named = {
     "loss": "no_validation",
     "penalty": "no_validation",
     "alpha": [_STRENGTH],
@@ -213,25 +214,25 @@ _CONSTRAINTS: dict[str, Any] = {
     "schedule": [StrOptions({"resolve", *SCHEDULES}), Schedule],
     "class_weight": [dict, StrOptions({"balanced"})],
     "positive": ["boolean"],
-    "max_iter": [_COUNT],
-    "tol": [Interval(Real, 0, None, closed="left")],
+    "max_iter": [COUNT],
+    "tol": [NOT_NEGATIVE],
     "warm_start": ["boolean"],
-    "n_shards": [_COUNT],
+    "n_shards": [COUNT],
     "n_jobs": [Integral],
     "checkpoint": [str, os.PathLike],
-    "checkpoint_every": [_COUNT],
+    "checkpoint_every": [COUNT],
     "verbose": ["verbose"],
     "random_state": ["random_state"],
-    "eps": [Interval(Real, 0, 1, closed="neither")],
+    "eps": [SHARE],
     "max_explained": [Interval(Real, 0, 1, closed="right")],
-    "max_worse": [_COUNT],
+    "max_worse": [COUNT],
     "validation_data": [tuple, list],
-    "alphas": [_COUNT, "array-like"],
-    "Cs": [_COUNT, "array-like"],
+    "alphas": [COUNT, "array-like"],
+    "Cs": [COUNT, "array-like"],
     "cv": ["cv_object"],
     "estimator": [HasMethods(["fit", "get_params"])],
     "penalties": [Real, "array-like"],
-    "n_halves": [_COUNT],
+    "n_halves": [COUNT],
     "threshold": [Interval(Real, 0.5, 1.0, closed="right")],
     "scoring": [StrOptions(set(get_scorer_names())), callable],
 }
@@ -253,7 +254,7 @@ def described(thing: T) -> T:
     return thing
 
 
-def _completed(text: str, thing: Callable[..., Any]) -> str:
+def _completed(text: str, thing: Function) -> str:
     before, rule, rest = text.partition("Parameters\n----------\n")
     if rule:
         entries, _, after = rest.partition("\n\n")
@@ -284,20 +285,18 @@ def _entry(name: str, parameter: inspect.Parameter | None = None, family: str = 
     return f"{first}\n{text}"
 
 
-def _parameters(thing: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+def _parameters(thing: Function) -> Mapping[str, inspect.Parameter]:
     return {
         name: one for name, one in inspect.signature(thing).parameters.items() if name != "self"
     }
 
 
-def _constraints(thing: Callable[..., Any]) -> dict[str, Any]:
+def _constraints(thing: Function) -> Named:
     found = {}
     for name, parameter in _parameters(thing).items():
         if name in _CONSTRAINTS:
             known = _CONSTRAINTS[name]
-            found[name] = (
-                [*known, None] if parameter.default is None and known != "no_validation" else known
-            )
+            found[name] = [*known, None] if parameter.default is None else known
     if "cv" in found and "l1_ratio" in found:
         found["l1_ratio"] = [*found["l1_ratio"], "array-like"]
     return found
@@ -320,7 +319,7 @@ def check_values(constraints: Mapping[str, Any], given: Mapping[str, Any], owner
             raise InvalidParameterError(f"{error}{_INSTEAD.get(name, '')}") from None
 
 
-def check_arguments(function: Callable[..., Any], given: Mapping[str, Any]) -> None:
+def check_arguments(function: Function, given: Mapping[str, Any]) -> None:
     """Raise scikit-learn's error if one of the arguments of a function, in `given`, is invalid."""
     constraints = _constraints(function)
     check_values(constraints, {name: given[name] for name in constraints}, function.__name__)

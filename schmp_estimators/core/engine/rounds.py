@@ -161,6 +161,11 @@ class Piece(NamedTuple):
     parts: Arguments = ()
 
 
+def make(piece: Any) -> Any:
+    """Return the partition that a piece stands for, or that it is."""
+    return piece.function(*piece.parts) if isinstance(piece, Piece) else piece
+
+
 class Keeper(NamedTuple):
     """How to save what jobs have changed in the pieces of data.
 
@@ -282,7 +287,7 @@ class Rounds:
         made = []
         for number, piece in enumerate(self._pieces):
             self._pieces[number] = None
-            made.append(piece.function(*piece.parts) if isinstance(piece, Piece) else piece)
+            made.append(make(piece))
         return Partitions(Alone(self._place.each), [range(len(made))], made)
 
     def _send(self, command: Do) -> Round:

@@ -149,27 +149,6 @@ def take_columns(columns, chosen):
     return new_values, new_rows, new_starts
 
 
-@kernel
-def take_rows(columns, places):
-    """Return values, rows and starts of the rows i with places[i] ≥ 0, which become rows places[i], ascending."""
-    values, rows, starts = columns
-    new_starts = np.zeros_like(starts)
-    for j in range(starts.shape[0] - 1):
-        new_starts[j + 1] = new_starts[j]
-        for index in range(starts[j], starts[j + 1]):
-            if places[rows[index]] >= 0:
-                new_starts[j + 1] += 1
-    new_values = np.empty(new_starts[-1], values.dtype)
-    new_rows = np.empty(new_starts[-1], rows.dtype)
-    free = 0
-    for index in range(rows.shape[0]):
-        place = places[rows[index]]
-        if place >= 0:
-            new_values[free], new_rows[free] = values[index], place
-            free += 1
-    return new_values, new_rows, new_starts
-
-
 @inlined
 def shuffle(order, count, key):
     """Shuffle the first `count` entries of `order`, by a key."""

@@ -3,9 +3,8 @@
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from schmp_estimators.core.typing import Floats
 
 
 class Level(NamedTuple):
@@ -26,6 +25,12 @@ class Derivatives(NamedTuple):
     slope: Floats
     #: (n,) s_i ℓ_i''
     curvature: Floats
+
+
+def derivatives_of(loss: float, slope: Floats, curvature: Floats) -> Derivatives:
+    """Return a loss with the derivatives of each row, and their sums."""
+    level = Level(loss, float(slope.sum()), float(curvature.sum()))
+    return Derivatives(level, slope, curvature)
 
 
 class Seen(NamedTuple):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from schmp_estimators.linear.losses.base import Derivatives, Floats, Level, weigh
+from schmp_estimators.linear.losses.base import Derivatives, Floats, derivatives_of, weigh
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,9 @@ class Huber:
         """Return the loss, s r with r limited to ±ε, and s where r is not limited."""
         residual = target - decision - intercept
         part = np.clip(residual, -self.epsilon, self.epsilon)
-        slope, curvature = (
-            weigh(weights, part),
-            weigh(weights, (part == residual).astype(np.float64)),
-        )
-        loss = float(slope @ (residual - 0.5 * part))
-        return Derivatives(
-            Level(loss, float(slope.sum()), float(curvature.sum())), slope, curvature
-        )
+        slope = weigh(weights, part)
+        curvature = weigh(weights, (part == residual).astype(np.float64))
+        return derivatives_of(float(slope @ (residual - 0.5 * part)), slope, curvature)
 
     def dual(
         self, decision: Floats, target: Floats, weights: Floats, intercept: float, scale: float

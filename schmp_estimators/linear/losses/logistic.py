@@ -48,10 +48,10 @@ class Logistic(NamedTuple):
         self, decision: Floats, target: Floats, weights: Floats, intercept: float
     ) -> Derivatives:
         """Return the loss, s y p and s p(1 − p) with p = σ(−y(u + b))."""
-        slope, curvature = np.empty_like(decision), np.empty_like(decision)
-        level = row_derivatives(
-            self, *map(freeze, (decision, target, weights)), intercept, slope, curvature
-        )
+        slope = np.empty_like(decision)
+        curvature = np.empty_like(decision)
+        given = map(freeze, (decision, target, weights))
+        level = row_derivatives(self, *given, intercept, slope, curvature)
         return Derivatives(Level(*level), slope, curvature)
 
     def dual(

@@ -31,7 +31,8 @@ class Multinomial:
         shares = np.exp(decision)
         sums = shares.sum(axis=0)
         shares /= sums
-        slope, chosen = -shares, (target.astype(np.int64), np.arange(len(target)))
+        slope = -shares
+        chosen = (target.astype(np.int64), np.arange(len(target)))
         slope[chosen] += 1.0
         loss = weigh(weights, np.log(sums) - decision[chosen])
         return Seen(float(loss.sum()), weigh(weights, slope), weigh(weights, shares), shares)

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.special import xlogy
 from sklearn.metrics import d2_tweedie_score
 
-from schmp_estimators.linear.losses.base import Derivatives, Floats, Level, weigh
+from schmp_estimators.linear.losses.base import Derivatives, Floats, derivatives_of, weigh
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,16 @@ class Poisson:
         ValueError
             If a response is negative.
         """
-        _check(target)
+        if len(target) and target.min() < 0.0:
+            raise ValueError(
+                f"the Poisson loss takes responses y >= 0; got {target.min():.6g}: give counts or rates"
+            )
         place = decision + intercept
         with np.errstate(over="ignore", invalid="ignore"):  # of steps that are too long
             mean = np.exp(place)
             loss = weigh(weights, xlogy(target, target) - target * place - target + mean)
-            slope, curvature = weigh(weights, target - mean), weigh(weights, mean)
-            level = Level(max(0.0, float(loss.sum())), float(slope.sum()), float(curvature.sum()))
-        return Derivatives(level, slope, curvature)
+            slope = weigh(weights, target - mean)
+            return derivatives_of(max(0.0, float(loss.sum())), slope, weigh(weights, mean))
 
     def dual(
         self, decision: Floats, target: Floats, weights: Floats, intercept: float, scale: float
@@ -53,16 +55,8 @@ class Poisson:
 
     def mean(self, decision: Floats) -> Floats:
         """Return the prediction μ."""
-        found: Floats = np.exp(decision)
-        return found
+        return np.exp(decision)
 
     def score(self, target: Floats, predicted: Floats, sample_weight: Any) -> float:
         """Return the share of the deviance that predictions explain."""
         return float(d2_tweedie_score(target, predicted, sample_weight=sample_weight, power=1))
-
-
-def _check(target: Floats) -> None:
-    if len(target) and target.min() < 0.0:
-        raise ValueError(
-            f"the Poisson loss takes responses y >= 0; got {target.min():.6g}: give counts or rates"
-        )

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from schmp_estimators.linear.losses.base import Derivatives, Floats, Level, weigh
+from schmp_estimators.linear.losses.base import Derivatives, Floats, derivatives_of, weigh
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,9 @@ class Squared:
     ) -> Derivatives:
         """Return the loss, s(y − u − b) and s."""
         residual = target - decision - intercept
-        slope, curvature = weigh(weights, residual), weigh(weights, np.ones_like(residual))
-        return Derivatives(
-            Level(0.5 * float(residual @ slope), float(slope.sum()), float(curvature.sum())),
-            slope,
-            curvature,
-        )
+        slope = weigh(weights, residual)
+        curvature = weigh(weights, np.ones_like(residual))
+        return derivatives_of(0.5 * float(residual @ slope), slope, curvature)
 
     def dual(
         self, decision: Floats, target: Floats, weights: Floats, intercept: float, scale: float

@@ -4,18 +4,16 @@ Every penalty is λ_j|b| + h_j(b) in each coefficient b, with h_j smooth and h_j
 because numba compiles each kernel once for each type of penalty, with the `prox` and `value` of that type.
 """
 
-from collections.abc import Callable
 from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 from numba.core import types
-from numpy.typing import NDArray
 
 from schmp_estimators.core.jit import by_types, kernel_of_this_process
+from schmp_estimators.core.typing import Floats, Function
+from schmp_estimators.core.typing import Integers as Indices
 from schmp_estimators.linear.contracts import declared
 
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 #: one number for all columns, or (k,) numbers for each column, read-only
 PerColumn = Any
 P = TypeVar("P", bound="Penalty")
@@ -68,7 +66,7 @@ def at(values: PerColumn, j: int) -> float:
 
 
 @by_types(at, copied=True, strict=False)
-def _at(values: Any, j: Any) -> Callable[..., Any]:
+def _at(values: Any, j: Any) -> Function:
     return (
         (lambda values, j: values[j])
         if isinstance(values, types.Array)
@@ -82,7 +80,7 @@ def weigh(strengths: PerColumn, sizes: Floats) -> float:
 
 
 @by_types(weigh, strict=False)
-def _weigh(strengths: Any, sizes: Any) -> Callable[..., Any]:
+def _weigh(strengths: Any, sizes: Any) -> Function:
     if not isinstance(strengths, types.Array):
         return lambda strengths, sizes: strengths * sizes.sum()
 
@@ -105,18 +103,18 @@ def value(penalty: Penalty, coef: Floats) -> float:
     return penalty.value(coef)
 
 
-def method_of(name: str, kind: Any) -> Callable[..., Any] | None:
+def method_of(name: str, kind: Any) -> Function | None:
     """Return the function from which a method of a named tuple is compiled, or None for other types."""
     return getattr(getattr(kind, "instance_class", None), name, None)
 
 
 @by_types(prox, copied=True, strict=False)
-def _prox(penalty: Any, j: Any, aim: Any, norm: Any) -> Callable[..., Any] | None:
+def _prox(penalty: Any, j: Any, aim: Any, norm: Any) -> Function | None:
     return method_of("prox", penalty)
 
 
 @by_types(value, strict=False)
-def _value(penalty: Any, coef: Any) -> Callable[..., Any] | None:
+def _value(penalty: Any, coef: Any) -> Function | None:
     return method_of("value", penalty)
 
 
@@ -126,11 +124,8 @@ def compiled_for(kind: Any, kernel: Any) -> Any:
     Kernels for classes outside this package are compiled in each process: a cache on disk would not notice changes to
     the class, and could not be read without it.
     """
-    return (
-        kernel
-        if type(kind).__module__.startswith("schmp_estimators.")
-        else kernel_of_this_process(kernel)
-    )
+    ours = type(kind).__module__.startswith("schmp_estimators.")
+    return kernel if ours else kernel_of_this_process(kernel)
 
 
 def take(penalty: P, columns: Indices | slice) -> P:
@@ -163,11 +158,14 @@ def sizes(penalty: Penalty, gradient: Floats) -> Floats:
 
 def multiple_of(penalty: Penalty, gradient: Floats) -> float:
     """Return the smallest multiple of the penalty for which zero, with this gradient, is the solution."""
-    found, strengths = sizes(penalty, gradient), penalty.strengths
-    ratios = np.divide(
-        found, strengths, out=np.zeros_like(found), where=np.asarray(strengths) > 0.0
-    )
-    return float(ratios.max(initial=0.0))
+    found = sizes(penalty, gradient)
+    strengths = penalty.strengths
+    return float(_ratios(found, strengths).max(initial=0.0))
+
+
+def _ratios(found: Floats, units: PerColumn) -> Floats:
+    """Return numbers in units, 0 for those whose unit is 0."""
+    return np.divide(found, units, out=np.zeros_like(found), where=np.asarray(units) > 0.0)
 
 
 def of_strength(penalty: P, strength: float, total: float) -> P:
@@ -176,8 +174,7 @@ def of_strength(penalty: P, strength: float, total: float) -> P:
     If the shape of a penalty depends on its strength, the penalty has a method with this name.
     """
     own: Any = declared(penalty, "of_strength")
-    found: P = penalty.scaled(strength) if own is None else own(strength, total)
-    return found
+    return penalty.scaled(strength) if own is None else own(strength, total)
 
 
 def has_free(penalty: Penalty) -> bool:
@@ -197,10 +194,7 @@ def dual_scale(penalty: Penalty, coef: Floats, gradient: Floats) -> float:
         return 1.0
     found = sizes(penalty, _tilted(penalty, coef, gradient))
     if differ(penalty.strengths):
-        ratios = np.divide(
-            found, penalty.strengths, out=np.zeros_like(found), where=penalty.strengths > 0.0
-        )
-        return 1.0 / max(1.0, float(ratios.max()))
+        return 1.0 / max(1.0, float(_ratios(found, penalty.strengths).max()))
     return float(penalty.strengths / max(penalty.strengths, float(found.max())))
 
 
@@ -243,7 +237,7 @@ def gap_or_merit(
     if not penalty.certified:
         return merit(penalty, coef, gradient, norms)
     gap = duality_gap(penalty, coef, gradient, energy, dual_scale(penalty, coef, gradient))
-    if differ(penalty.strengths) and not penalty.strengths.all():
+    if has_free(penalty):
         free = penalty.strengths == 0.0
         gap += 0.5 * float((gradient[free] ** 2 / np.maximum(norms[free], 1e-300)).sum())
     return gap

@@ -6,7 +6,6 @@ from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils.validation import check_array
 
 from schmp_estimators.core.inputs.masks import unmask
@@ -15,7 +14,8 @@ from schmp_estimators.linear.penalties.elastic_net import ElasticNet
 
 #: Smallest and largest penalty: products of penalties, or their inverses, with sample weights must not underflow or
 #: overflow.
-WEAKEST, STRONGEST = 1e-300, 1e300
+WEAKEST = 1e-300
+STRONGEST = 1e300
 NO_PENALTY = (
     "; for no penalty take scikit-learn's LinearRegression, LogisticRegression(C=np.inf), "
     "PoissonRegressor(alpha=0) or HuberRegressor(alpha=0)"
@@ -37,18 +37,25 @@ def choose_penalty(
     """
     whole = float(strength) * factors
     if np.ndim(factors) or factors != 1.0:
-        _check_strengths(np.atleast_1d(whole), np.atleast_1d(factors), strength)
+        some = np.atleast_1d(factors)
+        found = np.atleast_1d(whole)[some != 0.0]
+        if found.min() < WEAKEST or found.max() > STRONGEST:
+            raise ValueError(
+                f"penalty_factors{_range(some)} make penalties from {found.min():.3g} to {found.max():.3g} of one of "
+                f"{strength:.3g}; each has to be 0 or from {WEAKEST:g} to {STRONGEST:g}: give factors near 1, and 0 "
+                "for columns without a penalty"
+            )
     ridges = (1.0 - l1_ratio) * whole if l1_ratio < 1.0 else 0.0
     return ElasticNet(read_only(l1_ratio * whole), read_only(ridges), bool(positive))
 
 
-def factors_of(estimator: Any, given: Any, positive: bool = False) -> PerColumn:
+def factors_of(estimator: Any) -> PerColumn:
     """Return `penalty_factors` for the columns of an estimator; see `check_factors`."""
+    given = estimator.penalty_factors
     if given is None:
         return 1.0
-    others = dict.fromkeys(labels_of(estimator), 1.0)
-    given = named_values("penalty_factors", given, others)
-    return check_factors(given, estimator.n_features_in_, positive)
+    given = named_values("penalty_factors", given, dict.fromkeys(labels_of(estimator), 1.0))
+    return check_factors(given, estimator.n_features_in_, estimator.positive)
 
 
 def labels_of(estimator: Any) -> Any:
@@ -73,12 +80,12 @@ def named_values(name: str, given: Any, others: dict[Any, Any], owner: str = "X"
     if not is_mapping and not is_series:
         return given
     keys = list(given.keys())
-    if not is_mapping and keys == list(range(len(keys))) and not others.keys() & set(keys):
+    unknown = [key for key in keys if key not in others]
+    if not is_mapping and keys == list(range(len(keys))) and len(unknown) == len(keys):
         return given
     what, remedy = _NAMED[owner]
     if not others:
         raise ValueError(f"{name} names {what}, but {owner} has no names; give {remedy}")
-    unknown = [key for key in keys if key not in others]
     if unknown:
         more = ", …" if len(unknown) > 5 else ""
         raise ValueError(
@@ -87,7 +94,7 @@ def named_values(name: str, given: Any, others: dict[Any, Any], owner: str = "X"
     named = dict(given.items())
     if len(named) < len(keys):
         raise ValueError(f"{name} names a {what[:-1]} more than once; give one value for each")
-    return [named.get(key, other) for key, other in others.items()]
+    return list((others | named).values())
 
 
 _NAMED = {
@@ -135,17 +142,6 @@ def refuse_texts(given: Any, name: str) -> Any:
         if isinstance(one, str | bytes):
             raise ValueError(f"{name} has an entry that is no number: {one!r}; give numbers")
     return given
-
-
-def _check_strengths(whole: Floats, factors: Floats, strength: float) -> None:
-    """Raise ValueError if penalties underflow or overflow."""
-    found = whole[factors != 0.0]
-    if found.min() < WEAKEST or found.max() > STRONGEST:
-        raise ValueError(
-            f"penalty_factors{_range(factors)} make penalties from {found.min():.3g} to {found.max():.3g} of one of "
-            f"{strength:.3g}; each has to be 0 or from {WEAKEST:g} to {STRONGEST:g}: give factors near 1, and 0 for "
-            "columns without a penalty"
-        )
 
 
 def _range(factors: Any) -> str:
@@ -214,8 +210,8 @@ class Grid:
             last = self.ratio * first if first > resolution else first
         return np.geomspace(first, last, self.count) if self.count > 1 else np.array([first])
 
-    def strength(self, value: float, total: float, unit: float) -> float:
-        """Return λ of the summed loss."""
+    def strength(self, value: Any, total: float, unit: float) -> Any:
+        """Return λ of the summed loss, for one penalty or for many."""
         return value * total if self.name == "alpha" else 1.0 / (value * unit)
 
     def in_units(self, sums: Any, values: Any, total: float, unit: float) -> Any:
@@ -229,21 +225,24 @@ def positive_values(name: str, given: Any) -> Floats | None:
         return None
     given = unmask(given, name)
     try:
-        values = np.asarray(refuse_texts(given, name), dtype=np.float64)
+        values = numbers_between(given, name, WEAKEST, STRONGEST)
     except (TypeError, ValueError):
-        values = np.empty(0)
-    if (
-        values.ndim != 1
-        or not len(values)
-        or not ((values >= WEAKEST) & (values <= STRONGEST)).all()
-    ):
+        values = None
+    if values is None:
         raise ValueError(
             f"{name}={given!r}; give numbers from {WEAKEST:g} to {STRONGEST:g}, or their number{NO_PENALTY}"
         )
     return np.sort(values)
 
 
-def best_of(values: NDArray[np.float64]) -> int:
+def numbers_between(given: Any, name: str, least: float, most: float) -> Floats | None:
+    """Return an array of one dimension; None if the values of a parameter are no such numbers."""
+    values = np.asarray(refuse_texts(given, name), np.float64)
+    fit = values.ndim == 1 and values.size and ((values >= least) & (values <= most)).all()
+    return values if fit else None
+
+
+def best_of(values: Floats) -> int:
     """Return the first row with the largest mean; rows with NaN, which some folds did not try, are never chosen.
 
     The mean over folds is not weighted, as in scikit-learn's `LassoCV` and `LogisticRegressionCV`.
@@ -258,7 +257,8 @@ def end_of(costs: Iterable[float], most: int | None) -> int | None:
     snpnet's rule: J. Qian et al., "A fast and scalable framework for large-scale and ultrahigh-dimensional sparse
     regression", PLOS Genetics 2020.
     """
-    least, worse = np.inf, 0
+    least = np.inf
+    worse = 0
     for count, cost in enumerate(costs, 1):
         worse = worse + 1 if cost > least else 0
         least = min(least, cost)
@@ -267,7 +267,7 @@ def end_of(costs: Iterable[float], most: int | None) -> int | None:
     return None
 
 
-def within_one_standard_error(values: NDArray[np.float64]) -> int:
+def within_one_standard_error(values: Floats) -> int:
     """Return the first row whose mean is at most one standard error below that of the best row.
 
     The standard error is that of the best row's mean over folds, zero with one fold.  Hastie, Tibshirani and Friedman,
@@ -283,8 +283,8 @@ def ratios_of(given: Any) -> list[Any]:
     """Return the L1 ratios to try."""
     if np.ndim(given) == 0:
         return [given]
-    found = np.asarray(refuse_texts(unmask(given, "l1_ratio"), "l1_ratio"), np.float64)
-    if found.ndim != 1 or not len(found) or not ((found >= 1e-6) & (found <= 1.0)).all():
+    found = numbers_between(unmask(given, "l1_ratio"), "l1_ratio", 1e-6, 1.0)
+    if found is None:
         raise ValueError(
             f"l1_ratio={given!r}; give one number from 1e-6 to 1, or a list of them{ONLY_SQUARES}"
         )

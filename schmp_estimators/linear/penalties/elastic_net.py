@@ -38,8 +38,7 @@ class ElasticNet(NamedTuple):
 
     def tilt(self, coef: Floats) -> Floats:
         """Return ρ_j b_j."""
-        tilted: Floats = self.ridges * coef
-        return tilted
+        return self.ridges * coef
 
     def of_columns(self, units: Floats) -> Self:
         """See `Penalty`."""

@@ -54,20 +54,19 @@ class Group(NamedTuple):
 
     def block_prox(self, number: int, aims: Floats, norm: float, out: Floats) -> None:
         """Set `out` to the minimiser: `aims` is shortened by λ_g, and divided by `norm`."""
-        size, strength = np.sqrt((aims * aims).sum()), self.strengths[number]
+        size = np.sqrt((aims * aims).sum())
+        strength = self.strengths[number]
         kept = (1.0 - strength / size) / norm if size > strength else 0.0
         for t in range(len(aims)):
             out[t] = kept * aims[t]
 
     def block_level(self, number: int, slopes: Floats) -> float:
         """Return ‖slopes‖/λ_g."""
-        level: float = np.sqrt((slopes * slopes).sum()) / self.strengths[number]
-        return level
+        return np.sqrt((slopes * slopes).sum()) / self.strengths[number]
 
     def block_value(self, number: int, coef: Floats) -> float:
         """Return λ_g‖β_g‖."""
-        found: float = self.strengths[number] * np.sqrt((coef * coef).sum())
-        return found
+        return self.strengths[number] * np.sqrt((coef * coef).sum())
 
     def block_slope(self, number: int, coef: Floats, out: Floats) -> None:
         """Set `out` to λ_g β_g/‖β_g‖."""
@@ -110,13 +109,14 @@ def group_penalty(
     names, members = _members(unmask(groups, "groups"), list(labels))
     columns = np.concatenate([np.empty(0, np.int64), *members])
     lengths = np.array([len(group) for group in members])
-    check_blocks(columns, np.append(0, np.cumsum(lengths)), n_columns)
+    starts = np.append(0, np.cumsum(lengths))
+    check_blocks(columns, starts, n_columns)
     roots = np.sqrt(lengths)
     if factors is not None:
         others = dict(zip(names, roots.tolist(), strict=bool(names)))
         factors = named_values("penalty_factors", factors, others, "groups")
         roots = np.broadcast_to(check_factors(factors, len(lengths), what="group"), lengths.shape)
-    return Group(read_only(roots), columns, np.append(0, np.cumsum(lengths)))
+    return Group(read_only(roots), columns, starts)
 
 
 def check_blocks(columns: Indices, starts: Indices, n_columns: int) -> None:
@@ -132,10 +132,12 @@ def check_blocks(columns: Indices, starts: Indices, n_columns: int) -> None:
 def _members(groups: Any, labels: list[Any]) -> tuple[list[Any], list[Indices]]:
     """Return the names of the groups, if they have any, and their columns."""
     if isinstance(groups, Mapping) and all(map(np.ndim, groups.values())):
-        names, given = list(groups), list(groups.values())
+        names = list(groups)
+        given = list(groups.values())
     else:
         groups = named_values("groups", groups, dict.fromkeys(labels))
-        names, given = [], list(np.asarray(groups) if getattr(groups, "ndim", 1) == 2 else groups)
+        names = []
+        given = list(np.asarray(groups) if getattr(groups, "ndim", 1) == 2 else groups)
     if all(map(np.ndim, given)):
         places = {label: place for place, label in enumerate(labels)}
         return names, [np.array([_column(one, places) for one in part], int) for part in given]

@@ -36,7 +36,9 @@ class MCP(NamedTuple):
 
     def prox(self, j: int, aim: float, norm: float) -> float:
         """Return the minimiser; if the objective is concave, it is the better one of two ends."""
-        strength, size, curved = at(self.strengths, j), abs(aim), at(self.gamma, j) * norm
+        strength = at(self.strengths, j)
+        size = abs(aim)
+        curved = at(self.gamma, j) * norm
         if size > strength * max(curved, np.sqrt(curved)):
             return aim / norm
         if curved > 1.0:
@@ -50,8 +52,7 @@ class MCP(NamedTuple):
 
     def tilt(self, coef: Floats) -> Floats:
         """Return −sign(b) times λ_j, or times the size of b divided by γ if that is smaller."""
-        tilted: Floats = -np.sign(coef) * np.minimum(np.abs(coef) / self.gamma, self.strengths)
-        return tilted
+        return -np.sign(coef) * np.minimum(np.abs(coef) / self.gamma, self.strengths)
 
     def of_strength(self, strength: float, total: float) -> Self:
         """Return the penalty with λ times `strength`, and γ divided by `total`, the weight of all samples."""
@@ -61,7 +62,8 @@ class MCP(NamedTuple):
 
     def of_columns(self, units: Floats) -> Self:
         """See `Penalty`."""
-        strengths, gamma = units * self.strengths, self.gamma / units**2
+        strengths = units * self.strengths
+        gamma = self.gamma / units**2
         return self._replace(strengths=read_only(strengths), gamma=read_only(gamma))
 
     def scaled(self, factor: float) -> Self:

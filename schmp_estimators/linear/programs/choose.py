@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.engine.dynamic import Report, Steps
+from schmp_estimators.core.engine.dynamic import Steps
 from schmp_estimators.core.io.slices import memory_left
 from schmp_estimators.core.schedules.dynamic import SCHEDULES, Schedule
 from schmp_estimators.linear.contracts import (
@@ -209,7 +209,7 @@ def is_saturated(loss: float, null: float, most: float) -> bool:
 
 
 class Path:
-    """A path and the solutions found so far; a run that follows one which was ended goes on from there.
+    """A path and the solutions found so far; each run adds the next one.
 
     Parameters
     ----------
@@ -242,23 +242,25 @@ class Path:
         self.coefs = np.empty((0, 0))
         self.found = list[tuple[Any, ...]]()
         self.largest = self._null = 0.0
+        #: whether there is no further solution
+        self.ended = False
 
     def __call__(self, state: None = None) -> Steps:
-        """Return the steps; each solution is reported, and the answer True ends the run."""
-        program = self.program
-        if not self.found:
+        """Return the steps to the next solution."""
+        program, number = self.program, len(self.found)
+        if not number:
             yield from asking(program())
             self._null = program.certificate.objective
             self.largest = program.largest(self.asked.penalty)
             self.penalties = self._ahead(self.largest, program.design.total_weight)
             self.coefs = np.zeros((len(self.penalties), *program.solution().coef.shape))
-        total = program.design.total_weight
-        for number in range(len(self.found), len(self.penalties)):
+        if number < len(self.penalties):
+            total = program.design.total_weight
             yield from self._go_to(of_strength(self.asked.penalty, self.penalties[number], total))
             self.coefs[number] = program.solution().coef
             loss = program.certificate.objective - program.cost()
-            if (yield Report({})) or is_saturated(loss, self._null, self._most):
-                break
+            self.ended = is_saturated(loss, self._null, self._most)
+        self.ended |= len(self.found) == len(self.penalties)
 
     @property
     def means(self) -> Floats:

@@ -5,6 +5,7 @@ the group of each of its rows, so a fold is described by one number for each gro
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from schmp_estimators.linear.losses.base import total_of, weigh
 from schmp_estimators.linear.programs.centred import Summary, summarise
 from schmp_estimators.linear.programs.input import (
     SavedPartition,
+    partition,
     restore_partition,
     save_partition,
 )
@@ -26,27 +28,37 @@ _MOST_GROUPS = 24
 
 
 class Plan:
-    """The folds of a cross-validation.
+    """The folds of a cross-validation, and behind them the fold that is fitted to all rows.
 
     Parameters
     ----------
-    folds : iterable of (ndarray of int, ndarray of int)
-        Rows to fit and rows held out, ascending; a row that occurs twice counts twice.
-    n_rows : int
-        Number of rows.
+    folds : iterable of (ndarray, ndarray)
+        Samples to fit and samples held out; one that occurs twice counts twice.
+    fitted, counted : ndarray of shape (n_samples,), dtype bool
+        Samples that can be fitted, and samples that are rows, which can be held out.
     weights : ndarray of shape (n_rows,) or (0,)
         Weights in scores, if they differ from those in fits.
     """
 
     def __init__(
-        self, folds: Iterable[tuple[Indices, Indices]], n_rows: int, weights: Floats
+        self, folds: Iterable[Any], fitted: np.ndarray, counted: np.ndarray, weights: Floats
     ) -> None:
-        self.folds, self.weights = list(folds), weights
+        places = np.cumsum(counted) - 1
+        n_rows = np.count_nonzero(counted)
+
+        def rows(chosen: Any, used: np.ndarray) -> Indices:
+            numbers = np.sort(np.arange(len(used))[chosen])
+            return places[numbers[used[numbers]]]
+
+        #: rows to fit and rows held out, ascending
+        self.folds = [(rows(train, fitted), rows(test, counted)) for train, test in folds]
+        self.weights = weights
         groups = np.zeros(n_rows, np.int64)
-        for part in (part for fold in self.folds for part in fold):
+        for part in chain.from_iterable(self.folds):
             counts = np.bincount(part, minlength=n_rows)
             groups = np.unique(groups * (counts.max() + 1) + counts, return_inverse=True)[1]
         self._firsts = np.unique(groups, return_index=True)[1]
+        self.folds.append((np.arange(n_rows), np.empty(0, np.int64)))
         #: (1 or 2, n_rows) the group of each row, and its weight in scores, if that is given
         self.beside = np.stack([groups.astype(np.float64), *([weights] if len(weights) else [])])
 
@@ -56,10 +68,9 @@ class Plan:
         return len(self._firsts)
 
     def take(self, number: int) -> "Take":
-        """Return the job that selects the rows of a fold; the number after the last fold selects all rows."""
-        n_rows, every = self.beside.shape[1], number == len(self.folds)
-        parts = (np.arange(n_rows), np.empty(0, np.int64)) if every else self.folds[number]
-        train, test = (np.bincount(part, minlength=n_rows) for part in parts)
+        """Return the job that selects the rows of a fold."""
+        n_rows = self.beside.shape[1]
+        train, test = (np.bincount(part, minlength=n_rows) for part in self.folds[number])
         return Take(train[self._firsts], test[self._firsts])
 
 
@@ -78,10 +89,10 @@ class Take(NamedTuple):
         return _chosen(whole, self.train)._replace(whole=whole, fold=self), None
 
     @property
-    def can_be_united(self) -> bool:
-        """Return whether the summary of these rows follows from the summaries of groups."""
-        once = len(self.train) <= _MOST_GROUPS and int(self.train.max()) <= 1
-        return once and self.fill is None
+    def united(self) -> Indices | None:
+        """Which groups have these rows; None if the summary of the rows does not follow from those of few groups."""
+        once = len(self.train) <= _MOST_GROUPS and self.train.max() <= 1
+        return self.train if once and self.fill is None else None
 
 
 def _chosen(rows: RowPartition, counts: Indices) -> RowPartition:
@@ -91,10 +102,9 @@ def _chosen(rows: RowPartition, counts: Indices) -> RowPartition:
 
 
 def _rows(rows: RowPartition, chosen: Indices) -> RowPartition:
-    target = rows.target[chosen]
     weights = rows.weights[chosen] if len(rows.weights) else rows.weights
-    given = rows.matrix.rows(chosen), target, weights, np.zeros_like(target)
-    return RowPartition(*given, responses=rows.responses[:, chosen], beside=rows.beside[:, chosen])
+    given = rows.responses[:, chosen], weights, rows.beside[:, chosen]
+    return partition(rows.matrix.rows(chosen), *given)
 
 
 class SummariseGroups(NamedTuple):
@@ -139,27 +149,23 @@ class Functions(NamedTuple):
     def of(self, values: Floats) -> Floats:
         """Return the functions (t, k, n) of columns (c, n)."""
         coefs = self.coefs.reshape(self.levels.size, len(self.columns))
-        found: Floats = (coefs @ (values - self.means[:, None])).reshape(
-            *self.levels.shape, values.shape[1]
-        )
-        return found + self.levels[..., None]
+        found = coefs @ (values - self.means[:, None])
+        return found.reshape(*self.levels.shape, -1) + self.levels[..., None]
 
     def of_rows(self, rows: RowPartition) -> Iterator[tuple[Floats, slice]]:
         """Yield the functions of some rows at a time, and the numbers of these rows."""
-        if not rows.matrix.is_sparse:
-            for here, taken in rows.matrix.pieces(self.columns):
+        matrix = rows.matrix
+        if not matrix.is_sparse:
+            for here, taken in matrix.pieces(self.columns):
                 yield self.of(np.ascontiguousarray(taken.T, np.float64)), here
             return
-        found = np.empty((*self.levels.shape, rows.matrix.n_rows))
-        for place in np.ndindex(*self.levels.shape):
-            coef, level = self.coefs[place], self.levels[place]
-            plain = np.flatnonzero((coef != 0.0) & (self.means == 0.0))
-            moved = np.flatnonzero((coef != 0.0) & (self.means != 0.0))
-            found[place] = rows.matrix.combine(self.columns[plain], coef[plain]) + level
-            if len(moved):
-                values = rows.matrix.take_dense(self.columns[moved]) - self.means[moved, None]
-                found[place] += coef[moved] @ values
-        yield found, slice(0, rows.matrix.n_rows)
+        if self.means.any():
+            shifts = np.zeros(matrix.n_columns)
+            shifts[self.columns] = self.means
+            matrix = matrix.shifted(shifts)
+        coefs = self.coefs.reshape(self.levels.size, len(self.columns))
+        found = np.stack([matrix.combine(self.columns, coef) for coef in coefs])
+        yield self.levels[..., None] + found.reshape(*self.levels.shape, -1), slice(len(found[0]))
 
 
 #: Gets decisions (t, k, n), responses (n,) and weights (n,) or (0,) of some rows, and returns sums over these rows.
@@ -180,18 +186,12 @@ class HeldOut(NamedTuple):
         if test is None:
             return rows, None
         weights = test.weights if len(test.beside) < 2 else test.beside[1]
+        response = test.responses[self.target]
         found = [
-            self.score(
-                values,
-                test.responses[self.target, here],
-                weights[here] if len(weights) else weights,
-            )
+            self.score(values, response[here], weights[here] if len(weights) else weights)
             for values, here in self.functions.of_rows(test)
         ]
-        return rows, (
-            tree_sum(found),
-            total_of(weights, test.matrix.n_rows),
-        )
+        return rows, (tree_sum(found), total_of(weights, len(response)))
 
 
 class Decide(NamedTuple):
@@ -241,8 +241,10 @@ class Right(NamedTuple):
 
     def __call__(self, values: Floats, response: Floats, weights: Floats) -> Floats:
         """Return the sum of their weights."""
-        found = (
-            (values[:, 0] > 0.0).astype(np.int64) if values.shape[1] == 1 else values.argmax(axis=1)
-        )
-        right = (response == np.array(self.codes)[found]).astype(np.float64)
+        right = (response == np.array(self.codes)[class_of(values)]).astype(np.float64)
         return weigh(weights, right).sum(axis=1)
+
+
+def class_of(values: Floats) -> Indices:
+    """Return the number of the class with the largest of k decision values, (n, k) or (t, k, n); one is for two."""
+    return (values[:, 0] > 0.0).astype(int) if values.shape[1] == 1 else values.argmax(axis=1)

@@ -17,9 +17,10 @@ from schmp_estimators.linear.programs.stored import as_matrix, is_sparse, join
 #: A partition has about this many stored values; smaller problems have one partition.
 _VALUES_PER_PARTITION = 1 << 28
 
-# nanoseconds per multiply–add, measured: filling a Gram matrix, descending on it, descending on sparse columns
-_FILL, _DESCEND, _SPARSE = 0.05, 0.2, 2.0
-_PASSES = 200
+#: Time of 200 passes of descent, in units of what an entry of a row takes while a Gram matrix is
+#: filled: over twice a stored value of a sparse X, and over an entry of the Gram matrix.
+_BY_COLUMNS = 16000
+_BY_PRODUCTS = 800
 NOTHING_BESIDE: Floats = np.empty((0, 0))
 #: Number of entries up to which a sparse X may become dense, and number of stored values up to which overhead around
 #: kernels would take most of the time.
@@ -40,9 +41,8 @@ class Extent(NamedTuple):
 def extent(X: Any) -> Extent:
     """Return the extent of X."""
     n_rows, n_columns = X.shape
-    if isinstance(X, Storage):
-        return Extent(n_rows, n_columns, X.stored, X.is_sparse, np.dtype(X.dtype))
-    return Extent(n_rows, n_columns, X.nnz if is_sparse(X) else X.size, is_sparse(X), X.dtype)
+    stored, sparse = (X.stored, X.is_sparse) if isinstance(X, Storage) else (X.size, is_sparse(X))
+    return Extent(n_rows, n_columns, stored, sparse, np.dtype(X.dtype))
 
 
 @cache
@@ -59,7 +59,7 @@ def joint_extent(parts: Sequence[Extent]) -> Extent:
 
 def default_partitions(X: Any) -> int:
     """Return the number of row partitions; it depends only on the size of the data, and so do results."""
-    values = X.n_floats if isinstance(X, Storage) else extent(X).stored
+    values = X.n_floats if isinstance(X, Storage) else X.size
     return int(min(X.shape[0], max(1, round(values / _VALUES_PER_PARTITION))))
 
 
@@ -76,88 +76,39 @@ def split_rows(
     `responses` has shape (n,) or (n_targets, n); `weights` and `beside` may be empty.  For `missing` see
     `with_missing`.
     """
+    matrix = as_matrix(X)
     responses = np.atleast_2d(responses)
-    if n_partitions == 1:
-        return [_partition(as_matrix(X), responses, weights, beside, 0, missing)]
-    cuts = np.linspace(0, X.shape[0], n_partitions + 1).astype(np.int64)
-    by_rows = X.tocsr() if is_sparse(X) else X
     parts = []
+    cuts = np.linspace(0, matrix.n_rows, n_partitions + 1).astype(np.int64).tolist()
     for start, stop in pairwise(cuts):
-        part = slice(start, stop)
-        rows = by_rows[part]
-        if isinstance(X, np.ndarray) and X.flags.f_contiguous:
-            rows = np.asfortranarray(rows)
-        parts.append(
-            _partition(
-                as_matrix(rows),
-                responses[:, part],
-                weights[part],
-                beside[:, part],
-                int(start),
-                missing,
-            )
-        )
+        rows = matrix if n_partitions == 1 else matrix.rows(np.arange(start, stop))
+        given = responses[:, start:stop], weights[start:stop], beside[:, start:stop]
+        parts.append(partition(rows, *given, start, missing))
     return parts
 
 
-def _partition(
+def partition(
     matrix: Storage,
     responses: Floats,
     weights: Floats,
     beside: Floats,
-    first: int,
-    missing: float | None,
+    first: int = 0,
+    missing: float | None = None,
 ) -> RowPartition:
+    """Return a partition whose target is the first response."""
     target = np.ascontiguousarray(responses[0])
-    return RowPartition(
-        with_missing(matrix, missing),
-        target,
-        weights,
-        np.zeros_like(target),
-        responses=responses,
-        beside=beside,
-        first=first,
-    )
+    own: Any = {"responses": responses, "beside": beside, "first": first}
+    rows = with_missing(matrix, missing)
+    return RowPartition(rows, target, weights, np.zeros_like(target), **own)
 
 
-# -- parts of X that are not here ----------------------------------------------------------------------------------
+def join_parts(arrays: tuple[Any, ...], used: np.ndarray, *parts: tuple[Storage, Extent]) -> Any:
+    """Make one partition of consecutive parts of X, of the rows that are `used` (n,).
 
-
-class Part(NamedTuple):
-    """Some rows of X in the form that kernels read."""
-
-    matrix: Storage
-    extent: Extent
-
-
-def extent_of_part(part: Part) -> Extent:
-    """Return the extent of a part."""
-    return part.extent
-
-
-class RowValues(NamedTuple):
-    """Arrays over the rows of a partition, except X."""
-
-    #: (n_targets, n_p) and (n_p,) or (0,), of used rows
-    responses: Floats
-    weights: Floats
-    #: (n,) bool, which rows of the parts are used; None for all
-    used: np.ndarray | None
-    #: (k, n_p) and a number, see `RowPartition`
-    beside: Floats
-    first: int
-    #: what missing values of X are, see `with_missing`
-    missing: float | None
-
-
-def join_parts(values: RowValues, *parts: Part) -> RowPartition:
-    """Make one partition of consecutive parts, without rows that are not used."""
-    matrix = join([part.matrix for part in parts])
-    if values.used is not None:
-        matrix = matrix.rows(np.flatnonzero(values.used))
-    return _partition(
-        matrix, values.responses, values.weights, values.beside, values.first, values.missing
-    )
+    `arrays` are the further arguments of `partition`, for these rows.
+    """
+    matrix = join([part for part, _ in parts])
+    return partition(matrix if used.all() else matrix.rows(np.flatnonzero(used)), *arrays)
 
 
 # -- between fits --------------------------------------------------------------------------------------------------
@@ -184,23 +135,13 @@ class Label(NamedTuple):
         return rows._replace(target=target, state=np.zeros_like(target)), None
 
 
-class Description(NamedTuple):
-    """Identity of a partition."""
-
-    n_rows: int
-    digest: str
-
-
-class Identify(NamedTuple):
-    """Compute a digest of the data of a fit: X in its stored order, responses and weights."""
-
-    def __call__(self, rows: RowPartition) -> tuple[RowPartition, Description]:
-        """Return the description of a partition in its first form."""
-        digest = hashlib.sha256()
-        for array in chain(rows.matrix.identity(), (rows.responses, rows.weights)):
-            digest.update(f"{array.dtype.str}{array.shape}".encode())
-            digest.update(np.ascontiguousarray(array).data)
-        return rows, Description(rows.matrix.n_rows, digest.hexdigest())
+def identify(rows: RowPartition) -> tuple[RowPartition, tuple[int, str]]:
+    """Return the number of rows of a partition, and a digest of X in its stored order, responses and weights."""
+    digest = hashlib.sha256()
+    for array in chain(rows.matrix.identity(), (rows.responses, rows.weights)):
+        digest.update(f"{array.dtype.str}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return rows, (rows.matrix.n_rows, digest.hexdigest())
 
 
 class SavedPartition(NamedTuple):
@@ -216,7 +157,7 @@ class SavedPartition(NamedTuple):
 
 def save_partition(rows: RowPartition) -> SavedPartition:
     """Return what `restore_partition` needs."""
-    return SavedPartition(rows.target, rows.state, rows.members, rows.shifts, rows.extra, rows.fill)
+    return SavedPartition(*(getattr(rows, name) for name in SavedPartition._fields))
 
 
 def restore_partition(rows: RowPartition, saved: SavedPartition) -> RowPartition:
@@ -234,10 +175,10 @@ def restore_partition(rows: RowPartition, saved: SavedPartition) -> RowPartition
 
 def prefer_residual(size: Extent) -> bool:
     """Return whether descent on the residual of a sparse X should cost less than a Gram matrix of the candidates."""
-    n_rows, n_columns = size.n_rows, size.n_columns
+    n_rows = size.n_rows
+    n_columns = size.n_columns
     if not size.sparse or n_rows * n_columns <= SMALL:
         return False
-    candidates = 2.0 * max(100, min(n_rows, n_columns) // 10)
-    residual = _PASSES * _SPARSE * 2.0 * candidates * size.stored / max(1, n_columns)
-    gram = candidates * candidates * (_FILL * n_rows + _DESCEND * _PASSES)
-    return residual < gram
+    candidates = 2 * max(100, min(n_rows, n_columns) // 10)
+    residual = _BY_COLUMNS * size.stored / max(1, n_columns)
+    return residual < candidates * (n_rows + _BY_PRODUCTS)

@@ -18,7 +18,8 @@ from schmp_estimators.linear.kernels.dense import column_passes
 from schmp_estimators.linear.kernels.sparse import Columns
 from schmp_estimators.linear.losses.base import total_of, weigh
 from schmp_estimators.linear.penalties.base import Penalty, compiled_for
-from schmp_estimators.linear.programs.matrix import Floats, Indices, Storage, stack_columns
+from schmp_estimators.linear.programs.matrix import Floats, Indices, Storage
+from schmp_estimators.linear.programs.stored import SparseByColumns, join
 
 #: Smallest squared norms for which products do not lose digits to underflow.
 SMALLEST_NORM = float(np.finfo(float).tiny / np.finfo(float).eps)
@@ -240,6 +241,6 @@ class Gather(NamedTuple):
 def stacked(answers: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
     """Return the concatenated results of `Gather`: columns, and arrays whose last axis has rows."""
     parts, *vectors = zip(*answers, strict=True)
-    offsets = np.cumsum([0, *(one.shape[-1] for one in vectors[0])]).tolist()
-    whole = stack_columns(list(parts), offsets[:-1])
-    return whole, *(np.concatenate(one, axis=-1) for one in vectors)
+    pairs = zip(parts, vectors[0], strict=True)
+    whole: Any = join([SparseByColumns(part, one.shape[-1]) for part, one in pairs])
+    return whole.columns, *(np.concatenate(one, axis=-1) for one in vectors)

@@ -8,14 +8,13 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+import scipy.sparse as sp
 
+from schmp_estimators.core.typing import Array, Floats
+from schmp_estimators.core.typing import Integers as Indices
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.sparse import Columns
 from schmp_estimators.linear.losses.base import weigh
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 #: Number of rows that are multiplied at a time, so that their copy fits in a cache.
 PIECE = 1024
@@ -200,7 +199,7 @@ class Storage:
             for name, value in (part or {}).items():
                 object.__setattr__(self, name, freeze(value))
 
-    def pieces(self, columns: Indices) -> Iterator[tuple[slice, np.ndarray]]:
+    def pieces(self, columns: Indices) -> Iterator[tuple[slice, Array]]:
         """Yield the numbers of some rows at a time, and some columns of these rows, (h, k)."""
         for here in _slices(self.n_rows):
             yield here, self.take_dense(columns, np.arange(here.start, here.stop)).T
@@ -215,19 +214,18 @@ class Storage:
 
     def compressed(self, columns: Indices) -> Columns:
         """Return some columns in compressed form."""
-        values = self.take_dense(columns)
-        places, rows = np.nonzero(values)
-        starts = np.concatenate([[0], np.cumsum(np.bincount(places, minlength=len(values)))])
-        return freeze(Columns(values[places, rows], rows.astype(np.int32), starts.astype(np.int64)))
+        found = sp.csr_array(self.take_dense(columns))
+        rows = found.indices.astype(np.int32, copy=False)
+        return freeze(Columns(found.data, rows, found.indptr.astype(np.int64)))
 
-    def round_into(self, out: np.ndarray, columns: Indices, means: Floats, factors: Floats) -> None:
+    def round_into(self, out: Array, columns: Indices, means: Floats, factors: Floats) -> None:
         """Write (x_j − mean_j)·factor_j as rows of `out` (k, n_rows or more), float32."""
         for start in range(0, len(columns), TOGETHER):
             part = slice(start, start + TOGETHER)
             taken = self.take_dense(columns[part]) - means[part, None]
             out[part, : self.n_rows] = taken * factors[part, None]
 
-    def complete(self, columns: Indices) -> np.ndarray:
+    def complete(self, columns: Indices) -> Array:
         """Return which columns may be shifted: those without implicit zeros."""
         return np.ones(len(columns), bool)
 
@@ -237,11 +235,11 @@ class Storage:
         values = self.take_dense(columns) - shifts[columns, None]
         return Shifted(self, columns, values, shifts)
 
-    def to_array(self) -> np.ndarray:
+    def to_array(self) -> Array:
         """Return X as a dense array, perhaps one that is in use."""
         return self.take_dense(np.arange(self.n_columns)).T
 
-    def identity(self) -> Iterable[np.ndarray]:
+    def identity(self) -> Iterable[Array]:
         """Return arrays that differ if X differs, for the digests of checkpoints."""
         return (values for _, values in self.pieces(np.arange(self.n_columns)))
 
@@ -257,7 +255,7 @@ def _slices(n_rows: int) -> Iterator[slice]:
     return (slice(start, min(start + PIECE, n_rows)) for start in range(0, n_rows, PIECE))
 
 
-def pieces_of(rows: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+def pieces_of(rows: Array) -> Iterator[tuple[slice, Array]]:
     """Yield some rows of an array at a time, and their numbers."""
     return ((here, rows[here]) for here in _slices(len(rows)))
 
@@ -308,10 +306,8 @@ class Shifted(_Shifted, Storage):
 
     def moments(self, weights: Floats, vector: Floats) -> tuple[Floats, Floats, Floats]:
         """See `Storage`."""
-        found, weighted = (
-            self.whole.moments(weights, vector),
-            weigh(weights, self.values),
-        )
+        found = self.whole.moments(weights, vector)
+        weighted = weigh(weights, self.values)
         own = (
             weighted.sum(axis=1),
             np.einsum("ij,ij->i", weighted, self.values),
@@ -323,11 +319,12 @@ class Shifted(_Shifted, Storage):
 
     def take_dense(self, columns: Indices, rows: Indices | None = None) -> Floats:
         """See `Storage`."""
-        taken, (here, places) = self.whole.take_dense(columns, rows), self._among(columns)
+        taken = self.whole.take_dense(columns, rows)
+        (here, places) = self._among(columns)
         taken[here] = self.values[places if rows is None else np.ix_(places, rows)]
         return taken
 
-    def pieces(self, columns: Indices) -> Iterator[tuple[slice, np.ndarray]]:
+    def pieces(self, columns: Indices) -> Iterator[tuple[slice, Array]]:
         """See `Storage`."""
         return pieces_of(self.take_dense(columns).T)
 
@@ -339,20 +336,3 @@ class Shifted(_Shifted, Storage):
         """Return which of some columns are shifted, and the positions of their values."""
         here = np.flatnonzero(np.isin(columns, self.moved))
         return here, np.searchsorted(self.moved, columns[here])
-
-
-def stack_columns(parts: list[Columns], row_offsets: list[int]) -> Columns:
-    """Return compressed columns with the rows of all partitions, concatenated."""
-    if len(parts) == 1:
-        return freeze(parts[0])
-    counts = [np.diff(part.starts) for part in parts]
-    starts = np.concatenate([[0], np.cumsum(sum(counts))]).astype(np.int64)
-    values = np.empty(starts[-1], parts[0].values.dtype)
-    rows = np.empty(starts[-1], parts[0].rows.dtype)
-    filled = starts[:-1].copy()
-    for part, count, offset in zip(parts, counts, row_offsets, strict=True):
-        place = np.repeat(filled - part.starts[:-1], count) + np.arange(len(part.values))
-        values[place] = part.values
-        rows[place] = part.rows + offset
-        filled += count
-    return freeze(Columns(values, rows, starts))

@@ -84,11 +84,10 @@ def centre(design: Design) -> Generator[Any, Any, list[Sums]]:
     if not design.fit_intercept or not len(columns):
         return sums
     complete, lowest, negative = np.min((yield Look(columns)), axis=0)
-    varied, complete = -negative > lowest, complete > 0.0
-    design.constant, moved = (
-        np.union1d(design.constant, columns[complete & ~varied]),
-        columns[complete & varied],
-    )
+    varied = -negative > lowest
+    complete = complete > 0.0
+    design.constant = np.union1d(design.constant, columns[complete & ~varied])
+    moved = columns[complete & varied]
     if not len(moved):
         return sums
     shifts = np.zeros(len(means))
@@ -96,7 +95,8 @@ def centre(design: Design) -> Generator[Any, Any, list[Sums]]:
     design.shifts = shifts + design.shifts if len(design.shifts) else shifts
     yield Recentre(shifts)
     sums = yield Moments()
-    again, raw = tree_sum(sums), whole.squares[moved]
+    again = tree_sum(sums)
+    raw = whole.squares[moved]
     norms = again.squares[moved] - again.columns[moved] ** 2 / again.total
     flat = (norms <= (SPREAD * design.eps) ** 2 * raw) & (raw >= SMALLEST_NORM)
     design.dropped = np.union1d(design.dropped, moved[flat])
@@ -191,7 +191,8 @@ def find_span(design: Design, columns: Indices, multiply: bool) -> Generator[Any
     columns = columns[design.norms[columns] > 0.0]
     if not len(columns):
         return None
-    norms, means = design.norms[columns], design.means[columns]
+    norms = design.norms[columns]
+    means = design.means[columns]
     away = means + design.shifts[columns] if len(design.shifts) else means
     rounding = design.eps * np.sqrt(norms + design.total_weight * away**2)
     span = Span(columns, means, np.diag(1.0 / np.sqrt(norms)))

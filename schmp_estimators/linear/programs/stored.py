@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from schmp_estimators.core.typing import Array
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels import dense, sparse
 from schmp_estimators.linear.kernels.sparse import Columns
@@ -17,7 +18,7 @@ def _all(n_columns: int) -> Indices:
 
 
 class _Dense(NamedTuple):
-    values: np.ndarray
+    values: Array
     by_rows: bool
 
 
@@ -62,10 +63,8 @@ class Dense(_Dense, Storage):
 
     def combine(self, columns: Indices, factors: Floats) -> Floats:
         """See `Storage`."""
-        out, combine = (
-            np.empty(self.n_rows),
-            dense.row_combine if self.by_rows else dense.column_combine,
-        )
+        out = np.empty(self.n_rows)
+        combine = dense.row_combine if self.by_rows else dense.column_combine
         combine(freeze(self.values), freeze(columns), freeze(factors), out)
         return out
 
@@ -83,28 +82,25 @@ class Dense(_Dense, Storage):
         if not self.by_rows:
             return self.values.take(columns, axis=0).astype(np.float64, copy=False)
         out = np.empty((len(columns), self.n_rows))
-        nothing = np.zeros(len(columns))
-        dense.round_columns(
-            freeze(self.values), freeze(columns), freeze(nothing), freeze(nothing + 1.0), out
-        )
+        self.round_into(out, columns, np.zeros(len(columns)), np.ones(len(columns)))
         return out
 
-    def pieces(self, columns: Indices) -> Iterator[tuple[slice, np.ndarray]]:
+    def pieces(self, columns: Indices) -> Iterator[tuple[slice, Array]]:
         """See `Storage`."""
         whole = np.array_equal(columns, _all(self.n_columns))
         found = pieces_of(self.to_array())
         return found if whole else ((here, taken[:, columns]) for here, taken in found)
 
-    def round_into(self, out: np.ndarray, columns: Indices, means: Floats, factors: Floats) -> None:
+    def round_into(self, out: Array, columns: Indices, means: Floats, factors: Floats) -> None:
         """See `Storage`."""
-        given = freeze(columns), freeze(means), freeze(factors)
-        dense.round_columns(freeze(self.to_array()), *given, out)
+        values = freeze(self.to_array())
+        dense.round_columns(values, freeze(columns), freeze(means), freeze(factors), out)
 
-    def to_array(self) -> np.ndarray:
+    def to_array(self) -> Array:
         """See `Storage`."""
         return self.values if self.by_rows else self.values.T
 
-    def identity(self) -> Iterable[np.ndarray]:
+    def identity(self) -> Iterable[Array]:
         """See `Storage`."""
         return self.values, np.array(self.by_rows)
 
@@ -143,12 +139,7 @@ class SparseByColumns(_SparseByColumns, Storage):
 
     def rows(self, chosen: Indices) -> Storage:
         """See `Storage`."""
-        if not (np.diff(chosen) > 0).all():
-            return as_matrix(self._csc().tocsr()[chosen])
-        places = np.full(self.n_rows, -1, self.columns.rows.dtype)
-        places[chosen] = np.arange(len(chosen))
-        taken = sparse.take_rows(self.columns, freeze(places))
-        return SparseByColumns(freeze(Columns(*taken)), len(chosen))
+        return as_matrix(self._csc()[chosen])
 
     def gradient(self, vector: Floats, scope: Indices | None) -> Floats:
         """See `Storage`."""
@@ -184,8 +175,7 @@ class SparseByColumns(_SparseByColumns, Storage):
         whole = sp.csc_array(tuple(self.compressed(columns)), shape=(self.n_rows, len(columns)))
         new = whole[:, known:]
         new.data = new.data * weights[new.indices]
-        found: Floats = (whole.T @ new).toarray()
-        return found
+        return (whole.T @ new).toarray()
 
     def compressed(self, columns: Indices) -> Columns:
         """See `Storage`."""
@@ -193,14 +183,13 @@ class SparseByColumns(_SparseByColumns, Storage):
             return self.columns
         return freeze(Columns(*sparse.take_columns(freeze(self.columns), freeze(columns))))
 
-    def pieces(self, columns: Indices) -> Iterator[tuple[slice, np.ndarray]]:
+    def pieces(self, columns: Indices) -> Iterator[tuple[slice, Array]]:
         """See `Storage`."""
         return pieces_of(self.take_dense(columns).T)
 
-    def complete(self, columns: Indices) -> np.ndarray:
+    def complete(self, columns: Indices) -> Array:
         """See `Storage`."""
-        found: np.ndarray = np.diff(self.columns.starts)[columns] == self.n_rows
-        return found
+        return np.diff(self.columns.starts)[columns] == self.n_rows
 
     def shifted(self, shifts: Floats) -> Storage:
         """See `Storage`; columns that are shifted have no implicit zeros."""
@@ -208,12 +197,11 @@ class SparseByColumns(_SparseByColumns, Storage):
         moved = Columns(values - np.repeat(shifts, np.diff(starts)), indices, starts)
         return SparseByColumns(freeze(moved), self.n_rows)
 
-    def to_array(self) -> np.ndarray:
+    def to_array(self) -> Array:
         """See `Storage`."""
-        found: np.ndarray = self._csc().toarray()
-        return found
+        return self._csc().toarray()
 
-    def identity(self) -> Iterable[np.ndarray]:
+    def identity(self) -> Iterable[Array]:
         """See `Storage`."""
         return self.columns
 

@@ -13,7 +13,7 @@ from schmp_estimators.linear.kernels.gram import gram_passes
 from schmp_estimators.linear.kernels.newton import Blocks
 from schmp_estimators.linear.kernels.sparse import Quadratic, sparse_passes
 from schmp_estimators.linear.penalties.elastic_net import L1
-from schmp_estimators.linear.programs.matrix import stack_columns
+from schmp_estimators.linear.programs.jobs import stacked
 from schmp_estimators.linear.programs.residual import NewtonSystem
 from schmp_estimators.linear.programs.stored import as_matrix
 
@@ -83,9 +83,8 @@ def test_matrix_operations(stored):
     np.testing.assert_allclose(squares, weights @ X**2)
     np.testing.assert_allclose(products, X.T @ vector, atol=1e-12)
     np.testing.assert_array_equal(matrix.take_dense(chosen), X[:, chosen].T)
-    parts = [matrix.compressed(chosen)] * 2
-    stacked = stack_columns(parts, [0, 37])
-    twice = sp.csc_array((stacked.values, stacked.rows, stacked.starts), shape=(74, 4)).toarray()
+    whole, _ = stacked([(matrix.compressed(chosen), np.zeros(37))] * 2)
+    twice = sp.csc_array((whole.values, whole.rows, whole.starts), shape=(74, 4)).toarray()
     np.testing.assert_array_equal(twice, np.vstack([X[:, chosen]] * 2))
 
 
