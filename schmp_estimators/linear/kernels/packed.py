@@ -5,8 +5,8 @@ genotype is missing.  The complement of a code has as many bits set as there are
 missing genotype this count is 1.
 
 `codes` (p, w) uint8 has the genotypes of a variant in each row; kernels read the `n_bytes` ≥
-`BLOCK` bytes from byte `first` on.  `chosen` (k,) int64 are the rows to read.  With `flip` −1 codes
-are complemented, with 0 they are not.
+`BLOCK` bytes from byte `first` on.  `chosen` (k,) int64 are the rows to read; a negative one leaves
+its result as it is.  With `flip` −1 codes are complemented, with 0 they are not.
 
 A sum over people reads blocks of 256 people: a register of words of 64 bits, each with 32 people.
 It masks the two bits of one person in each word, which are then the lowest digits of a float64 (2⁵²
@@ -142,7 +142,7 @@ def packed_products(codes, chosen, first, vector, flip, out):
     scaled, plain, n_bytes = vector
     missing = np.empty(scaled.shape[0] * LANES, np.uint64)
     places = np.empty(scaled.shape[0] * LANES, np.int64)
-    for position in range(chosen.shape[0]):
+    for position in np.flatnonzero(chosen >= 0):
         start = chosen[position] * codes.shape[1] + first
         out[position, 0] = _counted(codes, start, n_bytes, scaled, flip, missing)
         out[position, 1] = _missing_sum(missing, places, plain)
@@ -153,7 +153,7 @@ def packed_pairs(codes, chosen, first, vector, flip, out):
     """Set out[t, 0] = Σ v_i over people with two counted alleles; see `packed_products`."""
     scaled, _, n_bytes = vector
     missing = np.empty(scaled.shape[0] * LANES, np.uint64)
-    for position in range(chosen.shape[0]):
+    for position in np.flatnonzero(chosen >= 0):
         start = chosen[position] * codes.shape[1] + first
         out[position, 0] = _both(codes, start, n_bytes, scaled, flip, missing)
 
@@ -164,7 +164,7 @@ def packed_combine(codes, chosen, first, n_bytes, values, out):
 
     `values` (k, 4) are those of the four codes; 0.4 ns per genotype.
     """
-    for position in range(chosen.shape[0]):
+    for position in np.flatnonzero(chosen >= 0):
         row, of_code = codes[chosen[position], first : first + n_bytes], values[position]
         for byte in range(n_bytes):
             four = row[byte]
@@ -177,7 +177,7 @@ def packed_combine(codes, chosen, first, n_bytes, values, out):
 @kernel
 def packed_take(codes, chosen, people, values, out):
     """Set out[t, i] to the value of the genotype of people[i]; `values` as above; 0.9 ns each."""
-    for position in range(chosen.shape[0]):
+    for position in np.flatnonzero(chosen >= 0):
         row, of_code = codes[chosen[position]], values[position]
         for i in range(people.shape[0]):
             person = np.uint64(people[i])

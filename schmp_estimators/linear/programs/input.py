@@ -84,7 +84,8 @@ def split_rows(
     parts = []
     for start, stop in pairwise(cuts):
         part = slice(start, stop)
-        rows = by_rows[part]
+        is_storage = isinstance(X, Storage)  # its `rows` have no names
+        rows = X.rows(np.arange(start, stop)) if is_storage else by_rows[part]
         if isinstance(X, np.ndarray) and X.flags.f_contiguous:
             rows = np.asfortranarray(rows)
         parts.append(
