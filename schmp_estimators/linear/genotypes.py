@@ -23,6 +23,8 @@ _CODES = np.array([3, 2, 0, MISSING], np.uint8)
 _MOST_DENSE, _TOGETHER = 1 << 26, 1024
 #: What stands for an unknown phenotype.
 _UNKNOWN = -9.0
+#: Suffixes of the files with people and variants, by those of genotypes.
+_BESIDE = {".bed": (".fam", ".bim"), ".pgen": (".psam", ".pvar")}
 #: Columns of files without a header.
 _PEOPLE = "FID", "IID", "PAT", "MAT", "SEX", "PHENO1"
 _VARIANTS = "CHROM", "ID", "CM", "POS", "A1", "A2"
@@ -79,8 +81,17 @@ class Genotypes(Packed):
         return f"<Genotypes of {self.n_rows} people and {self.n_columns} variants>"
 
     def __getitem__(self, chosen: Any) -> "Genotypes":
-        rows, columns = chosen if isinstance(chosen, tuple) else (chosen, slice(None))
-        return self._at(rows, slice(None) if columns is Ellipsis else columns)
+        rows, columns = chosen if isinstance(chosen, tuple) else (chosen, ...)
+        people = np.atleast_1d(np.arange(self.n_rows)[rows])
+        variants = np.atleast_1d(np.arange(self.n_columns)[columns])
+        found = Genotypes(
+            self.sources, self.people[people], self.chosen[variants], self.first_allele
+        )
+        for names, numbers in (_OF_PEOPLE, people), (_OF_VARIANTS, variants):
+            for name in names:
+                values = getattr(self, name)
+                setattr(found, name, None if values is None else values[numbers])
+        return found
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
@@ -92,18 +103,6 @@ class Genotypes(Packed):
                 "or call to_array()"
             )
         return self.to_array().astype(dtype or np.float64, copy=False)
-
-    def _at(self, rows: Any, columns: Any) -> "Genotypes":
-        every = np.arange(self.n_rows)[rows], np.arange(self.n_columns)[columns]
-        people, variants = map(np.atleast_1d, every)
-        found = Genotypes(
-            self.sources, self.people[people], self.chosen[variants], self.first_allele
-        )
-        for names, numbers in (_OF_PEOPLE, people), (_OF_VARIANTS, variants):
-            for name in names:
-                values = getattr(self, name)
-                setattr(found, name, None if values is None else values[numbers])
-        return found
 
 
 _OF_PEOPLE = "sample_ids", "phenotype"
@@ -151,15 +150,14 @@ def read_plink(prefix: str | os.PathLike[str], *, count_a1: bool = True) -> Geno
     >>> G.variant_names[lasso.coef_ != 0]  # doctest: +SKIP
     """
     stem, suffix = os.path.splitext(os.path.abspath(os.fspath(prefix)))
-    if suffix not in {".bed", ".pgen"}:
-        stem, suffix = stem + suffix, ""
-    has_bed, has_pgen = (os.path.exists(stem + one) for one in (".bed", ".pgen"))
-    is_second = suffix == ".pgen" or (not suffix and has_pgen and not has_bed)
-    named = [stem + one for one in ((".psam", ".pvar") if is_second else (".fam", ".bim"))]
+    if suffix not in _BESIDE:
+        stem += suffix
+        suffix = next((one for one in _BESIDE if os.path.exists(stem + one)), ".bed")
+    named = [stem + one for one in _BESIDE[suffix]]
     people = _table(named[0], _PEOPLE)
     n_people = len(people["IID"])
     source: Held | Mapped
-    if is_second:
+    if suffix == ".pgen":
         source, variants = _read_pgen(stem, n_people)
     else:
         variants = _table(named[1], _VARIANTS)
@@ -354,10 +352,11 @@ def join(*parts: Any) -> Storage:
 
 def _side_by_side(parts: Sequence[Genotypes]) -> Genotypes:
     """Return genotypes of the same people with the variants of all parts."""
-    first, sizes = parts[0], [sum(source.shape[0] for source in one.sources) for one in parts]
-    for number, one in enumerate(parts[1:], 1):
-        same = np.array_equal(one.people, first.people)
-        if not same or _differ(one.sample_ids, first.sample_ids):
+    first, sources, chosen = parts[0], list[Any](), []
+    for number, one in enumerate(parts):
+        are_named = one.sample_ids is not None and first.sample_ids is not None
+        named = (one.sample_ids, first.sample_ids) if are_named else ((), ())
+        if not np.array_equal(one.people, first.people) or not np.array_equal(*named):
             raise ValueError(
                 f"genotypes {number} of join (counted from 0) have other people than the first, or "
                 "in another order; write files with plink --keep and --indiv-sort, and take the "
@@ -365,23 +364,15 @@ def _side_by_side(parts: Sequence[Genotypes]) -> Genotypes:
             )
         if one.first_allele != first.first_allele:
             raise ValueError(f"genotypes {number} of join have another count_a1 than the first")
-    starts, counts = np.cumsum([0, *sizes[:-1]]), [one.n_columns for one in parts]
-    found = Genotypes(
-        [source for one in parts for source in one.sources],
-        first.people,
-        np.concatenate([one.chosen for one in parts]) + np.repeat(starts, counts),
-        first.first_allele,
-    )
+        chosen.append(one.chosen + sum(source.shape[0] for source in sources))
+        sources += one.sources
+    found = Genotypes(sources, first.people, np.concatenate(chosen), first.first_allele)
     found.sample_ids, found.phenotype = first.sample_ids, first.phenotype
     for name in _OF_VARIANTS:
         values = [getattr(one, name) for one in parts]
         if all(one is not None for one in values):
             setattr(found, name, np.concatenate(values))
     return found
-
-
-def _differ(names: Any, others: Any) -> bool:
-    return names is not None and others is not None and not np.array_equal(names, others)
 
 
 def _partners(people: Any, index: list[Any]) -> list[int]:
