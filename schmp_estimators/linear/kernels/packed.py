@@ -82,7 +82,7 @@ def _sum_of(pick):
                     digits = build.and_(numbers, _all(_UNIT | 3 << 2 * place))
                     count = Value(build, build.fsub(build.bitcast(digits, DOUBLES), _many(_LARGE)))
                     here = block * PEOPLE + (half * _HALF + place) * LANES
-                    totals[place % UNROLLED].add(count * laid.load(here, DOUBLES))
+                    totals[place % UNROLLED].add_exact(count, laid.load(here, DOUBLES))
         return fold_sums(totals)
 
     return weighted_sum
