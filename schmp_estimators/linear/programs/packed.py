@@ -89,7 +89,7 @@ def _stamp(path: str) -> tuple[int, ...]:
     return found.st_size, found.st_mtime_ns, found.st_ino
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=128)
 def _verified(piece: Piece, stamp: tuple[int, ...]) -> np.ndarray:
     """Return the bytes of a mapped file, which each process compares once."""
     return piece.mapped().view(np.ndarray)
@@ -161,8 +161,8 @@ class Packed(Storage):
         """See `Storage`."""
         first, n_bytes = self._bytes
         out, values = np.zeros(4 * n_bytes), self._values(columns) * factors[:, None]
-        for codes, chosen in self._each(columns):
-            packed.packed_combine(codes, chosen, first, n_bytes, freeze(values), out)
+        for each in self._each(columns):
+            packed.packed_combine(*each, first, n_bytes, freeze(values), out)
         return out[self.people - 4 * first]
 
     def moments(self, weights: Floats, vector: Floats) -> tuple[Floats, Floats, Floats]:
@@ -178,16 +178,16 @@ class Packed(Storage):
         """See `Storage`."""
         people = self.people if rows is None else self.people[rows]
         out = np.empty((len(columns), len(people)))
-        for codes, chosen in self._each(columns):
-            packed.packed_take(codes, chosen, freeze(people), freeze(self._values(columns)), out)
+        for each in self._each(columns):
+            packed.packed_take(*each, freeze(people), freeze(self._values(columns)), out)
         return out
 
     def identity(self) -> Iterable[np.ndarray]:
         """See `Storage`."""
         yield from (self.people, self.chosen, self.fill, np.array(self.first_allele))
         for start in range(0, self.n_columns, _TOGETHER):
-            for codes, chosen in self._each(slice(start, start + _TOGETHER)):
-                yield codes[chosen[chosen >= 0]]
+            for codes, chosen, _ in self._each(slice(start, start + _TOGETHER)):
+                yield codes[chosen]
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state; if all genotypes are in memory, only with bytes that are used."""
@@ -195,9 +195,8 @@ class Packed(Storage):
         if all(isinstance(source, Held) for source in self.sources):
             first, n_bytes = self._bytes
             used = np.empty((self.n_columns, n_bytes), np.uint8)
-            for codes, chosen in self._each(slice(None)):
-                here = chosen >= 0
-                used[here] = codes[chosen[here], first : first + n_bytes]
+            for codes, chosen, places in self._each(slice(None)):
+                used[places] = codes[chosen, first : first + n_bytes]
             state["sources"], state["people"] = (Held(used),), self.people - 4 * first
             state["chosen"] = np.arange(self.n_columns)
         return state
@@ -210,16 +209,16 @@ class Packed(Storage):
         first = max(0, min(first // 4, width - packed.BLOCK))
         return first, max(last // 4 + 1 - first, packed.BLOCK)
 
-    def _each(self, columns: Indices | slice) -> Iterator[tuple[np.ndarray, Indices]]:
-        """Yield the bytes of each source with some of these columns, and their numbers there.
+    def _each(self, columns: Indices | slice) -> Iterator[tuple[np.ndarray, Indices, Indices]]:
+        """Yield the bytes of each source, the rows there of columns, and the places of these.
 
-        Columns of other sources have the number −1.
+        Sources without any of these columns are left out.
         """
         chosen, first = self.chosen[columns], 0
         for source in self.sources:
-            here = (chosen >= first) & (chosen < first + source.shape[0])
-            if here.any():
-                yield freeze(source.codes), freeze(np.where(here, chosen - first, -1))
+            places = np.flatnonzero((chosen >= first) & (chosen < first + source.shape[0]))
+            if len(places):
+                yield freeze(source.codes), freeze(chosen[places] - first), freeze(places)
             first += source.shape[0]
 
     def _values(self, columns: Indices) -> Floats:
@@ -236,13 +235,15 @@ class Packed(Storage):
         blocks = freeze(packed.lay_out(spread))
         flip = -1 if self.first_allele else 0
 
-        def find(job: tuple[np.ndarray, Indices, int]) -> None:
-            codes, chosen, start = job
-            part = slice(start, start + _TOGETHER)
-            kernel(codes, freeze(chosen[part]), first, blocks, flip, out[part])
+        def find(job: tuple[np.ndarray, Indices, Indices]) -> None:
+            kernel(*job, first, blocks, flip, out)
 
-        starts = range(0, len(out), _TOGETHER)
-        share_here(find, [(*one, start) for one in self._each(columns) for start in starts])
+        jobs = [
+            (codes, *(freeze(one[start : start + _TOGETHER]) for one in (chosen, places)))
+            for codes, chosen, places in self._each(columns)
+            for start in range(0, len(chosen), _TOGETHER)
+        ]
+        share_here(find, jobs)
         return out.T
 
 
