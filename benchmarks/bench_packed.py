@@ -2,12 +2,14 @@
 
     OPENBLAS_NUM_THREADS=1 python benchmarks/bench_packed.py --products 5000x50000
     OPENBLAS_NUM_THREADS=1 python benchmarks/bench_packed.py --path 20000x500000 --folder F
+    OPENBLAS_NUM_THREADS=1 python benchmarks/bench_packed.py --path 20000x500000 --max-worse 5
     OPENBLAS_NUM_THREADS=1 python benchmarks/bench_packed.py --fits 463x50000 --folds 2000x100000
 
 Products are those of a vector with all columns, in 10⁹ genotypes per CPU second of one thread.  The
 path is of 50 penalties down to a tenth of the largest; its gaps are computed again from the file.
 The columns that each kernel reads are counted, in units of the whole file.  The last penalty is
-fitted alone, too, with one and two threads, in one and two partitions, and on two workers.
+fitted alone, too, with one and two threads, in one and two partitions, and on two workers.  With
+--max-worse every tenth person is held out, and nothing else is fitted.
 Fits are of the genotypes of bench_lasso.py, packed and as int8, in turn: the least CPU seconds of
 three.  Half the mean square of the difference of their predictions is at most the sum of their
 gaps.  Folds are five of logistic regression with 30 penalties down to a tenth of the largest, three
@@ -133,20 +135,39 @@ def counting():
         yield read
 
 
-def path(prefix, n_penalties):
-    """Print what a path takes, and its gaps."""
-    import psutil
+@contextmanager
+def peak_of_memory():
+    """Give a list whose last item becomes the most memory without files, in GiB."""
+    status, over, found = Path("/proc/self/status"), threading.Event(), [0.0]
 
+    def watch():
+        while not over.wait(0.05):
+            lines = status.read_text().splitlines()
+            kilobytes = next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
+            found.append(max(found.pop(), kilobytes / 2**20))
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    yield found
+    over.set()
+    watching.join()
+
+
+def path(prefix, n_penalties, max_worse):
+    """Print what a path takes, and its gaps."""
     G = read_plink(prefix)
-    y = trait_of(G)
-    small = G[:400, :2000]
+    y, small = trait_of(G), G[:400, :2000]
     prioritized_lasso_path(small, y[:400], alphas=n_penalties, eps=0.1)  # compiles
+    options = {"alphas": n_penalties, "eps": 0.1}
+    if max_worse:
+        held_out = np.arange(len(G)) % 10 == 0
+        new = G[held_out], y[held_out]
+        options |= {"max_worse": max_worse, "validation_data": new}
+        G, y = G[~held_out], y[~held_out]
     start, cpu = time.perf_counter(), time.process_time()
-    with counting() as read:
-        alphas, coefs, levels, _ = prioritized_lasso_path(G, y, alphas=n_penalties, eps=0.1)
+    with counting() as read, peak_of_memory() as peak:
+        alphas, coefs, levels, _ = prioritized_lasso_path(G, y, **options)
     wall, cpu = time.perf_counter() - start, time.process_time() - cpu
-    memory = psutil.Process().memory_info()
-    own = (memory.rss - memory.shared) / 2**30
     X, rows = G.filled(G.known_means(np.ones(len(G)))), []
     null = ((y - y.mean()) ** 2).sum() / 2
     for number in {0, len(alphas) // 2, len(alphas) - 1}:
@@ -159,12 +180,23 @@ def path(prefix, n_penalties):
         centred = y - y.mean()
         dual = (centred @ centred - ((centred - scale * left) ** 2).sum()) / 2
         rows.append((alphas[number] / alphas[0], len(used), (primal - dual) / null))
-    spent = f"{wall:.1f} s wall, {cpu:.1f} s CPU, {own:.2f} GiB beside the file"
+    spent = f"{wall:.1f} s wall, {cpu:.1f} s CPU, {peak[-1]:.2f} GiB beside the file"
     title = f"{G.shape}: {len(alphas)} penalties, {spent}"
     table(title, ("of the largest", "members", "gap of null"), sorted(rows)[::-1])
     passes = [(name, count / G.shape[1]) for name, count in read.items()]
     passes.append(("all", sum(read.values()) / G.shape[1]))
     table("how often the path reads the file", ("kernel", "times"), passes)
+    if max_worse:
+        worse = new[0].filled(G.known_means(np.ones(len(G))))
+        used = np.flatnonzero(coefs.any(axis=1))
+        guesses = coefs[used].T @ worse.take_dense(used) + levels[:, None]
+        explained = 1.0 - ((guesses - new[1]) ** 2).mean(axis=1) / new[1].var()
+        table(
+            "explained of the held out",
+            ("of the largest", "R2"),
+            list(zip(alphas / alphas[0], explained, strict=True)),
+        )
+        return
     fits = []
 
     def fit(where, **options):
@@ -256,6 +288,7 @@ def main():
     parser.add_argument("--fits", help="people x variants")
     parser.add_argument("--folds", help="people x variants")
     parser.add_argument("--penalties", type=int, default=50)
+    parser.add_argument("--max-worse", type=int)
     parser.add_argument("--folder", default=".", help="where the files are, or are written")
     options = parser.parse_args()
     if options.products:
@@ -269,7 +302,7 @@ def main():
         if not prefix.with_suffix(".fam").exists():
             prefix.parent.mkdir(parents=True, exist_ok=True)
             write_study(prefix, *map(int, options.path.split("x")))
-        path(prefix, options.penalties)
+        path(prefix, options.penalties, options.max_worse)
 
 
 if __name__ == "__main__":
