@@ -44,32 +44,48 @@ ANEW, MISSING = 20, 500
 
 
 @njit
-def write_variants(n_people, frequencies, state, packed, rng):
+def draw(seed):
+    """Advance `seed` (1,) uint64, and return a number of 64 bits (xorshift*)."""
+    x = seed[0]
+    x ^= x >> np.uint64(12)
+    x ^= x << np.uint64(25)
+    x ^= x >> np.uint64(27)
+    seed[0] = x
+    return x * np.uint64(0x2545F4914F6CDD1D)
+
+
+@njit
+def write_variants(n_people, frequencies, state, packed, seed):
     """Set rows of packed genotypes, each drawn like the one before; `state` are uniform numbers."""
+    shift, count = np.uint64(40), np.uint64(len(state))
     for j in range(len(frequencies)):
         for _ in range(len(state) // ANEW):
-            state[rng.integers(0, len(state))] = rng.random()
-        packed[j] = 0
-        for i in range(n_people):
-            copies = (state[2 * i] < frequencies[j]) + (state[2 * i + 1] < frequencies[j])
-            packed[j, i // 4] |= (3 if copies == 0 else 2 if copies == 1 else 0) << 2 * (i % 4)
+            state[(draw(seed) >> np.uint64(32)) % count] = draw(seed) >> shift
+        limit = np.uint32(frequencies[j] * 2**24)
+        for byte in range(packed.shape[1]):
+            codes = 0
+            for i in range(4 * byte, min(4 * byte + 4, n_people)):
+                copies = int(state[2 * i] < limit) + int(state[2 * i + 1] < limit)
+                codes |= (3 - copies - (copies >> 1)) << 2 * (i % 4)
+            packed[j, byte] = codes
         for _ in range(n_people // MISSING):
-            i = rng.integers(0, n_people)
-            packed[j, i // 4] &= 255 - (3 << 2 * (i % 4))
-            packed[j, i // 4] |= 1 << 2 * (i % 4)
+            i = (draw(seed) >> np.uint64(32)) % np.uint64(n_people)
+            byte, place = i // np.uint64(4), np.uint8(2) * np.uint8(i % np.uint64(4))
+            packed[j, byte] = packed[j, byte] & ~(np.uint8(3) << place) | np.uint8(1) << place
 
 
 def write_study(prefix, n_people, n_variants, seed=0):
     """Write .bed, .bim and .fam files."""
     rng = np.random.default_rng(seed)
-    state = rng.random(2 * n_people).astype(np.float32)
+    state = rng.integers(0, 2**24, 2 * n_people, dtype=np.uint32)
+    drawn = rng.integers(1, 2**63, 1, dtype=np.uint64)
     with open(prefix.with_suffix(".bed"), "wb") as file:
         file.write(b"\x6c\x1b\x01")
         for start in range(0, n_variants, 1000):
             count = min(1000, n_variants - start)
             packed = np.empty((count, -(-n_people // 4)), np.uint8)
             frequencies = rng.beta(0.6, 2.0, count).clip(0.005, 0.5).astype(np.float32)
-            write_variants(n_people, frequencies, state, packed, rng)
+            write_variants(n_people, frequencies, state, packed, drawn)
             packed.tofile(file)
     variants = (f"{1 + 22 * j // n_variants} rs{j} 0 {j} A G\n" for j in range(n_variants))
     prefix.with_suffix(".bim").write_text("".join(variants))
