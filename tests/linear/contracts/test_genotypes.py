@@ -307,3 +307,19 @@ def test_bad_files_of_plink_2_are_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pgenlib", None)
     with pytest.raises(ImportError, match=r"pip install pgenlib, or convert it with plink2"):
         read_plink(path)
+
+
+@pytest.mark.parametrize("exponent", [-290, 0, 300])
+def test_sums_have_the_order_that_is_written_down(exponent):
+    """Eight lanes of four sums each, in blocks of 256 people; one rounding for each addition."""
+    given = np.abs(doses(768, 3))
+    vector = RNG.normal(size=768) * 10.0**exponent
+    totals = np.zeros((4, 8, 3))
+    for block in range(0, 768, 256):
+        for person in range(32):
+            people = np.arange(block + person, block + 256, 32)
+            totals[person % 4] += given[people] * vector[people, None]
+    lanes = (totals[0] + totals[2]) + (totals[1] + totals[3])
+    while len(lanes) > 1:
+        lanes = lanes[: len(lanes) // 2] + lanes[len(lanes) // 2 :]
+    np.testing.assert_array_equal(pack(given).gradient(vector, None), lanes[0])
