@@ -191,6 +191,8 @@ def test_kernels_read_within_the_rows_of_a_file(rows):
     assert 0 <= first <= min(G.people) // 4
     assert max(G.people) // 4 < first + count <= G.sources[0].shape[1]
     assert count >= 64
+    first, count = join(pack(doses(1001, 2))[200:256], pack(doses(256, 2))[200:])._bytes
+    assert (first, count) == (0, 64)
 
 
 @pytest.mark.parametrize("n_people", [61, 300])
