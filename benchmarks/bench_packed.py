@@ -1,13 +1,15 @@
 """Packed genotypes: products with all columns, a path on a .bed file, fits, and folds.
 
-    OPENBLAS_NUM_THREADS=1 python benchmarks/bench_packed.py --products 5000x50000
+    OPENBLAS_NUM_THREADS=1 python benchmarks/bench_packed.py --products 5000x6000
     OPENBLAS_NUM_THREADS=1 python benchmarks/bench_packed.py --path 20000x500000 --folder F
+    OPENBLAS_NUM_THREADS=1 python benchmarks/bench_packed.py --path 20000x500000 --max-worse 5
     OPENBLAS_NUM_THREADS=1 python benchmarks/bench_packed.py --fits 463x50000 --folds 2000x100000
 
-Products are those of a vector with all columns, in 10⁹ genotypes per CPU second of one thread.  The
-path is of 50 penalties down to a tenth of the largest; its gaps are computed again from the file.
-The columns that each kernel reads are counted, in units of the whole file.  The last penalty is
-fitted alone, too, with one and two threads, in one and two partitions, and on two workers.
+Products are those of a vector with all columns, in 10⁹ genotypes per CPU second of one thread, the
+most in a hundred turns.  The path is of 50 penalties down to a tenth of the largest; its gaps are
+computed again from the file.  The columns that each kernel reads are counted, in units of the whole file.  The last penalty is
+fitted alone, too, with one and two threads, in one and two partitions, and on two workers.  With
+--max-worse every tenth person is held out, and nothing else is fitted.
 Fits are of the genotypes of bench_lasso.py, packed and as int8, in turn: the least CPU seconds of
 three.  Half the mean square of the difference of their predictions is at most the sum of their
 gaps.  Folds are five of logistic regression with 30 penalties down to a tenth of the largest, three
@@ -23,6 +25,7 @@ import threading
 import time
 from collections import Counter
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -42,32 +45,48 @@ ANEW, MISSING = 20, 500
 
 
 @njit
-def write_variants(n_people, frequencies, state, packed, rng):
+def draw(seed):
+    """Advance `seed` (1,) uint64, and return a number of 64 bits (xorshift*)."""
+    x = seed[0]
+    x ^= x >> np.uint64(12)
+    x ^= x << np.uint64(25)
+    x ^= x >> np.uint64(27)
+    seed[0] = x
+    return x * np.uint64(0x2545F4914F6CDD1D)
+
+
+@njit
+def write_variants(n_people, frequencies, state, packed, seed):
     """Set rows of packed genotypes, each drawn like the one before; `state` are uniform numbers."""
+    shift, count = np.uint64(40), np.uint64(len(state))
     for j in range(len(frequencies)):
         for _ in range(len(state) // ANEW):
-            state[rng.integers(0, len(state))] = rng.random()
-        packed[j] = 0
-        for i in range(n_people):
-            copies = (state[2 * i] < frequencies[j]) + (state[2 * i + 1] < frequencies[j])
-            packed[j, i // 4] |= (3 if copies == 0 else 2 if copies == 1 else 0) << 2 * (i % 4)
+            state[(draw(seed) >> np.uint64(32)) % count] = draw(seed) >> shift
+        limit = np.uint32(frequencies[j] * 2**24)
+        for byte in range(packed.shape[1]):
+            codes = 0
+            for i in range(4 * byte, min(4 * byte + 4, n_people)):
+                copies = int(state[2 * i] < limit) + int(state[2 * i + 1] < limit)
+                codes |= (3 - copies - (copies >> 1)) << 2 * (i % 4)
+            packed[j, byte] = codes
         for _ in range(n_people // MISSING):
-            i = rng.integers(0, n_people)
-            packed[j, i // 4] &= 255 - (3 << 2 * (i % 4))
-            packed[j, i // 4] |= 1 << 2 * (i % 4)
+            i = (draw(seed) >> np.uint64(32)) % np.uint64(n_people)
+            byte, place = i // np.uint64(4), np.uint8(2) * np.uint8(i % np.uint64(4))
+            packed[j, byte] = packed[j, byte] & ~(np.uint8(3) << place) | np.uint8(1) << place
 
 
 def write_study(prefix, n_people, n_variants, seed=0):
     """Write .bed, .bim and .fam files."""
     rng = np.random.default_rng(seed)
-    state = rng.random(2 * n_people).astype(np.float32)
+    state = rng.integers(0, 2**24, 2 * n_people, dtype=np.uint32)
+    drawn = rng.integers(1, 2**63, 1, dtype=np.uint64)
     with open(prefix.with_suffix(".bed"), "wb") as file:
         file.write(b"\x6c\x1b\x01")
         for start in range(0, n_variants, 1000):
             count = min(1000, n_variants - start)
             packed = np.empty((count, -(-n_people // 4)), np.uint8)
             frequencies = rng.beta(0.6, 2.0, count).clip(0.005, 0.5).astype(np.float32)
-            write_variants(n_people, frequencies, state, packed, rng)
+            write_variants(n_people, frequencies, state, packed, drawn)
             packed.tofile(file)
     variants = (f"{1 + 22 * j // n_variants} rs{j} 0 {j} A G\n" for j in range(n_variants))
     prefix.with_suffix(".bim").write_text("".join(variants))
@@ -84,33 +103,27 @@ def trait_of(G, seed=0):
     return np.sqrt(0.4) * genetic / genetic.std() + rng.normal(0.0, np.sqrt(0.6), len(G))
 
 
-def rate(function, count):
-    """Return 10⁹ values per CPU second, the best of five."""
-    function()
-    spent = []
-    for _ in range(5):
-        start = time.process_time()
-        function()
-        spent.append(time.process_time() - start)
-    return count / min(spent) / 1e9
-
-
-def products(n_people, n_variants):
-    """Print the speed of products of a vector with all columns."""
+def products(n_people, n_variants, turns=100):
+    """Print the speed of products of a vector with all columns, in turn."""
     from schmp_estimators.linear.programs.stored import as_matrix
 
-    rng, rows = np.random.default_rng(0), []
+    rng, functions = np.random.default_rng(0), {}
     dose = np.asfortranarray(rng.binomial(2, 0.3, (n_people, n_variants)).astype(np.int8))
     vector = rng.normal(size=n_people)
     for share in (0.0, 0.002, 0.01):
         holes = np.where(rng.random(dose.shape, np.float32) < share, np.int8(-1), dose)
         G = pack(holes).filled(np.ones(n_variants))
-        name = f"packed, {100 * share:g} % missing"
-        rows.append((name, rate(lambda G=G: G.gradient(vector, None), dose.size)))
-    matrix = as_matrix(dose)
-    rows.append(("int8", rate(lambda: matrix.gradient(vector, None), dose.size)))
+        functions[f"packed, {100 * share:g} % missing"] = partial(G.gradient, vector, None)
+    functions["int8"] = partial(as_matrix(dose).gradient, vector, None)
     floats, short = np.ascontiguousarray(dose.T, np.float32), vector.astype(np.float32)
-    rows.append(("float32, NumPy", rate(lambda: floats @ short, dose.size)))
+    functions["float32, NumPy"] = partial(np.matmul, floats, short)
+    spent = dict.fromkeys(functions, np.inf)
+    for _ in range(turns):
+        for name, function in functions.items():
+            start = time.process_time()
+            function()
+            spent[name] = min(spent[name], time.process_time() - start)
+    rows = [(name, dose.size / seconds / 1e9) for name, seconds in spent.items()]
     table(f"{n_people} × {n_variants}", ("columns", "10⁹/s"), rows)
 
 
@@ -133,20 +146,39 @@ def counting():
         yield read
 
 
-def path(prefix, n_penalties):
-    """Print what a path takes, and its gaps."""
-    import psutil
+@contextmanager
+def peak_of_memory():
+    """Give a list whose last item becomes the most memory without files, in GiB."""
+    status, over, found = Path("/proc/self/status"), threading.Event(), [0.0]
 
+    def watch():
+        while not over.wait(0.05):
+            lines = status.read_text().splitlines()
+            kilobytes = next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
+            found.append(max(found.pop(), kilobytes / 2**20))
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    yield found
+    over.set()
+    watching.join()
+
+
+def path(prefix, n_penalties, max_worse):
+    """Print what a path takes, and its gaps."""
     G = read_plink(prefix)
-    y = trait_of(G)
-    small = G[:400, :2000]
+    y, small = trait_of(G), G[:400, :2000]
     prioritized_lasso_path(small, y[:400], alphas=n_penalties, eps=0.1)  # compiles
+    options = {"alphas": n_penalties, "eps": 0.1}
+    if max_worse:
+        held_out = np.arange(len(G)) % 10 == 0
+        new = G[held_out], y[held_out]
+        options |= {"max_worse": max_worse, "validation_data": new}
+        G, y = G[~held_out], y[~held_out]
     start, cpu = time.perf_counter(), time.process_time()
-    with counting() as read:
-        alphas, coefs, levels, _ = prioritized_lasso_path(G, y, alphas=n_penalties, eps=0.1)
+    with counting() as read, peak_of_memory() as peak:
+        alphas, coefs, levels, _ = prioritized_lasso_path(G, y, **options)
     wall, cpu = time.perf_counter() - start, time.process_time() - cpu
-    memory = psutil.Process().memory_info()
-    own = (memory.rss - memory.shared) / 2**30
     X, rows = G.filled(G.known_means(np.ones(len(G)))), []
     null = ((y - y.mean()) ** 2).sum() / 2
     for number in {0, len(alphas) // 2, len(alphas) - 1}:
@@ -159,12 +191,23 @@ def path(prefix, n_penalties):
         centred = y - y.mean()
         dual = (centred @ centred - ((centred - scale * left) ** 2).sum()) / 2
         rows.append((alphas[number] / alphas[0], len(used), (primal - dual) / null))
-    spent = f"{wall:.1f} s wall, {cpu:.1f} s CPU, {own:.2f} GiB beside the file"
+    spent = f"{wall:.1f} s wall, {cpu:.1f} s CPU, {peak[-1]:.2f} GiB beside the file"
     title = f"{G.shape}: {len(alphas)} penalties, {spent}"
     table(title, ("of the largest", "members", "gap of null"), sorted(rows)[::-1])
     passes = [(name, count / G.shape[1]) for name, count in read.items()]
     passes.append(("all", sum(read.values()) / G.shape[1]))
     table("how often the path reads the file", ("kernel", "times"), passes)
+    if max_worse:
+        worse = new[0].filled(G.known_means(np.ones(len(G))))
+        used = np.flatnonzero(coefs.any(axis=1))
+        guesses = coefs[used].T @ worse.take_dense(used) + levels[:, None]
+        explained = 1.0 - ((guesses - new[1]) ** 2).mean(axis=1) / new[1].var()
+        table(
+            "explained of the held out",
+            ("of the largest", "R2"),
+            list(zip(alphas / alphas[0], explained, strict=True)),
+        )
+        return
     fits = []
 
     def fit(where, **options):
@@ -256,6 +299,7 @@ def main():
     parser.add_argument("--fits", help="people x variants")
     parser.add_argument("--folds", help="people x variants")
     parser.add_argument("--penalties", type=int, default=50)
+    parser.add_argument("--max-worse", type=int)
     parser.add_argument("--folder", default=".", help="where the files are, or are written")
     options = parser.parse_args()
     if options.products:
@@ -269,7 +313,7 @@ def main():
         if not prefix.with_suffix(".fam").exists():
             prefix.parent.mkdir(parents=True, exist_ok=True)
             write_study(prefix, *map(int, options.path.split("x")))
-        path(prefix, options.penalties)
+        path(prefix, options.penalties, options.max_worse)
 
 
 if __name__ == "__main__":

@@ -155,7 +155,7 @@ DISTRIBUTION = {
     "sphinx_gallery": "sphinx-gallery",
 }
 #: Imported only where it is asked for.
-OPTIONAL = {"dashboard": {"bokeh"}, "plot": {"matplotlib", "rich"}}
+OPTIONAL = {"dashboard": {"bokeh"}, "genotypes": {"pgenlib"}, "plot": {"matplotlib", "rich"}}
 
 
 @cache

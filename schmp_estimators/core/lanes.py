@@ -219,6 +219,14 @@ class Total:
         """Add a register."""
         self._builder.store((self.value + addend).value, self._place)
 
+    def add_exact(self, left: Value, right: Value) -> None:
+        """Add a product that needs no rounding, in one instruction where the processor has one."""
+        given = [left.value, right.value, self.value.value]
+        function = ir.FunctionType(DOUBLES, [DOUBLES] * 3)
+        name = f"llvm.fmuladd.v{LANES}f64"
+        fused = cgutils.get_or_insert_function(self._builder.module, function, name)
+        self._builder.store(self._builder.call(fused, given), self._place)
+
 
 class Code:
     """What an emitting function needs besides its arguments."""

@@ -158,8 +158,9 @@ def choose_n_components(
     >>> found.n_components_, found.best_estimator_.n_components
     (4, 4)
     """
-    numbers = np.unique(n_components)
-    if numbers.dtype.kind not in "iu" or len(numbers) < 2 or numbers[0] < 1:
+    numbers = np.asarray(n_components)
+    numbers = np.unique(numbers) if numbers.dtype.kind in "iu" else numbers[:0]
+    if len(numbers) < 2 or numbers[0] < 1:
         raise ValueError(
             f"n_components={n_components!r}; give two or more different whole numbers, at least 1"
         )

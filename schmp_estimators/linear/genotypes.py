@@ -1,8 +1,8 @@
-"""Genotypes with names of people and variants, and how they are read from PLINK 1 files."""
+"""Genotypes with names of people and variants, and how they are read from files of PLINK."""
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +11,23 @@ from numpy.typing import NDArray
 
 from schmp_estimators.core.inputs.validation import name_input
 from schmp_estimators.linear.programs.beside import Beside
-from schmp_estimators.linear.programs.matrix import Indices, Storage
+from schmp_estimators.linear.programs.matrix import Storage
 from schmp_estimators.linear.programs.missing import with_missing
-from schmp_estimators.linear.programs.packed import MISSING, Held, Packed, opened
+from schmp_estimators.linear.programs.packed import MISSING, Held, Mapped, Packed, opened
 
 #: The first bytes of a .bed file, without and with that of the order by variants.
 _MAGIC, _BY_VARIANTS = b"\x6c\x1b", b"\x01"
+#: Codes of genotypes by copies of the first allele; the last one is that of −1.
+_CODES = np.array([3, 2, 0, MISSING], np.uint8)
 #: Values up to which `numpy.asarray` makes a dense array, and columns that are packed at a time.
 _MOST_DENSE, _TOGETHER = 1 << 26, 1024
 #: What stands for an unknown phenotype.
 _UNKNOWN = -9.0
+#: Suffixes of the files with people and variants, by those of genotypes.
+_BESIDE = {".bed": (".fam", ".bim"), ".pgen": (".psam", ".pvar")}
+#: Columns of files without a header.
+_PEOPLE = "FID", "IID", "PAT", "MAT", "SEX", "PHENO1"
+_VARIANTS = "CHROM", "ID", "CM", "POS", "A1", "A2"
 
 
 class Genotypes(Packed):
@@ -74,12 +81,17 @@ class Genotypes(Packed):
         return f"<Genotypes of {self.n_rows} people and {self.n_columns} variants>"
 
     def __getitem__(self, chosen: Any) -> "Genotypes":
-        rows, columns = chosen if isinstance(chosen, tuple) else (chosen, slice(None))
-        return self._at(rows, slice(None) if columns is Ellipsis else columns)
-
-    def rows(self, chosen: Indices) -> Storage:
-        """See `Storage`."""
-        return self._at(chosen, slice(None))
+        rows, columns = chosen if isinstance(chosen, tuple) else (chosen, ...)
+        people = np.atleast_1d(np.arange(self.n_rows)[rows])
+        variants = np.atleast_1d(np.arange(self.n_columns)[columns])
+        found = Genotypes(
+            self.sources, self.people[people], self.chosen[variants], self.first_allele
+        )
+        for names, numbers in (_OF_PEOPLE, people), (_OF_VARIANTS, variants):
+            for name in names:
+                values = getattr(self, name)
+                setattr(found, name, None if values is None else values[numbers])
+        return found
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
@@ -92,46 +104,40 @@ class Genotypes(Packed):
             )
         return self.to_array().astype(dtype or np.float64, copy=False)
 
-    def _at(self, rows: Any, columns: Any) -> "Genotypes":
-        every = np.arange(self.n_rows)[rows], np.arange(self.n_columns)[columns]
-        people, variants = map(np.atleast_1d, every)
-        found = Genotypes(
-            self.source, self.people[people], self.chosen[variants], self.first_allele
-        )
-        for names, numbers in (_OF_PEOPLE, people), (_OF_VARIANTS, variants):
-            for name in names:
-                values = getattr(self, name)
-                setattr(found, name, None if values is None else values[numbers])
-        return found
-
 
 _OF_PEOPLE = "sample_ids", "phenotype"
 _OF_VARIANTS = "variant_names", "chromosomes", "positions", "alleles"
 
 
 def read_plink(prefix: str | os.PathLike[str], *, count_a1: bool = True) -> Genotypes:
-    """Open genotypes in PLINK 1 files, without reading them: the .bed file is mapped into memory.
+    """Open genotypes in files of PLINK: a .bed file is mapped into memory, a .pgen file is read.
 
     Parameters
     ----------
     prefix : str or path
-        The path of the .bed, .bim and .fam files, without these suffixes.
+        The path of the .bed, .bim and .fam files of PLINK 1, or of the .pgen, .pvar and .psam files
+        of PLINK 2, without these suffixes.  If there are both, it ends with .pgen for the second.
     count_a1 : bool, default=True
         Whether values are copies of the first allele of the .bim file, which is usually the rarer
-        one.  Otherwise they are copies of the second.
+        one.  Otherwise they are copies of the second.  In a .pgen file the first one is the
+        alternate allele, and the second is the reference allele, as in the .bed files that PLINK 2
+        makes of it.
 
     Returns
     -------
     Genotypes
-        If all known phenotypes of the .fam file are 1 or 2, they are taken for controls and cases,
-        and −9, 0 and NA are NaN.  Other phenotypes are numbers, and −9 and NA are NaN.
+        If all known phenotypes are 1 or 2, they are taken for controls and cases, and −9, 0 and NA
+        are NaN.  Other phenotypes are numbers, and −9 and NA are NaN.  Of a .psam file it is the
+        first column that is no name, parent or sex.
 
     Raises
     ------
     ValueError
         If the .bed file is none, is not in the order of variants, or has another size than the
         other files imply; if people or variants have no names of their own; if a line is no line of
-        such a file.
+        such a file; if variants of a .pgen file have more than two alleles.
+    ImportError
+        If the package pgenlib, which reads .pgen files, is not installed.
 
     Examples
     --------
@@ -143,25 +149,32 @@ def read_plink(prefix: str | os.PathLike[str], *, count_a1: bool = True) -> Geno
     >>> lasso = PrioritizedLassoCV(cv=5).fit(G, G.phenotype)  # doctest: +SKIP
     >>> G.variant_names[lasso.coef_ != 0]  # doctest: +SKIP
     """
-    stem = os.path.abspath(os.fspath(prefix)).removesuffix(".bed")
-    people, variants = (_fields(stem + suffix) for suffix in (".fam", ".bim"))
-    shape = len(variants), -(-len(people) // 4)
-    _check_bed(stem + ".bed", shape, len(people))
-    found = Genotypes(
-        opened(stem + ".bed", len(_MAGIC + _BY_VARIANTS), shape),
-        np.arange(len(people)),
-        np.arange(len(variants)),
-        count_a1,
-    )
-    families, names, *_, phenotypes = zip(*people, strict=True)
-    chromosomes, variant_names, _, positions, first, second = zip(*variants, strict=True)
-    ids = list(zip(families, names, strict=True))
-    _check_unique(ids, f"{stem}.fam: two people have the family and name")
-    _check_unique(variant_names, f"{stem}.bim: two variants have the name")
-    found.sample_ids, found.phenotype = _texts(ids), _phenotype(phenotypes, stem + ".fam")
-    found.chromosomes, found.variant_names = _texts(chromosomes), _texts(variant_names)
-    found.positions = np.array([_number(one, stem + ".bim") for one in positions], np.int64)
-    found.alleles = _texts(list(zip(first, second, strict=True)))[:, :: 1 if count_a1 else -1]
+    stem, suffix = os.path.splitext(os.path.abspath(os.fspath(prefix)))
+    if suffix not in _BESIDE:
+        stem += suffix
+        suffix = next((one for one in _BESIDE if os.path.exists(stem + one)), ".bed")
+    named = [stem + one for one in _BESIDE[suffix]]
+    people = _table(named[0], _PEOPLE)
+    n_people = len(people["IID"])
+    source: Held | Mapped
+    if suffix == ".pgen":
+        source, variants = _read_pgen(stem, n_people)
+    else:
+        variants = _table(named[1], _VARIANTS)
+        shape = len(variants["ID"]), -(-n_people // 4)
+        _check_bed(stem + ".bed", shape, n_people)
+        source = opened(stem + ".bed", len(_MAGIC + _BY_VARIANTS), shape)
+    found = Genotypes([source], np.arange(n_people), np.arange(source.shape[0]), count_a1)
+    ids = list(zip(people.get("FID", ["0"] * n_people), people["IID"], strict=True))
+    _check_unique(ids, f"{named[0]}: two people have the family and name")
+    _check_unique(variants["ID"], f"{named[1]}: two variants have the name")
+    of_traits = [one for name, one in people.items() if name not in {*_PEOPLE[:-1], "SID"}]
+    found.phenotype = _phenotype([*of_traits, ["NA"] * n_people][0], named[0])
+    found.sample_ids, found.variant_names = _texts(ids), _texts(variants["ID"])
+    found.chromosomes = _texts(variants["CHROM"])
+    found.positions = np.array([_number(one, named[1]) for one in variants["POS"]], np.int64)
+    alleles = list(zip(variants["A1"], variants["A2"], strict=True))
+    found.alleles = _texts(alleles)[:, :: 1 if count_a1 else -1]
     return found
 
 
@@ -203,21 +216,20 @@ def pack(doses: Any, *, missing: int = -1, variant_names: Any = None) -> Genotyp
             f"got {doses.dtype} of shape {doses.shape}"
         )
     n_people, n_variants = doses.shape
-    codes = np.empty((n_variants, -(-n_people // 4)), np.uint8)
-    for start in range(0, n_variants, _TOGETHER):
-        part = doses[:, start : start + _TOGETHER]
-        alone, other = part == missing, (part < 0) | (part > 2)
-        if (strange := other & ~alone).any():
+
+    def some(first: int, last: int) -> NDArray[Any]:
+        part = doses[:, first:last]
+        alone = part == missing
+        if (strange := ((part < 0) | (part > 2)) & ~alone).any():
             row, column = np.argwhere(strange)[0]
             raise ValueError(
-                f"row {row}, column {start + column} of doses is {part[row, column]}; give 0, 1, "
+                f"row {row}, column {first + column} of doses is {part[row, column]}; give 0, 1, "
                 f"2, or missing={missing} where a genotype is not known"
             )
-        four = np.zeros((4 * codes.shape[1], part.shape[1]), np.uint8)
-        four[:n_people] = np.where(alone, MISSING, np.array([3, 2, 0])[np.where(alone, 0, part)])
-        shifted = four.reshape(-1, 4, part.shape[1]) << np.array([0, 2, 4, 6], np.uint8)[:, None]
-        codes[start : start + _TOGETHER] = np.bitwise_or.reduce(shifted, axis=1).T
-    found = Genotypes(Held(codes), np.arange(n_people), np.arange(n_variants), True)
+        return np.where(alone, -1, part).T
+
+    source = _packed(some, n_people, n_variants)
+    found = Genotypes([source], np.arange(n_people), np.arange(n_variants), True)
     if variant_names is not None:
         found.variant_names = _texts(variant_names)
         if len(found.variant_names) != n_variants:
@@ -226,51 +238,140 @@ def pack(doses: Any, *, missing: int = -1, variant_names: Any = None) -> Genotyp
     return found
 
 
-def join(G: Genotypes, covariates: Any) -> Storage:
-    """Put columns of numbers, such as age and sex, beside genotypes: an X for linear models.
+def _packed(some: Callable[[int, int], NDArray[Any]], n_people: int, n_variants: int) -> Held:
+    """Return packed genotypes; ``some(first, last)`` are copies (k, n_people), −1 if missing."""
+    codes = np.empty((n_variants, -(-n_people // 4)), np.uint8)
+    for first in range(0, n_variants, _TOGETHER):
+        part = some(first, min(first + _TOGETHER, n_variants))
+        four = np.zeros((len(part), codes.shape[1], 4), np.uint8)
+        four.reshape(len(part), -1)[:, :n_people] = _CODES[part]
+        four <<= np.array([0, 2, 4, 6], np.uint8)
+        codes[first : first + _TOGETHER] = np.bitwise_or.reduce(four, axis=2)
+    return Held(codes)
+
+
+def _read_pgen(stem: str, n_people: int) -> tuple[Held, dict[str, Sequence[Any]]]:
+    """Return hard calls of a .pgen file, and the columns of its .pvar file."""
+    try:
+        import pgenlib  # noqa: PLC0415
+    except ImportError as error:
+        raise ImportError(
+            f"{stem}.pgen is read by the package pgenlib: pip install pgenlib, or convert it with "
+            f"plink2 --pfile {stem} --max-alleles 2 --make-bed --out {stem}"
+        ) from error
+    pgen, pvar, zst = (os.fsencode(stem + suffix) for suffix in (".pgen", ".pvar", ".pvar.zst"))
+    try:
+        variants = pgenlib.PvarReader(pvar if os.path.exists(pvar) else zst)
+        if variants.get_max_allele_ct() > 2:
+            raise ValueError(
+                f"{stem}.pgen has variants of more than two alleles; leave them out with "
+                f"plink2 --pfile {stem} --max-alleles 2 --make-pgen --out, or split them"
+            )
+        count = variants.get_variant_ct()
+        reader = pgenlib.PgenReader(pgen, raw_sample_ct=n_people, variant_ct=count)
+
+        def some(first: int, last: int) -> NDArray[Any]:
+            copies = np.empty((last - first, n_people), np.int8)
+            reader.read_range(first, last, copies)
+            return np.maximum(copies, -1)
+
+        found = _packed(some, n_people, count)
+    except RuntimeError as error:
+        raise ValueError(f"pgenlib cannot read {stem}.pgen and its .pvar file: {error}") from None
+    ask = variants.get_variant_chrom, variants.get_variant_id, variants.get_variant_pos
+    texts = [[_text(one(number)) for number in range(count)] for one in ask]
+    alleles = [
+        [_text(variants.get_allele_code(number, one)) for number in range(count)] for one in (1, 0)
+    ]
+    return found, dict(zip(("CHROM", "ID", "POS", "A1", "A2"), texts + alleles, strict=True))
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def join(*parts: Any) -> Storage:
+    """Put genotypes of the same people side by side, and covariates, such as age and sex.
 
     Give the covariates no penalty by their names, with ``penalty_factors={"age": 0, "sex": 0}``.
     Missing entries are replaced by means, as those of genotypes are.
 
     Parameters
     ----------
-    G : Genotypes
-    covariates : data frame or array-like of shape (n_people, k)
-        Numbers; NaN where they are missing.  Rows of a pandas data frame may have any order, and
-        there may be more than people: its index has the names of people, or pairs of the names of
-        families and people, as in ``G.sample_ids``.  Rows of all else are in the order of G.
+    *parts : Genotypes, and data frames or array-likes of shape (n_people, k)
+        Genotypes of one or more chromosomes, and covariates: numbers, NaN where they are missing.
+        Rows of a pandas data frame may have any order, and there may be more than people: its index
+        has the names of people, or pairs of the names of families and people, as in
+        `Genotypes.sample_ids`.  Rows of all else are in the order of the genotypes.
 
     Returns
     -------
-    storage
-        Its columns are those of G, and then the covariates.  It has rows by index, as G has.
+    Genotypes or storage
+        Its columns are those of all genotypes, and then the covariates.  With covariates it has
+        rows by index, and names of columns, but nothing else that `Genotypes` has.
 
     Raises
     ------
     ValueError
-        If there are no covariates for some people, or they are no finite numbers; if the index has
-        a name twice, or a covariate the name of a variant.
+        If genotypes are not of the same people in the same order; if there are no covariates for
+        some people, or they are no finite numbers; if the index has a name twice, or two columns
+        have one name.
 
     Examples
     --------
-    >>> from schmp_estimators.genotypes import join, pack
+    >>> from schmp_estimators.genotypes import join, pack, read_plink
     >>> X = join(pack([[0, 1, 2], [-1, 0, 0]]), [[51.0], [48.0]])
     >>> X.shape
     (2, 4)
+    >>> G = join(*(read_plink(f"chromosome{k}") for k in range(1, 23)))  # doctest: +SKIP
     """
-    labels = list(map(str, getattr(covariates, "columns", ())))
-    with name_input(covariates, "covariates"):
-        table = np.asarray(covariates, np.float64)
-    if table.ndim != 2 or np.isinf(table).any():
-        raise ValueError(
-            f"covariates must be a table of finite numbers; got an array of shape {table.shape}"
-        )
-    if hasattr(covariates, "index") and G.sample_ids is not None:
-        table = table[_partners(G.sample_ids, covariates.index.tolist())]
-    if len(table) != len(G):
-        raise ValueError(f"covariates has {len(table)} rows for {len(G)} people")
-    found = Beside(G, with_missing(table, np.nan), labels if len(G.names) else ())
-    _check_unique(found.names, "X would have two columns with the name")
+    genotypes = [part for part in parts if isinstance(part, Genotypes)]
+    if not genotypes:
+        raise TypeError("join needs genotypes, as read_plink and pack return them")
+    G: Any = _side_by_side(genotypes) if len(genotypes) > 1 else genotypes[0]
+    X = G
+    for covariates in parts:
+        if isinstance(covariates, Genotypes):
+            continue
+        labels = list(map(str, getattr(covariates, "columns", ())))
+        with name_input(covariates, "covariates"):
+            table = np.asarray(covariates, np.float64, order="C")
+        if table.ndim != 2 or np.isinf(table).any():
+            raise ValueError(
+                f"covariates must be a table of finite numbers; got an array of shape {table.shape}"
+            )
+        if hasattr(covariates, "index") and G.sample_ids is not None:
+            table = table[_partners(G.sample_ids, covariates.index.tolist())]
+        if len(table) != len(G):
+            raise ValueError(f"covariates has {len(table)} rows for {len(G)} people")
+        names = [*X.names, *labels] if len(X.names) and labels else ()
+        X = Beside(X, with_missing(table, np.nan), names)
+    _check_unique(X.names, "X would have two columns with the name")
+    return X
+
+
+def _side_by_side(parts: Sequence[Genotypes]) -> Genotypes:
+    """Return genotypes of the same people with the variants of all parts."""
+    first, sources, chosen = parts[0], list[Any](), []
+    for number, one in enumerate(parts):
+        are_named = one.sample_ids is not None and first.sample_ids is not None
+        named = (one.sample_ids, first.sample_ids) if are_named else ((), ())
+        if not np.array_equal(one.people, first.people) or not np.array_equal(*named):
+            raise ValueError(
+                f"genotypes {number} of join (counted from 0) have other people than the first, or "
+                "in another order; write files with plink --keep and --indiv-sort, and take the "
+                "same rows of all"
+            )
+        if one.first_allele != first.first_allele:
+            raise ValueError(f"genotypes {number} of join have another count_a1 than the first")
+        chosen.append(one.chosen + sum(source.shape[0] for source in sources))
+        sources += one.sources
+    found = Genotypes(sources, first.people, np.concatenate(chosen), first.first_allele)
+    found.sample_ids, found.phenotype = first.sample_ids, first.phenotype
+    for name in _OF_VARIANTS:
+        values = [getattr(one, name) for one in parts]
+        if all(one is not None for one in values):
+            setattr(found, name, np.concatenate(values))
     return found
 
 
@@ -291,15 +392,21 @@ def _partners(people: Any, index: list[Any]) -> list[int]:
     return [places[one] for one in ids]
 
 
-def _fields(path: str) -> list[list[str]]:
-    """Return the six fields of each line of a .fam or .bim file."""
-    found = [line.split() for line in Path(path).read_text().splitlines()]
-    for number, fields in enumerate(found, 1):
-        if len(fields) != 6:
-            raise ValueError(f"{path}: line {number} has {len(fields)} fields instead of 6")
-    if not found:
-        raise ValueError(f"{path} is empty")
-    return found
+def _table(path: str, names: Sequence[str]) -> dict[str, Sequence[str]]:
+    """Return the columns of a .fam, .bim or .psam file; `names` are those without a header."""
+    lines = [line.split() for line in Path(path).read_text().splitlines()]
+    are_rows = [not fields or fields[0][0] != "#" for fields in lines]
+    start = [*are_rows, True].index(True)
+    if start:
+        names = [name.lstrip("#") for name in lines[start - 1]]
+    for number, fields in enumerate(lines[start:], start + 1):
+        if len(fields) != len(names):
+            raise ValueError(
+                f"{path}: line {number} has {len(fields)} fields instead of {len(names)}"
+            )
+    if len(lines) == start or not {"IID", "ID"} & {*names}:
+        raise ValueError(f"{path} {'has no column IID' if start else 'is empty'}")
+    return dict(zip(names, zip(*lines[start:], strict=True), strict=True))
 
 
 def _check_bed(path: str, shape: tuple[int, int], n_people: int) -> None:

@@ -155,7 +155,7 @@ def check_length(n_rows: int, n_responses: int) -> None:
 
 def is_nan(value: float | None) -> bool:
     """Return whether a value is NaN."""
-    return value is not None and bool(np.isnan(value))
+    return value is not None and bool(np.isnan(float(value)))
 
 
 def check_finite(rows: Any, names: Any, missing: float | None = None) -> Any:

@@ -167,6 +167,7 @@ UserWarning
 """
 
 import inspect
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -194,7 +195,10 @@ class _Wide(Interval):
     """An interval whose ends a number of another type, float32, need not be able to hold."""
 
     def __contains__(self, value: Any) -> bool:
-        return bool(super().__contains__(float(value) if isinstance(value, Real) else value))
+        try:
+            return bool(super().__contains__(float(value) if isinstance(value, Real) else value))
+        except OverflowError:
+            return False
 
 
 _STRENGTH = _Wide(Real, WEAKEST, STRONGEST, closed="both")
@@ -208,7 +212,7 @@ _CONSTRAINTS: Named = {
     "l1_ratio": [Interval(Real, 1e-6, 1, closed="both")],
     "penalty_factors": ["array-like", dict],
     "groups": ["array-like", dict],
-    "missing_values": [Real],
+    "missing_values": [_Wide(Real, None, None, closed="neither"), math.nan],
     "standardize": ["boolean"],
     "fit_intercept": ["boolean"],
     "schedule": [StrOptions({"resolve", *SCHEDULES}), Schedule],

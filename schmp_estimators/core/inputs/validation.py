@@ -112,12 +112,14 @@ class EntryError(TypeError, ValueError):
 
 def refuse_dates(values: Any, name: str = "X") -> Any:
     """Return `values`, unless they are dates or times, which NumPy cannot convert to numbers without a unit."""
-    first = next(values.flat, None) if values.dtype.kind == "O" else None
-    if values.dtype.kind in "mM" or isinstance(first, date | timedelta):
+    entries = values.flat if values.dtype.kind == "O" else ()
+    first = next((one for one in entries if isinstance(one, date | timedelta)), None)
+    if values.dtype.kind in "mM" or first is not None:
         kind = values.dtype if first is None else type(first).__name__
+        labels = "; of labels give the texts, list(map(str, y))" if name == "y" else ""
         raise ValueError(
             f"{name} holds dates or times ({kind}), not numbers; choose a unit, for example by "
-            f"({name} - {name}.min()) / numpy.timedelta64(1, 'D')"
+            f"({name} - {name}.min()) / numpy.timedelta64(1, 'D'){labels}"
         )
     return values
 

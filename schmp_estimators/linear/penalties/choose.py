@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.utils.validation import check_array
 
 from schmp_estimators.core.inputs.masks import unmask
+from schmp_estimators.core.inputs.validation import name_input
 from schmp_estimators.linear.penalties.base import Floats, PerColumn, read_only
 from schmp_estimators.linear.penalties.elastic_net import ElasticNet
 
@@ -116,7 +117,8 @@ def check_factors(
     """
     given = refuse_texts(unmask(given, "penalty_factors"), "penalty_factors")
     options: Any = {"ensure_2d": False, "dtype": np.float64, "input_name": "penalty_factors"}
-    factors = check_array(given, ensure_all_finite=False, **options)
+    with name_input(given, "penalty_factors"):
+        factors = check_array(given, ensure_all_finite=False, **options)
     if np.isinf(factors).any():
         raise ValueError(
             f"penalty_factors contains infinity; leave out each {what} that should have no coefficient"

@@ -151,7 +151,7 @@ def _members(groups: Any, labels: list[Any]) -> tuple[list[Any], list[Indices]]:
 
 
 def _column(given: Any, places: Mapping[Any, int]) -> int:
-    if _is_whole(given):
+    if _is_whole(given) and abs(given) < 1 << 62:
         return int(given)
     if given not in places:
         raise ValueError(

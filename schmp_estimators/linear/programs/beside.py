@@ -14,15 +14,20 @@ class Beside(Storage):
     Parameters
     ----------
     left, right : Storage
-    labels : sequence of str
-        Names of the columns on the right; empty if columns have no names.
+    names : sequence of str
+        Names of all columns; empty if they have none.
     """
 
     dtype, ndim = np.dtype(np.float64), 2
-    may_miss = True
+    may_miss, names = True, ()
 
-    def __init__(self, left: Storage, right: Storage, labels: Any) -> None:
-        self.left, self.right, self.labels = left, right, labels
+    def __init__(self, left: Storage, right: Storage, names: Any = ()) -> None:
+        self.left, self.right, self.names = left, right, names
+
+    def __getitem__(self, chosen: Any) -> Storage:
+        some: Any = self.rows(np.arange(self.n_rows)[chosen])
+        some.names = self.names
+        return some
 
     def __len__(self) -> int:
         return self.n_rows
@@ -37,14 +42,9 @@ class Beside(Storage):
         """See `Storage`."""
         return self.left.n_floats + self.right.n_floats
 
-    @property
-    def names(self) -> Any:
-        """See `Storage`."""
-        return [*self.left.names, *self.labels] if len(self.labels) else ()
-
     def rows(self, chosen: Indices) -> Storage:
         """See `Storage`."""
-        return Beside(self.left.rows(chosen), self.right.rows(chosen), self.labels)
+        return Beside(self.left.rows(chosen), self.right.rows(chosen))
 
     def known_sums(self, weights: Floats) -> Floats:
         """See `Storage`."""
@@ -53,7 +53,7 @@ class Beside(Storage):
     def filled(self, values: Floats) -> Storage:
         """See `Storage`."""
         left, right = np.split(values, [self.left.n_columns])
-        return Beside(self.left.filled(left), self.right.filled(right), self.labels)
+        return Beside(self.left.filled(left), self.right.filled(right))
 
     def gradient(self, vector: Floats, scope: Indices | None) -> Floats:
         """See `Storage`."""

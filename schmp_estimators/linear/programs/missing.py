@@ -136,8 +136,10 @@ def with_missing(X: Any, marker: float | None) -> Storage:
             )
         values = matrix.columns.values
         # values may have been float32 before
-        markers = np.array([marker, np.float32(marker)])
-        missing = np.isnan(values) if np.isnan(marker) else np.isin(values, markers)
+        with np.errstate(over="ignore"):
+            markers = np.array([marker, np.float32(marker)], np.float64)
+        missing = np.isnan(values) if np.isnan(markers[0]) else np.isin(values, markers)
         return MissingSparse(matrix.columns, matrix.n_rows, freeze(missing))
     kind = matrix.dtype.type if matrix.dtype.kind == "f" else float
-    return Missing(matrix, float(kind(marker)), np.full(matrix.n_columns, np.nan))
+    with np.errstate(over="ignore"):
+        return Missing(matrix, float(kind(marker)), np.full(matrix.n_columns, np.nan))

@@ -5,7 +5,7 @@ becomes one over all people of the bytes that these are in, with zeros for the o
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -29,6 +29,7 @@ class Held:
     def __init__(self, codes: np.ndarray) -> None:
         short = max(0, packed.BLOCK - codes.shape[1])
         self.codes = freeze(np.ascontiguousarray(np.pad(codes, ((0, 0), (0, short)))))
+        self.shape: tuple[int, ...] = self.codes.shape
 
 
 class Mapped:
@@ -44,6 +45,7 @@ class Mapped:
 
     def __init__(self, path: str, offset: int, shape: tuple[int, int]) -> None:
         self._given, self._stamp = (path, offset, "|u1", shape), _stamp(path)
+        self.shape = shape
         self._codes: Any = np.memmap(path, np.uint8, "r", offset, shape).view(np.ndarray)
         self._checksum: int | None = None
 
@@ -87,7 +89,7 @@ def _stamp(path: str) -> tuple[int, ...]:
     return found.st_size, found.st_mtime_ns, found.st_ino
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=128)
 def _verified(piece: Piece, stamp: tuple[int, ...]) -> np.ndarray:
     """Return the bytes of a mapped file, which each process compares once."""
     return piece.mapped().view(np.ndarray)
@@ -98,12 +100,12 @@ class Packed(Storage):
 
     Parameters
     ----------
-    source : Held or Mapped
-        All genotypes.
+    sources : sequence of Held or Mapped
+        All genotypes; a person has the same place in each.
     people : ndarray of int
-        The rows, counted in `source`.
+        The rows, counted in a source.
     chosen : ndarray of int
-        The columns.
+        The columns, counted through all sources.
     first_allele : bool
         Whether copies of the first allele are counted, or of the second.
     fill : ndarray of shape (n_columns,), optional
@@ -115,13 +117,13 @@ class Packed(Storage):
 
     def __init__(
         self,
-        source: Held | Mapped,
+        sources: Sequence[Held | Mapped],
         people: Indices,
         chosen: Indices,
         first_allele: bool,
         fill: Floats | None = None,
     ) -> None:
-        self.source, self.people, self.chosen = source, freeze(people), freeze(chosen)
+        self.sources, self.people, self.chosen = tuple(sources), freeze(people), freeze(chosen)
         self.first_allele = first_allele
         self.fill = freeze(np.full(len(chosen), np.nan) if fill is None else fill)
 
@@ -138,36 +140,36 @@ class Packed(Storage):
     def rows(self, chosen: Indices) -> Storage:
         """See `Storage`."""
         people = self.people[chosen]
-        return Packed(self.source, people, self.chosen, self.first_allele, self.fill)
+        return Packed(self.sources, people, self.chosen, self.first_allele, self.fill)
 
     def filled(self, values: Floats) -> Storage:
         """See `Storage`."""
-        return Packed(self.source, self.people, self.chosen, self.first_allele, values)
+        return Packed(self.sources, self.people, self.chosen, self.first_allele, values)
 
     def known_sums(self, weights: Floats) -> Floats:
         """See `Storage`."""
-        counts, missing = self._sums(packed.packed_products, weights, self.chosen)
+        counts, missing = self._sums(packed.packed_products, weights, slice(None))
         return np.stack([counts - missing, missing])
 
     def gradient(self, vector: Floats, scope: Indices | None) -> Floats:
         """See `Storage`."""
         here = slice(None) if scope is None else scope
-        counts, missing = self._sums(packed.packed_products, vector, self.chosen[here])
+        counts, missing = self._sums(packed.packed_products, vector, here)
         return counts + _times(self.fill[here] - 1.0, missing)
 
     def combine(self, columns: Indices, factors: Floats) -> Floats:
         """See `Storage`."""
         first, n_bytes = self._bytes
         out, values = np.zeros(4 * n_bytes), self._values(columns) * factors[:, None]
-        given = freeze(self.source.codes), freeze(self.chosen[columns])
-        packed.packed_combine(*given, first, n_bytes, freeze(values), out)
+        for each in self._each(columns):
+            packed.packed_combine(*each, first, n_bytes, freeze(values), out)
         return out[self.people - 4 * first]
 
     def moments(self, weights: Floats, vector: Floats) -> tuple[Floats, Floats, Floats]:
         """See `Storage`."""
         weights = weights if len(weights) else np.ones(self.n_rows)
-        counts, missing = self._sums(packed.packed_products, weights, self.chosen)
-        pairs = self._sums(packed.packed_pairs, weights, self.chosen)[0]
+        counts, missing = self._sums(packed.packed_products, weights, slice(None))
+        pairs = self._sums(packed.packed_pairs, weights, slice(None))[0]
         sums = counts + _times(self.fill - 1.0, missing)
         squares = counts + 2.0 * pairs + _times(self.fill**2 - 1.0, missing)
         return sums, squares, self.gradient(vector, None)
@@ -176,33 +178,48 @@ class Packed(Storage):
         """See `Storage`."""
         people = self.people if rows is None else self.people[rows]
         out = np.empty((len(columns), len(people)))
-        given = freeze(self.source.codes), freeze(self.chosen[columns]), freeze(people)
-        packed.packed_take(*given, freeze(self._values(columns)), out)
+        for each in self._each(columns):
+            packed.packed_take(*each, freeze(people), freeze(self._values(columns)), out)
         return out
 
     def identity(self) -> Iterable[np.ndarray]:
         """See `Storage`."""
         yield from (self.people, self.chosen, self.fill, np.array(self.first_allele))
         for start in range(0, self.n_columns, _TOGETHER):
-            yield self.source.codes[self.chosen[start : start + _TOGETHER]]
+            for codes, chosen, _ in self._each(slice(start, start + _TOGETHER)):
+                yield codes[chosen]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state; of genotypes in memory only bytes that are used."""
+        """Return the state; if all genotypes are in memory, only with bytes that are used."""
         state = vars(self).copy()
-        if isinstance(self.source, Held):
+        if all(isinstance(source, Held) for source in self.sources):
             first, n_bytes = self._bytes
-            codes = self.source.codes[:, first : first + n_bytes]
-            state["source"], state["people"] = Held(codes[self.chosen]), self.people - 4 * first
+            used = np.empty((self.n_columns, n_bytes), np.uint8)
+            for codes, chosen, places in self._each(slice(None)):
+                used[places] = codes[chosen, first : first + n_bytes]
+            state["sources"], state["people"] = (Held(used),), self.people - 4 * first
             state["chosen"] = np.arange(self.n_columns)
         return state
 
     @property
     def _bytes(self) -> tuple[int, int]:
         """The first byte, and the number of bytes, of all rows; at least what kernels need."""
-        width = self.source.codes.shape[1]
+        width = min(source.shape[1] for source in self.sources)
         first, last = int(self.people.min(initial=4 * width)), int(self.people.max(initial=-1))
         first = max(0, min(first // 4, width - packed.BLOCK))
         return first, max(last // 4 + 1 - first, packed.BLOCK)
+
+    def _each(self, columns: Indices | slice) -> Iterator[tuple[np.ndarray, Indices, Indices]]:
+        """Yield the bytes of each source, the rows there of columns, and the places of these.
+
+        Sources without any of these columns are left out.
+        """
+        chosen, first = self.chosen[columns], 0
+        for source in self.sources:
+            places = np.flatnonzero((chosen >= first) & (chosen < first + source.shape[0]))
+            if len(places):
+                yield freeze(source.codes), freeze(chosen[places] - first), freeze(places)
+            first += source.shape[0]
 
     def _values(self, columns: Indices) -> Floats:
         """Return the values of the four codes in some columns, (k, 4)."""
@@ -210,19 +227,23 @@ class Packed(Storage):
         values[:, MISSING] = self.fill[columns]
         return values
 
-    def _sums(self, kernel: Any, vector: Floats, chosen: Indices) -> Floats:
+    def _sums(self, kernel: Any, vector: Floats, columns: Indices | slice) -> Floats:
         """Return what a kernel finds for a vector and some columns, (2, k), which threads share."""
         first, n_bytes = self._bytes
-        codes, out = freeze(self.source.codes), np.empty((len(chosen), 2))
+        out = np.empty((len(self.chosen[columns]), 2))
         spread = np.bincount(self.people - 4 * first, vector, 4 * n_bytes)
         blocks = freeze(packed.lay_out(spread))
         flip = -1 if self.first_allele else 0
 
-        def find(start: int) -> None:
-            part = slice(start, start + _TOGETHER)
-            kernel(codes, freeze(chosen[part]), first, blocks, flip, out[part])
+        def find(job: tuple[np.ndarray, Indices, Indices]) -> None:
+            kernel(*job, first, blocks, flip, out)
 
-        share_here(find, range(0, len(chosen), _TOGETHER))
+        jobs = [
+            (codes, *(freeze(one[start : start + _TOGETHER]) for one in (chosen, places)))
+            for codes, chosen, places in self._each(columns)
+            for start in range(0, len(chosen), _TOGETHER)
+        ]
+        share_here(find, jobs)
         return out.T
 
 

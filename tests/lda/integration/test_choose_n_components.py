@@ -123,6 +123,7 @@ def test_the_picture(found):
     [
         ({"n_components": [5]}, r"n_components=\[5\]; give two or more different whole numbers"),
         ({"n_components": [0, 5]}, r"n_components=\[0, 5\]; give two or more"),
+        ({"n_components": [2, None]}, r"n_components=\[2, None\]; give two or more different"),
         ({"n_components": [2.0, 4.0]}, "n_components=.*; give two or more different whole numbers"),
         ({"n_fits": 1}, "'n_fits' parameter of choose_n_components"),
         ({"test_size": 30}, "'test_size' parameter of choose_n_components"),

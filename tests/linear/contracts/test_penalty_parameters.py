@@ -139,6 +139,7 @@ BAD = {
     "all zero": (np.zeros(6), "penalty_factors .* not all of them zero"),
     "NaN": ([1, 1, np.nan, 1, 1, 1], "penalty_factors contains NaN"),
     "infinite": ([1, 1, np.inf, 1, 1, 1], "penalty_factors contains infinity"),
+    "huge": ([1, 1, 10**400, 1, 1, 1], "penalty_factors has an entry that is no number: .*large"),
     "text": (["a"] * 6, "could not convert string to float|penalty_factors"),
     "complex": (np.ones(6) * 1j, "Complex data not supported"),
     "overflow": (

@@ -220,9 +220,11 @@ def test_dates_are_neither_responses_nor_classes(use):
     pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
     series = pd.Series(DATES)
     others = pl.Series(DATES), da.from_array(DATES, chunks=7)
-    for y in (DATES - DATES[0], DATES.astype(object), series.dt.tz_localize("UTC"), *others):
+    mixed = ["day", *DATES[1:].tolist()]
+    for y in (DATES - DATES[0], DATES.astype(object), series.dt.tz_localize("UTC"), *others, mixed):
         with pytest.raises(
-            ValueError, match=r"^y holds dates or times.*choose a unit.*\(y - y.min\(\)\)"
+            ValueError,
+            match=r"^y holds dates or times.*\(y - y.min\(\)\).*; of labels give the tex",
         ):
             use(y=y)
 

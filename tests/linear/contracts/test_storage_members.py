@@ -67,7 +67,7 @@ def mapped(first):
     with tempfile.TemporaryDirectory() as folder:
         given = read_plink(write_plink(Path(folder, "study"), DOSES), count_a1=first)
         assert (given.to_array() == pack(DOSES).to_array()).any()
-        given.source._stamp = ()  # the file remains mapped
+        given.sources[0]._stamp = ()  # the file remains mapped
     return given.filled(FILL if first else 2.0 - FILL)
 
 

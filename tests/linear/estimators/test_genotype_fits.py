@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from clusters import at
-from plink import write_plink
+from plink import write_chromosomes, write_plink
 from sklearn.base import clone
 from sklearn.linear_model import Lasso, LogisticRegression
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
@@ -127,6 +127,33 @@ def test_threads_and_workers_do_not_change_bits(G, n_shards, client, monkeypatch
     with at(client):
         for X in G, other:
             np.testing.assert_array_equal(clone(lasso).fit(X, Y).coef_, found)
+
+
+@pytest.mark.parametrize("kind", ["files", "memory", "both"])
+def test_chromosomes_have_the_bits_of_one_file(tmp_path, kind, client, monkeypatch):
+    """Also on workers, and with covariates."""
+    monkeypatch.setattr("schmp_estimators.linear.programs.packed._TOGETHER", 7)
+    monkeypatch.setattr("schmp_estimators.linear.programs.choose._MOST_AT_HAND", 0)
+    prefixes, whole = write_chromosomes(tmp_path, DOSES)
+    parts, whole = list(map(read_plink, prefixes)), read_plink(whole)
+    if kind != "files":
+        from_files = 1 if kind == "both" else 0
+        held = zip(np.array_split(DOSES, 3, axis=1), parts, strict=True)
+        held = [pack(one, variant_names=G.variant_names) for one, G in held]
+        parts = [*parts[:from_files], *held[from_files:]]
+    covariates = pd.DataFrame({"age": AGE, "sex": SEX})
+    lasso = se.PrioritizedLasso(0.05, tol=1e-9, n_shards=3, penalty_factors={"age": 0.0})
+    covariates.index = [f"i{i}" for i in range(N)]
+    expected = clone(lasso).fit(join(whole, covariates), TRAIT)
+    X = join(*parts, covariates if kind != "memory" else covariates.reset_index(drop=True))
+    found = clone(lasso).fit(X, TRAIT)
+    np.testing.assert_array_equal(found.coef_, expected.coef_)
+    np.testing.assert_array_equal(found.predict(X[5:9]), expected.predict(X)[5:9])
+    np.testing.assert_array_equal(
+        clone(lasso).set_params(n_jobs=3).fit(X, TRAIT).coef_, found.coef_
+    )
+    with at(client):
+        np.testing.assert_array_equal(clone(lasso).fit(X, TRAIT).coef_, found.coef_)
 
 
 def test_columns_without_genotypes_are_named(G):

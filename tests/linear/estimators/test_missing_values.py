@@ -2,6 +2,7 @@
 
 import pickle
 import warnings
+from fractions import Fraction
 
 import dask
 import dask.array as da
@@ -278,6 +279,8 @@ BAD = {
         lambda: lasso(missing_values=0).fit(sparse.csc_array(WHOLE), Y),
         "missing_values=0 would make all zeros of a sparse X missing; give another number, NaN or",
     ),
+    "infinite": (lambda: lasso(missing_values=np.inf).fit(X, Y), r"missing_values.*\(-inf, inf\)"),
+    "huge": (lambda: lasso(missing_values=10**400).fit(X, Y), r"missing_values.*\(-inf, inf\)"),
     "NaN, too": (lambda: lasso(missing_values=-9.9).fit(X, Y), "Input X contains NaN"),
     "NaN, too, in sparse": (
         lambda: lasso(missing_values=-9.9).fit(sparse.csc_array(X), Y),
@@ -334,7 +337,7 @@ def test_a_storage_knows_itself_what_is_missing():
     plain = Plain(
         *(
             getattr(pack(np.maximum(DOSES, 0)), name)
-            for name in ("source", "people", "chosen", "first_allele")
+            for name in ("sources", "people", "chosen", "first_allele")
         )
     )
     lasso(missing_values=None).fit(plain, Y)
@@ -417,6 +420,20 @@ def test_a_marker_is_found_in_sparse_float32():
         for form in (X, sparse.csc_array(X))
     ]
     np.testing.assert_allclose(models[0].fill_values_, models[1].fill_values_, rtol=1e-6)
+
+
+@pytest.mark.parametrize("marker", [Fraction(-99, 10), 10**30, 1e39])
+@pytest.mark.parametrize("made", [np.asarray, sparse.csc_array])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_any_real_number_may_mark_missing_values(marker, made, dtype):
+    """Also one that float32 cannot hold, which then stands for no value."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 4)).astype(dtype), rng.normal(size=60)
+    if marker < 1e39:
+        X[rng.random(X.shape) < 0.2] = float(marker)
+    found = se.PrioritizedLasso(0.01, missing_values=marker).fit(made(X), y).fill_values_
+    expected = np.ma.masked_equal(X, dtype(float(min(marker, 1e30)))).mean(axis=0)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 def test_rare_columns_are_no_error_in_halves():
