@@ -22,7 +22,6 @@ from schmp_estimators.core.typing import (
     Named,
     Positions,
 )
-from schmp_estimators.core.values import part_of_each
 from schmp_estimators.mf.data.ids import (
     KINDS,
     as_objects,
@@ -45,7 +44,6 @@ from schmp_estimators.mf.data.inputs import (
 )
 from schmp_estimators.mf.data.ratings import (
     HoldOut,
-    chosen,
     draw_hold_out,
     held_out_mask,
     settle_hold_out,
@@ -53,7 +51,7 @@ from schmp_estimators.mf.data.ratings import (
 from schmp_estimators.mf.data.rows import check_pair_columns
 from schmp_estimators.mf.data.seen import DuplicateRatingError
 from schmp_estimators.mf.kernels.ccd import UserRatings
-from schmp_estimators.mf.kernels.layout import repeated, sort_ratings
+from schmp_estimators.mf.kernels.layout import UserRows, pairs_of, rows_of, select, sort_items
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 from schmp_estimators.mf.metrics import Hits, find_hits
 
@@ -221,12 +219,10 @@ class Recommender(ABC):
         n_items = len(self.item_ids_)
         warn_of_unknown(items[columns >= n_items], "item", "X")
         known = RatingBlock(*(array[columns < n_items] for array in (rows, columns, values)))
-        indptr, told = sort_ratings(known, who.size, n_items)
-        if (again := repeated(told.users, told.items)).size:
-            raise DuplicateRatingError(
-                who[told.users[again[0]]], self.item_ids_[told.items[again[0]]]
-            )
-        return who, rows, UserRatings(indptr, told.items, told.values)
+        told, twice = sort_items(rows_of(known, who.size), n_items)
+        if twice:
+            raise DuplicateRatingError(who[twice[0]], self.item_ids_[twice[1]])
+        return who, rows, UserRatings(*told[1:])
 
     def _check_columns(self, X: Any) -> None:
         """Compare the names of the columns of pairs with those of the fit, if the fit was one of pairs."""
@@ -350,15 +346,12 @@ class Recommender(ABC):
                 f"X holds {ratings.values.size} ratings, but score judges some of them by what the others say of their "
                 "users; pass more rows"
             )
-        users = part_of_each(np.diff(ratings.indptr), np.int32)
-        every = RatingBlock(users, ratings.items, ratings.values)
-        share = max(_HELD_BACK, min(0.5, _FEWEST_JUDGED / users.size))
+        every = UserRows(np.arange(len(ratings.indptr) - 1, dtype=np.int32), *ratings)
+        share = max(_HELD_BACK, min(0.5, _FEWEST_JUDGED / ratings.values.size))
         part = HoldOut(_KEY, np.uint64(share * 2.0**64))
-        judged = held_out_mask(every, settle_hold_out(part, draw_hold_out(every, part)))
-        told = chosen(every, ~judged)
-        rest = chosen(every, judged)
-        indptr = np.searchsorted(told.users, np.arange(ratings.indptr.size))
-        return UserRatings(indptr, told.items, told.values), rest
+        settled = settle_hold_out(part, draw_hold_out(every, part))
+        judged = held_out_mask(pairs_of(every), settled)
+        return UserRatings(*select(every, ~judged)[1:]), pairs_of(select(every, judged))
 
     def _are_pairs(self, X: Any, among_two: str = "integers") -> bool:
         """Return whether X is pairs.  For a model of two items, two columns are pairs only if integers, or never."""

@@ -142,16 +142,14 @@ def _between(n_ratings: int, number: float) -> int:
     return min(max(FEWEST_SHARDS, 2 ** round(log2(max(number, 1.0)))), MAX_SHARDS)
 
 
-def hash_pairs(ratings: Any, key: np.uint64) -> NDArray[np.uint64]:
-    """Return a hash of each user and item of a `RatingBlock` or of `UserRows` under `key`."""
-    if isinstance(ratings, UserRows):
-        ratings = layout.pairs_of(ratings)
-    hashes = np.empty(ratings.users.size, np.uint64)
-    layout.hash_pairs(*freeze((ratings.users, ratings.items)), key, hashes)
+def hash_pairs(pairs: RatingBlock, key: np.uint64) -> NDArray[np.uint64]:
+    """Return a hash of each user and item under `key`."""
+    hashes = np.empty(pairs.users.size, np.uint64)
+    layout.hash_pairs(*freeze(pairs[:2]), key, hashes)
     return hashes
 
 
-def held_out_mask(ratings: Any, hold_out: HoldOut) -> Masks:
+def held_out_mask(ratings: RatingBlock, hold_out: HoldOut) -> Masks:
     """Return which ratings are only predicted; this depends only on the user and the item of a rating."""
     if not hold_out.threshold:
         return np.zeros(ratings.values.size, np.bool_)
@@ -185,14 +183,9 @@ def add_up(parts: list[Tally]) -> Tally:
     return Tally(*(np.sum(arrays, axis=0) for arrays in zip(*parts, strict=True)))
 
 
-def chosen(ratings: RatingBlock, mask: Masks) -> RatingBlock:
-    """Return the ratings for which the mask is true."""
-    return RatingBlock(*(array[mask] for array in ratings))
-
-
-def draw_hold_out(ratings: Any, hold_out: HoldOut) -> IntPair:
+def draw_hold_out(ratings: UserRows, hold_out: HoldOut) -> IntPair:
     """Return the smallest and the largest hash of some of the ratings."""
-    found = hash_pairs(ratings, hold_out.key)
+    found = hash_pairs(layout.pairs_of(ratings), hold_out.key)
     return int(found.min(initial=np.uint64(2**64 - 1))), int(found.max(initial=np.uint64(0)))
 
 
@@ -279,7 +272,7 @@ def make_shard(
     seen = Seen(*train[1:3]) if plan.keep_seen else None
     if plan.hold_out.threshold:
         named = train._replace(items=plan.item_ids[train.items])
-        mask = held_out_mask(named, plan.hold_out)
+        mask = held_out_mask(layout.pairs_of(named), plan.hold_out)
         train, held_out = layout.select(train, ~mask), layout.select(train, mask)
     parts: Any = train, held_out
     sizes = np.diff(train.indptr)
@@ -291,7 +284,7 @@ def make_shard(
             else np.empty(0, np.int64)
         )
         parts = [layout.cut_blocks(part, plan.items, plan.width) for part in parts]
-        more["taken"] = _taken(parts[0], members.size, plan.items) if plan.draws else ()
+        more["taken"] = _taken(train, plan.items) if plan.draws else ()
     else:
         rows = np.arange(members.size, dtype=np.int32)
         users = np.repeat(rows, sizes)
@@ -311,16 +304,13 @@ def make_shard(
     ), seen
 
 
-def _taken(ratings: layout.CutRatings, n_users: int, items: layout.Placement) -> Arguments:
+def _taken(ratings: UserRows, items: layout.Placement) -> Arguments:
     """Return for each block the offsets of the users, and the items that each has in it, in ascending order."""
     found = []
     for number, members in enumerate(items.members):
-        block = ratings.block(number)
-        block = block._replace(
-            users=block.users.astype(np.int32), items=block.items.astype(np.int32)
-        )
-        offsets, one = layout.sort_ratings(block, n_users, members.size)
-        found.append((offsets, one.items))
+        mine = layout.select(ratings, items.group[ratings.items] == number)
+        mine = mine._replace(items=items.row[mine.items])
+        found.append(layout.sort_items(mine, members.size)[0][1:3])
     return tuple(found)
 
 

@@ -28,7 +28,7 @@ from schmp_estimators.mf.data import ids as rating_ids
 from schmp_estimators.mf.data import inputs
 from schmp_estimators.mf.data.ids import KINDS, NOBODY, Known, Table
 from schmp_estimators.mf.data.scale import Grid, choose_grid
-from schmp_estimators.mf.kernels.layout import UserRows, rated, sort_ratings
+from schmp_estimators.mf.kernels.layout import UserRows, rated, rows_of
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 dask: Any = Later("dask")
@@ -408,7 +408,4 @@ def _number_piece(ratings: RatingBlock, known: Known) -> UserRows:
         rating_ids.number(ids, table, kind).astype(np.int32)
         for ids, table, kind in zip(ratings[:2], known, KINDS, strict=True)
     )
-    every = np.arange(len(known.users), dtype=np.int32)
-    pairs = RatingBlock(users, items, ratings.values)
-    offsets, found = sort_ratings(pairs, every.size, len(known.items))
-    return rated(UserRows(every, offsets, *found[1:]))
+    return rated(rows_of(RatingBlock(users, items, ratings.values), len(known.users)))
