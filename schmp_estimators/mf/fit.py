@@ -38,14 +38,12 @@ from schmp_estimators.mf.data.seen import (
 from schmp_estimators.mf.kernels.layout import Placement, deal
 from schmp_estimators.mf.losses import RANKING
 from schmp_estimators.mf.programs.ccd import CcdFactorization
-from schmp_estimators.mf.programs.factors import Side, gather, rescaled
+from schmp_estimators.mf.programs.factors import HOLD_OUT, Side, gather, rescaled
 from schmp_estimators.mf.programs.implicit import ImplicitFactorization
 from schmp_estimators.mf.programs.sgd import BspFactorization, SgdFactorization
 
 logger = logging.getLogger(__name__)
 
-#: Number of the stream of random numbers that decides about held-out ratings; 0 and 1 are those of the factors.
-_HOLD_OUT = 2
 #: Ratings that differ by this many deviations from those of an earlier fit are on another scale.
 _OTHER_SCALE = 100
 
@@ -114,7 +112,7 @@ class MFFit:
         estimator = self._estimator
         if estimator.early_stopping:
             share = np.uint64(float(estimator.validation_fraction) * 2.0**64)
-            hold_out = data.HoldOut(stream_key(self._seed, _HOLD_OUT), share)
+            hold_out = data.HoldOut(stream_key(self._seed, HOLD_OUT), share)
             draw = self._pieces.reduce(
                 partial(data.draw_hold_out, hold_out=hold_out), data.add_draws, "mf-hold-out"
             )

@@ -78,9 +78,6 @@ class RatingShard(NamedTuple):
     train: Any
     #: Ratings that are only predicted: `CutRatings`, or a `RatingBlock`, complex if there are weights.
     held_out: Any
-    #: Number of this shard, and how many there are.
-    number: int
-    n_shards: int
     #: (n_ratings,) weights of sorted ratings; None if all are 1.
     confidences: Floats32 | None = None
     #: Only for clicks.
@@ -299,9 +296,7 @@ def make_shard(
             sizes = np.bincount(users, confidences, members.size)
     counts = plan.item_counts[item_ids]
     own, rest = parts
-    return RatingShard(
-        members, sizes, item_ids, counts, own, rest, number, len(plan.users.members), **more
-    ), seen
+    return RatingShard(members, sizes, item_ids, counts, own, rest, **more), seen
 
 
 def _taken(ratings: UserRows, items: layout.Placement) -> Arguments:
