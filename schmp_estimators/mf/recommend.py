@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
+from schmp_estimators.core.inputs.rows import Rows
 from schmp_estimators.core.inputs.validation import is_dask, validate_in_memory
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.typing import (
@@ -42,12 +43,7 @@ from schmp_estimators.mf.data.inputs import (
     user_ratings,
     warn_unused,
 )
-from schmp_estimators.mf.data.ratings import (
-    HoldOut,
-    draw_hold_out,
-    held_out_mask,
-    settle_hold_out,
-)
+from schmp_estimators.mf.data.ratings import choose_hold_out, held_out_mask
 from schmp_estimators.mf.data.rows import check_pair_columns
 from schmp_estimators.mf.data.seen import DuplicateRatingError
 from schmp_estimators.mf.kernels.ccd import UserRatings
@@ -348,9 +344,7 @@ class Recommender(ABC):
             )
         every = UserRows(np.arange(len(ratings.indptr) - 1, dtype=np.int32), *ratings)
         share = max(_HELD_BACK, min(0.5, _FEWEST_JUDGED / ratings.values.size))
-        part = HoldOut(_KEY, np.uint64(share * 2.0**64))
-        settled = settle_hold_out(part, draw_hold_out(every, part))
-        judged = held_out_mask(pairs_of(every), settled)
+        judged = held_out_mask(pairs_of(every), choose_hold_out(Rows([every]), _KEY, share))
         return UserRatings(*select(every, ~judged)[1:]), pairs_of(select(every, judged))
 
     def _are_pairs(self, X: Any, among_two: str = "integers") -> bool:

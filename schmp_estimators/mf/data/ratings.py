@@ -7,12 +7,14 @@ is one complex number, ``value + 1j * weight``, so that both are moved together.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from math import log2, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from schmp_estimators.core.inputs.rows import Rows
 from schmp_estimators.core.lanes import LANES
 from schmp_estimators.core.typing import (
     Arguments,
@@ -121,8 +123,8 @@ class ShardPlan(NamedTuple):
         return np.arange(self.items.group.size) if self.blocks else self.items.members[0]
 
 
-def rotating_shards(n_ratings: int) -> int:
-    """Return the number of shards, and of blocks, for a rotation; it depends only on the size of the data."""
+def rotating_shards(n_ratings: int, n_items: int) -> int:
+    """Return the number of shards, and of blocks, for steps; it depends only on the size of the data."""
     return _between(n_ratings, sqrt(n_ratings / RATINGS_PER_BLOCK))
 
 
@@ -154,16 +156,10 @@ def held_out_mask(ratings: RatingBlock, hold_out: HoldOut) -> Masks:
 
 
 def count_and_measure(
-    piece: UserRows,
-    n_users: int,
-    n_items: int,
-    hold_out: HoldOut,
-    grid: Grid,
-    *,
-    sums_rows: bool = False,
+    shape: IntPair, hold_out: HoldOut, grid: Grid, sums_rows: bool, piece: UserRows
 ) -> Tally:
     """Count and measure some of the ratings; `sums_rows` says whether sums of users and items are needed."""
-    size = n_users + n_items
+    size = sum(shape)
     tally = Tally(
         np.zeros((2, size), np.int64),
         np.zeros(size * sums_rows, np.int64),
@@ -171,7 +167,7 @@ def count_and_measure(
         np.zeros(2, np.uint64),
         np.zeros((2, 8), np.int64),
     )
-    count_rows(freeze(piece), n_users, hold_out, grid, tally)
+    count_rows(freeze(piece), shape[0], hold_out, grid, tally)
     return tally
 
 
@@ -180,20 +176,8 @@ def add_up(parts: list[Tally]) -> Tally:
     return Tally(*(np.sum(arrays, axis=0) for arrays in zip(*parts, strict=True)))
 
 
-def draw_hold_out(ratings: UserRows, hold_out: HoldOut) -> IntPair:
-    """Return the smallest and the largest hash of some of the ratings."""
-    found = hash_pairs(layout.pairs_of(ratings), hold_out.key)
-    return int(found.min(initial=np.uint64(2**64 - 1))), int(found.max(initial=np.uint64(0)))
-
-
-def add_draws(parts: list[IntPair]) -> IntPair:
-    """Return the smallest and the largest hash of all ratings."""
-    least, greatest = zip(*parts, strict=True)
-    return min(least), max(greatest)
-
-
-def settle_hold_out(hold_out: HoldOut, drawn: IntPair) -> HoldOut:
-    """Return a hold-out of at least one rating that leaves at least one to fit.
+def choose_hold_out(pieces: Rows, key: np.uint64, share: float) -> HoldOut:
+    """Return a hold-out of a share of the ratings: of one at least, and of all but one at most.
 
     If chance holds out none, it is the one with the smallest hash; if chance holds out all, the one with the largest
     hash is fitted.  This depends only on the ids and the key.
@@ -203,19 +187,28 @@ def settle_hold_out(hold_out: HoldOut, drawn: IntPair) -> HoldOut:
     ValueError
         If there are fewer than two ratings.
     """
-    least, greatest = drawn
-    if least >= greatest:
+    hashes = pieces.reduce(partial(_ends_of_piece, key), _ends, "mf-hold-out").tolist()
+    least, greatest = min(hashes), max(hashes)
+    if least == greatest:
         raise ValueError(
             "early_stopping=True holds out validation_fraction of the ratings, but there is one rating only; pass "
             "more, or set early_stopping=False"
         )
-    return hold_out._replace(
-        threshold=np.uint64(min(max(int(hold_out.threshold), least + 1), greatest))
-    )
+    return HoldOut(key, np.uint64(min(max(int(share * 2.0**64), least + 1), greatest)))
+
+
+def _ends_of_piece(key: np.uint64, ratings: UserRows) -> NDArray[np.uint64]:
+    return _ends([hash_pairs(layout.pairs_of(ratings), key)])
+
+
+def _ends(hashes: list[NDArray[np.uint64]]) -> NDArray[np.uint64]:
+    """Return the smallest and the largest hash, if there are any."""
+    found = np.concatenate(hashes)
+    return found[[found.argmin(), found.argmax()]] if found.size else found
 
 
 def split_ratings(
-    piece: UserRows, users: layout.Placement, n_items: int, scale: Scale
+    users: layout.Placement, n_items: int, scale: Scale, piece: UserRows
 ) -> list[UserRows]:
     """Return the ratings of each shard's users, in units of the scale."""
     numbers = range(len(users.members))

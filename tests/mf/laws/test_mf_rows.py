@@ -113,9 +113,9 @@ def test_counts_are_those_of_a_loop(weighted, share):
     hold_out = data.HoldOut(stream_key(1, 2), np.uint64(share * 2.0**64))
     ends = float(values.real.min()), float(values.real.max())
     grid = choose_grid(*ends, float(values.imag.max()) or 1.0)
-    given = {"n_users": N_USERS, "n_items": N_ITEMS, "hold_out": hold_out, "grid": grid}
+    given = (N_USERS, N_ITEMS), hold_out, grid, True
     halves = [select(rows, np.arange(values.size) % 2 == number) for number in range(2)]
-    found = data.add_up([data.count_and_measure(half, **given, sums_rows=True) for half in halves])
+    found = data.add_up([data.count_and_measure(*given, half) for half in halves])
     users, items = MATRIX.tocoo().coords
     kept = ~data.held_out_mask(pairs_of(rows), hold_out)
     for which, counts in zip((kept | True, kept), found.counts, strict=True):
@@ -158,7 +158,7 @@ def test_shards_get_their_rows_from_all_pieces(n_shards, n_pieces, seed):
     piece_of = rng.integers(0, n_pieces, MATRIX.nnz)
     every = ratings_of_rows(MATRIX)
     pieces = [select(every, piece_of == number) for number in range(n_pieces)]
-    divided = [data.split_ratings(piece, users, N_ITEMS, AS_THEY_ARE) for piece in pieces]
+    divided = [data.split_ratings(users, N_ITEMS, AS_THEY_ARE, piece) for piece in pieces]
     for number, members in enumerate(users.members):
         for parts in (pieces, [found[number] for found in divided]):
             found, twice = sort_items(
