@@ -36,7 +36,6 @@ from schmp_estimators.mf.data.ids import (
 from schmp_estimators.mf.data.inputs import (
     are_pairs,
     check_no_text,
-    hold_floats,
     pair_columns,
     read_pairs,
     read_ratings,
@@ -334,8 +333,7 @@ class Recommender(ABC):
         if y is None and self._are_pairs(X):
             raise ValueError("X holds pairs of ids: pass their ratings, as score(pairs, ratings)")
         rows = validate_in_memory(X, self._for_matrices(X), reset=False, ensure_all_finite=False)
-        if y is not None:
-            warn_unused(y, rows.shape[0])
+        warn_unused(y, rows.shape[0])
         ratings = self._read(rows)
         if ratings.values.size < 2:
             raise ValueError(
@@ -349,11 +347,11 @@ class Recommender(ABC):
 
     def _are_pairs(self, X: Any, among_two: str = "integers") -> bool:
         """Return whether X is pairs.  For a model of two items, two columns are pairs only if integers, or never."""
-        columns = pair_columns(X)
-        ambiguous = not self._fitted_on_pairs and len(self.item_ids_) == 2
-        return columns is not None and not (
-            ambiguous and (among_two == "never" or hold_floats(columns))
-        )
+        if (columns := pair_columns(X)) is None:
+            return False
+        if self._fitted_on_pairs or len(self.item_ids_) != 2:
+            return True
+        return among_two != "never" and all(np.asarray(one).dtype.kind != "f" for one in columns)
 
     def _for_matrices(self, X: Any) -> Any:
         """Return this estimator as if it had been fitted on a matrix like X, with the same users and items."""

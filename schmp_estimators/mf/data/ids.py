@@ -5,7 +5,7 @@ is in ascending order; later fits append new ids.  The ids of a matrix are its r
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import repeat
 from math import isnan
 from numbers import Integral, Real
@@ -163,7 +163,7 @@ def distinct(ids: Array) -> Table:
     return np.unique(ids)
 
 
-def merge(tables: list[Table], kind: str) -> Table:
+def merge(tables: Sequence[Table], kind: str) -> Table:
     """Return the distinct ids of all tables together, in ascending order.
 
     Raises
