@@ -65,7 +65,7 @@ class ItemRanking(Recommender):
         """
         check_is_fitted(self)
         at_least_one(n, "n", "a number of items, ")
-        rows = self._rows_with_warning(items, "item")
+        rows = self._rows_of(items, "item", warns=True)
         n_items = self.coef_.shape[0]
         known = rows < n_items
         counts = known.astype(np.int64)
@@ -233,14 +233,11 @@ class ItemRanking(Recommender):
         self, told: UserRatings, lists: ListsOfItems, may_be: Masks, usual: Floats, n: int
     ) -> tuple[Integers, Floats]:
         """Return the best items for rows; `usual` are scores where no coefficient speaks."""
-        found = np.full((told.indptr.size - 1, n), -1)
-        scores = np.full(found.shape, -np.inf)
-        shown = min(n, may_be.size)
-        best, values = np.empty((len(found), shown), np.int64), np.empty((len(found), shown))
+        best = np.empty((told.indptr.size - 1, n), np.int64)
+        values = np.empty(best.shape)
         given = _as_lists(told), self._coefficients(), usual, may_be, *lists
         rank_rows(*freeze(given), best, values)
-        found[:, :shown], scores[:, :shown] = best, values
-        return found, scores
+        return best, values
 
 
 def _rows_of(clicks: Any, rows: Integers, confidence: Any) -> UserRatings:

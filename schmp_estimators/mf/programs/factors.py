@@ -14,7 +14,7 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.kernels.layout import Placement
 from schmp_estimators.mf.kernels.sgd import draw_factors
 
-#: Numbers of the streams of random numbers.
+#: Numbers of the streams of random numbers; the first two are those of the sides, too.
 USERS, ITEMS, HOLD_OUT, DRAWN = range(4)
 
 State = TypeVar("State")
@@ -62,7 +62,7 @@ class Factorization(Program[State, Block, Model, Report]):
     seed: int = 0
     unit: float = 1.0
 
-    def start_range(self, is_item: bool) -> FloatPair:
+    def start_range(self, side: int) -> FloatPair:
         """Return centre and half-width of the first factors, so that their products have the size of what they fit.
 
         With biases that is about zero; without biases it is the mean of the ratings, and the items take its sign.
@@ -73,7 +73,7 @@ class Factorization(Program[State, Block, Model, Report]):
         centre = np.sqrt(abs(self.mean) / self.n_components)
         if self.positive:
             return max(centre, spread), spread
-        return (-centre if is_item and self.mean < 0 else centre), spread
+        return (-centre if side == ITEMS and self.mean < 0 else centre), spread
 
     def draw(
         self,
@@ -89,7 +89,7 @@ class Factorization(Program[State, Block, Model, Report]):
 
         `stream` is `USERS` or `ITEMS`; `width` multiplies the range around the centre.
         """
-        centre, spread = self.start_range(stream == ITEMS)
+        centre, spread = self.start_range(stream)
         limits = np.float32(centre), np.float32(width * spread)
         draw_factors(freeze(ids), first, size, stream_key(self.seed, stream), *limits, out)
 
