@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from schmp_estimators.core.inputs.rows import Rows
 from schmp_estimators.core.lanes import LANES
@@ -277,16 +278,15 @@ def make_shard(
         more["taken"] = _taken(train, plan.items) if plan.draws else ()
     else:
         rows = np.arange(members.size, dtype=np.int32)
-        users = np.repeat(rows, sizes)
         values = train.values
         confidences = np.ascontiguousarray(values.imag) if np.iscomplexobj(values) else None
         more["confidences"] = confidences
         own = UserRatings(train.indptr, train.items, np.ascontiguousarray(values.real))
         parts = own, layout.pairs_of(held_out._replace(users=rows))
         if plan.twice:
-            more["by_item"] = sort_by_item(own, users, confidences, n_items)
+            more["by_item"] = sort_by_item(own, confidences, n_items)
         elif confidences is not None:
-            sizes = np.bincount(users, confidences, members.size)
+            sizes = np.bincount(np.repeat(rows, sizes), confidences, members.size)
     counts = plan.item_counts[item_ids]
     own, rest = parts
     return RatingShard(members, sizes, item_ids, counts, own, rest, **more), seen
@@ -302,14 +302,12 @@ def _taken(ratings: UserRows, items: layout.Placement) -> Arguments:
     return tuple(found)
 
 
-def sort_by_item(
-    ratings: UserRatings,
-    users: Integers32,
-    confidences: Floats32 | None,
-    n_items: int,
-) -> ByItem:
+def sort_by_item(ratings: UserRatings, confidences: Floats32 | None, n_items: int) -> ByItem:
     """Sort ratings, which are sorted by user, by item; ratings of one item keep the order of the users."""
-    order = np.argsort(ratings.items, kind="stable").astype(np.int32)
-    indptr = offsets_of(np.bincount(ratings.items, minlength=n_items))
+    indptr, items, values = ratings
+    places = np.arange(values.size, dtype=np.int32)
+    found = sparse.csr_matrix((places, items, indptr), (indptr.size - 1, n_items)).tocsc()
+    order = found.data
     weights = None if confidences is None else confidences[order]
-    return ByItem(UserRatings(indptr, users[order], ratings.values[order]), weights, order)
+    offsets = found.indptr.astype(np.int64)
+    return ByItem(UserRatings(offsets, found.indices, values[order]), weights, order)
