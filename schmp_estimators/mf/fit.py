@@ -148,9 +148,9 @@ class MFFit:
             ):
                 self._check_finite(done)
                 self._keep_best(run)
-                if self._checkpoint and done % estimator.checkpoint_every == 0:
+                if done % estimator.checkpoint_every == 0:
                     self._write(run, done)
-            if self._checkpoint and estimator.n_iter_ % estimator.checkpoint_every:
+            if estimator.n_iter_ % estimator.checkpoint_every:
                 self._write(run, estimator.n_iter_)
             return self._attributes(self._best or self._factors(run.finish()))
 
@@ -167,18 +167,16 @@ class MFFit:
             raise nothing_to_draw(estimator.loss)
         if np.isfinite(record.get("running_loss", record.get("running_rmse"))):
             return
-        what = f"the factors have grown beyond all bounds in epoch {done}"
         if self._unobserved:
-            raise ValueError(
-                f"{what}; lower unobserved_weight={self._unobserved:g}, or scale ratings and weights down"
+            remedy = (
+                f"lower unobserved_weight={self._unobserved:g}, or scale ratings and weights down"
             )
-        if not self._gradients:
-            raise ValueError(f"{what}; raise alpha")
-        copies = "" if self._rotating else f" for {self._n_shards} copies of the items"
-        rate = estimator.learning_rate
-        raise ValueError(
-            f"{what}: learning_rate={rate:g} is too large{copies}; lower it, or raise alpha"
-        )
+        elif self._gradients:
+            copies = "" if self._rotating else f" for {self._n_shards} copies of the items"
+            remedy = f"learning_rate={estimator.learning_rate:g} is too large{copies}; lower it, or raise alpha"
+        else:
+            remedy = "raise alpha"
+        raise ValueError(f"the factors have grown beyond all bounds in epoch {done}; {remedy}")
 
     def _keep_best(self, run: AnyRun) -> None:
         """Keep the factors if they have the smallest error on held-out ratings so far."""
@@ -199,23 +197,21 @@ class MFFit:
             **identity(self._program, parameters.NAMES),
             n_shards=self._n_shards,
         )
-        self._checkpoint = Checkpoint(estimator.checkpoint, found)
-        return self._checkpoint.read(self._go_on) or (0, None, [])
+        self._checkpoint = kept = Checkpoint(estimator.checkpoint, found)
 
-    def _go_on(self, found: Named) -> tuple[int, Saved | None, list[Named]]:
-        """Return the same, from what is in the checkpoint."""
-        assert self._checkpoint is not None
-        self._best = found["best"]
-        history = found["history"]
-        done = check_records(self._checkpoint.url, history, self._estimator.max_iter)
-        saved = check_saved(found["saved"], self._program, self._n_shards)
-        logger.info("continuing after epoch %d from %s", done, self._checkpoint.url)
-        return done, saved, history
+        def go_on(found: Named) -> tuple[int, Saved | None, list[Named]]:
+            self._best = found["best"]
+            done = check_records(kept.url, found["history"], estimator.max_iter)
+            saved = check_saved(found["saved"], self._program, self._n_shards)
+            logger.info("continuing after epoch %d from %s", done, kept.url)
+            return done, saved, found["history"]
+
+        return kept.read(go_on) or (0, None, [])
 
     def _write(self, run: AnyRun, done: int) -> None:
-        assert self._checkpoint is not None
         values = {"history": list(self._estimator.history_), "best": self._best}
-        run.keep(self._checkpoint, done, lambda saved: {**values, "saved": saved})
+        if self._checkpoint is not None:
+            run.keep(self._checkpoint, done, lambda saved: {**values, "saved": saved})
 
     def _choose(self) -> None:
         """Count and measure the ratings; choose the number of shards, what they contain, and the program."""

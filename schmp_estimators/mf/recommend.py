@@ -1,7 +1,6 @@
 """Recommendations of a fitted model: the best items for users, and what a ranking is judged by."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
 from typing import Any
 
@@ -67,7 +66,7 @@ _FEWEST_JUDGED = 100
 _KEY = np.uint64(0)
 
 
-class Recommender(ABC):
+class Recommender:
     """The methods of a fitted model that rank items; a model says how by four of its own."""
 
     user_ids_: Array
@@ -77,23 +76,14 @@ class Recommender(ABC):
     #: Which users and which items have had ratings.
     _occur: tuple[Masks, Masks]
 
-    @abstractmethod
-    def _of_users(self, rows: Integers) -> Any:
-        """Return what the model knows of users, given their rows; rows beyond the last one are unknown users."""
-
-    @abstractmethod
-    def _of_ratings(self, told: UserRatings) -> Any:
-        """Return what `_of_users` would know of new users with these ratings."""
-
-    @abstractmethod
-    def _rated(self, rows: Integers) -> Lists | None:
-        """Return the items that users have rated in fits; None if that is not known."""
-
-    @abstractmethod
-    def _best_items(
-        self, of_users: Any, lists: Lists, n: int, may_be: Masks
-    ) -> tuple[Integers, Floats]:
-        """Return the best items for users among some, without those in their lists, and their scores."""
+    #: Returns what the model knows of users, given their rows; rows beyond the last one are unknown users.
+    _of_users: Callable[[Integers], Any]
+    #: Returns what `_of_users` would know of new users with these ratings.
+    _of_ratings: Callable[[UserRatings], Any]
+    #: Returns the items that users have rated in fits; None if that is not known.
+    _rated: Callable[[Integers], Lists | None]
+    #: Returns the best items for users among some, without those in their lists, and their scores.
+    _best_items: Callable[[Any, Lists, int, Masks], tuple[Integers, Floats]]
 
     def recommend(
         self, users: Any, n: int = 10, *, exclude: Any = "fitted", items: ArrayLike | None = None
@@ -231,28 +221,23 @@ class Recommender(ABC):
                     f"the ratings of a Dask input are not kept with the model; pass exclude=None, or {_ROWS}"
                 )
             return rated
-        if not sparse.issparse(exclude):
-            return self._lists_of_ids(ids, exclude, of_new is None)
-        matrix = self._matrix(exclude, "exclude", "it has a row for each user asked for")
-        if matrix.shape[0] != ids.size:
-            raise ValueError(
-                f"exclude has {matrix.shape[0]} rows, but users has {ids.size}; pass {_ROWS}"
-            )
-        stored = sparse.csr_array(
-            (np.ones(matrix.nnz), matrix.indices.copy(), matrix.indptr.copy()), matrix.shape
-        )
-        stored.sum_duplicates()  # this also sorts them
-        return stored.indptr.astype(np.int64), stored.indices.astype(np.int32)
-
-    def _lists_of_ids(self, rows: Array, exclude: Any, are_known: bool) -> Lists:
-        """Return the same, given ids of items that nobody is to get, or pairs of ids."""
         n_users, n_items = len(self.user_ids_), len(self.item_ids_)
+        if sparse.issparse(exclude):
+            matrix = self._matrix(exclude, "exclude", "it has a row for each user asked for")
+            if matrix.shape[0] != ids.size:
+                raise ValueError(
+                    f"exclude has {matrix.shape[0]} rows, but users has {ids.size}; pass {_ROWS}"
+                )
+            entries = np.ones(matrix.nnz), matrix.indices, matrix.indptr
+            listed = sparse.csr_array(entries, matrix.shape, copy=True)
+            listed.sum_duplicates()  # this also sorts them
+            return _as_lists(listed)
         is_plain = not isinstance(exclude, str | Mapping)
         if is_plain and dimensions(exclude) == 1:
             items = np.unique(self._rows_of(exclude, "item"))
             items = items[items < n_items].astype(np.int32)
-            return np.arange(rows.size + 1) * items.size, np.tile(items, rows.size)
-        if not (is_plain and are_known and pair_columns(exclude)):
+            return np.arange(ids.size + 1) * items.size, np.tile(items, ids.size)
+        if not (is_plain and of_new is None and pair_columns(exclude)):
             raise ValueError(
                 f"exclude is of type {type(exclude).__name__}, {exclude!r:.80}; it must be 'fitted', None, ids of "
                 f"items that no user gets, pairs of ids of known users and items, or {_ROWS}"
@@ -261,10 +246,8 @@ class Recommender(ABC):
         users, items = map(self._number, pairs, KINDS, ("exclude", "exclude"))
         known = (users < n_users) & (items < n_items)
         # the last row is that of unknown users
-        listed = sparse.csr_array(
-            (np.ones(int(known.sum())), (users[known], items[known])), (n_users + 1, n_items)
-        )[rows]
-        return listed.indptr.astype(np.int64), listed.indices.astype(np.int32)
+        given = np.ones(known.sum()), (users[known], items[known])
+        return _as_lists(sparse.csr_array(given, (n_users + 1, n_items))[ids])
 
     def _matrix(self, given: Any, name: str, remedy: str) -> Any:
         """Validate a matrix of ratings, and return it.
@@ -416,6 +399,10 @@ def dimensions(given: Any) -> int:
         return np.ndim(given)
     except ValueError:
         return -1
+
+
+def _as_lists(rows: Any) -> Lists:
+    return rows.indptr.astype(np.int64), rows.indices.astype(np.int32)
 
 
 def no_lists(asked: Integers) -> Lists:

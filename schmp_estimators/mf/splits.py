@@ -1,7 +1,6 @@
 """Parts of pairs to fit on and to judge by, for scikit-learn's cross-validation."""
 
-from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from numbers import Real
 from typing import Any
 
@@ -85,9 +84,8 @@ class _Splitter(BaseCrossValidator):
                 )
             yield np.flatnonzero(fitted), np.flatnonzero(judged)
 
-    @abstractmethod
-    def _masks(self, X: Any, groups: Any) -> Iterator[tuple[Masks, Masks]]:
-        """Yield which rows each split fits, and which it holds out."""
+    #: Yields which rows each split fits, and which it holds out.
+    _masks: Callable[[Any, Any], Iterator[tuple[Masks, Masks]]]
 
 
 class LeaveLastOut(_Splitter):

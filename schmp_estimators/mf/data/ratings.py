@@ -28,7 +28,6 @@ from schmp_estimators.core.typing import (
     Named,
 )
 from schmp_estimators.core.values import freeze, offsets_of
-from schmp_estimators.mf.data import scale as scales
 from schmp_estimators.mf.data.scale import Grid, Scale
 from schmp_estimators.mf.data.seen import DuplicateRatingError, Seen
 from schmp_estimators.mf.kernels import layout
@@ -144,8 +143,7 @@ def _between(n_ratings: int, number: float) -> int:
 
 def hash_pairs(pairs: RatingBlock, key: np.uint64) -> NDArray[np.uint64]:
     """Return a hash of each user and item under `key`."""
-    hashes = np.empty(pairs.users.size, np.uint64)
-    layout.hash_pairs(*freeze(pairs[:2]), key, hashes)
+    hashes: NDArray[np.uint64] = layout.hash_pairs(*freeze(pairs[:2]), key)
     return hashes
 
 
@@ -228,10 +226,12 @@ def ratings_of(
     indptr = offsets_of(sizes)
     ends = indptr[:-1].copy()
     items = np.empty(indptr[-1], layout.narrow(n_items))
-    values = np.empty(indptr[-1], np.result_type(*(piece.values for piece in pieces)))
+    weighted = any(np.iscomplexobj(piece.values) for piece in pieces)
+    values = np.empty(indptr[-1], np.complex64 if weighted else np.float32)
+    out = ends, items, values.real, values.imag if weighted else values[:0]
     for piece in pieces:
-        layout.copy_rows(*freeze((piece, *users[:2])), number, ends, items, values)
-    return UserRows(members.astype(np.int32), indptr, items, scales.standardise(values, scale))
+        layout.copy_rows(*freeze((piece, *users[:2])), number, scale, *out)
+    return UserRows(members.astype(np.int32), indptr, items, values)
 
 
 def make_shard(
@@ -262,34 +262,30 @@ def make_shard(
     more = Named()
     seen = Seen(*train[1:3]) if plan.keep_seen else None
     if plan.hold_out.threshold:
-        named = train._replace(items=plan.item_ids[train.items])
-        mask = held_out_mask(layout.pairs_of(named), plan.hold_out)
+        named = layout.pairs_of(train._replace(items=plan.item_ids[train.items]))
+        mask = held_out_mask(named, plan.hold_out)
         train, held_out = layout.select(train, ~mask), layout.select(train, mask)
-    parts: Any = train, held_out
     sizes = np.diff(train.indptr)
     item_ids = plan.item_ids
+    parts: Any
     if plan.blocks:
-        item_ids = (
-            plan.items.members[number]
-            if number < len(plan.items.members)
-            else np.empty(0, np.int64)
-        )
-        parts = [layout.cut_blocks(part, plan.items, plan.width) for part in parts]
+        mine = plan.items.members[number : number + 1]
+        item_ids = np.concatenate([*mine, np.empty(0, np.int64)])
+        parts = [layout.cut_blocks(one, plan.items, plan.width) for one in (train, held_out)]
         more["taken"] = _taken(train, plan.items) if plan.draws else ()
     else:
         rows = np.arange(members.size, dtype=np.int32)
         values = train.values
-        confidences = np.ascontiguousarray(values.imag) if np.iscomplexobj(values) else None
-        more["confidences"] = confidences
+        weights = np.ascontiguousarray(values.imag) if np.iscomplexobj(values) else None
         own = UserRatings(train.indptr, train.items, np.ascontiguousarray(values.real))
         parts = own, layout.pairs_of(held_out._replace(users=rows))
+        more["confidences"] = weights
         if plan.twice:
-            more["by_item"] = sort_by_item(own, confidences, n_items)
-        elif confidences is not None:
-            sizes = np.bincount(np.repeat(rows, sizes), confidences, members.size)
+            more["by_item"] = sort_by_item(own, weights, n_items)
+        elif weights is not None:
+            sizes = np.bincount(np.repeat(rows, sizes), weights, members.size)
     counts = plan.item_counts[item_ids]
-    own, rest = parts
-    return RatingShard(members, sizes, item_ids, counts, own, rest, **more), seen
+    return RatingShard(members, sizes, item_ids, counts, *parts, **more), seen
 
 
 def _taken(ratings: UserRows, items: layout.Placement) -> Arguments:

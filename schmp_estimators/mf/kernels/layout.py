@@ -78,11 +78,13 @@ def deal(counts: np.ndarray, n_groups: int, taking_part: Any = None) -> Placemen
 
 
 @kernel
-def hash_pairs(users, items, key, out):
-    """Fill `out` (n,) uint64 with hashes of (key, user, item); users and items may be any integers."""
+def hash_pairs(users, items, key):
+    """Return (n,) uint64 the hashes of (key, user, item); users and items may be any integers."""
+    out = np.empty(users.size, np.uint64)
     for position in range(users.size):
         user_key = mix(key + GAMMA * np.uint64(users[position] + 1))
         out[position] = mix(user_key + GAMMA * np.uint64(items[position] + 1))
+    return out
 
 
 @inlined
@@ -93,17 +95,22 @@ def _copy(ratings, position, out, target):
 
 
 @kernel
-def copy_rows(ratings, groups, rows, group, ends, items, values):
-    """Copy the ratings of the users of a group to `items` and `values`; 3 ns per rating.
+def copy_rows(ratings, groups, rows, group, scale, ends, items, values, weights):
+    """Copy the ratings of the users of a group to `items`, `values` and, unless it is empty, `weights`.
 
     `groups` and `rows` are those of a `Placement`.  The ratings of row r begin at ``ends[r]``, and it becomes the end.
+    Values are put in units of the scale, computed in float64.
     """
+    mean, unit = scale
     for number in range(ratings.users.size):
         user = ratings.users[number]
         if groups[user] == group:
             for position in range(ratings.indptr[number], ratings.indptr[number + 1]):
-                items[ends[rows[user]]] = ratings.items[position]
-                values[ends[rows[user]]] = ratings.values[position]
+                value, target = ratings.values[position], ends[rows[user]]
+                items[target] = ratings.items[position]
+                values[target] = (np.float64(value.real) - mean) / unit
+                if weights.size:
+                    weights[target] = value.imag
                 ends[rows[user]] += 1
 
 

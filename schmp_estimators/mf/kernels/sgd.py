@@ -119,10 +119,10 @@ def _differ(first, second, third, fourth):
 
 
 @part
-def _step(users, user, user_numbers, items, item, item_numbers, sizes, error, product, positive):
+def _step(users, user, user_numbers, items, item, item_numbers, steps, error, product, positive):
     """Move the rows of a user and of an item, given their product and the error."""
     (factors,) = take_steps(
-        user_numbers, (user,), item_numbers, (item,), *sizes, (error,), (product,)
+        user_numbers, (user,), item_numbers, (item,), *steps, (error,), (product,)
     )
     move_rows(users.factors, user, items.factors, item, factors, user, item)
     if positive:
@@ -154,9 +154,9 @@ def sgd_block(ratings, users, items, steps, positive):
     -----
     Kim et al., "STRADS" (EuroSys 2016), §4.3.  4·K flops on 2·K numbers per rating.
     """
+    sizes = steps.rate, steps.bias_rate, steps.inverse_rank
     total, number, size = 0.0, 0, ratings.values.size
     # An unsigned index needs no check whether it counts from the end.
-    sizes = steps.rate, steps.bias_rate, steps.inverse_rank
     user_numbers, item_numbers = users.numbers, items.numbers
     w, h = users.factors, items.factors
     while number < size:
@@ -340,11 +340,11 @@ def rank_block(loss, pairs, taken, candidates, user_ids, key, users, items, step
     float
         Sum of the losses, each computed just before its steps; a skipped pair adds nothing.
     """
+    sizes = steps.rate, steps.bias_rate, steps.inverse_rank
     user_numbers = users.numbers
     item_numbers = items.numbers
     total = 0.0
     offsets, own = taken
-    sizes = (steps.rate, steps.bias_rate, steps.inverse_rank)
     for position in range(pairs.users.size):
         user = index(pairs.users[position])
         item = index(pairs.items[position])

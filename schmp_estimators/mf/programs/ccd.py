@@ -93,7 +93,7 @@ class CcdReport(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
+class CcdFactorization(Factorization):
     """Matrix factorisation by coordinate descent.
 
     Parameters
@@ -372,8 +372,10 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         of_items = at.shard.item_counts, self._mine(at), state.items
         for side, (counts, chunks, stored) in enumerate((of_users, of_items)):
             weights = self._penalties(counts, side)
-            for chunk, rows in zip(chunks, freeze(stored), strict=True):
-                penalty += kernels.weighted_squares(rows, *self._free(chunk, side), weights)
+            for chunk, rows in zip(chunks, stored, strict=True):
+                free = rows[:, slice(*self._free(chunk, side))]
+                squares = np.einsum("nk,nk->n", free, free, dtype=np.float64)
+                penalty += float(np.sum(squares * weights))
         if state.anchored is not None:
             users, items, _ = state.anchored
             penalty += distance(users, state.users) + distance(items, state.items)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,11 +17,6 @@ from schmp_estimators.mf.kernels.sgd import draw_factors
 #: Numbers of the streams of random numbers; the first two are those of the sides, too.
 USERS, ITEMS, HOLD_OUT, DRAWN = range(4)
 
-State = TypeVar("State")
-Block = TypeVar("Block")
-Model = TypeVar("Model", bound=Any)
-Report = TypeVar("Report")
-
 
 class Side(NamedTuple):
     """Users or items of a finished run, or of an earlier one."""
@@ -31,7 +26,7 @@ class Side(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Factorization(Program[State, Block, Model, Report]):
+class Factorization(Program[Any, Any, Any, Any]):
     """Base of programs for matrix factorisation.
 
     Parameters
@@ -93,7 +88,7 @@ class Factorization(Program[State, Block, Model, Report]):
         limits = np.float32(centre), np.float32(width * spread)
         draw_factors(freeze(ids), first, size, stream_key(self.seed, stream), *limits, out)
 
-    def record(self, sweep: int, model: Model) -> Named:
+    def record(self, sweep: int, model: Any) -> Named:
         """Return root mean squared errors of the sweep and of held-out ratings, and the objective if measured."""
         errors = model.errors
         sizes = model.sizes

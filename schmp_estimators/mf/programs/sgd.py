@@ -58,7 +58,7 @@ class SgdReport(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
+class SgdFactorization(Factorization):
     """Matrix factorisation by stochastic gradient descent with adaptive steps.
 
     Parameters
