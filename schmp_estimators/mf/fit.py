@@ -1,6 +1,5 @@
 """One fit of `ModelParallelMF`: the shards of its ratings, the program that runs, and the result."""
 
-import hashlib
 import logging
 from collections.abc import Sequence
 from functools import partial
@@ -9,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from schmp_estimators.core.engine.running import AnyRun, Source, static_run
-from schmp_estimators.core.io.checkpoint import Checkpoint, check_records, identity_of
+from schmp_estimators.core.io.checkpoint import Checkpoint, check_records, identity_of, recognised
 from schmp_estimators.core.lanes import padded_width
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Harvest, Saved, check_saved, identity
+from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.typing import Array, Integers, Named
 from schmp_estimators.core.values import itself
 from schmp_estimators.mf import parameters
 from schmp_estimators.mf.data import ratings as data
-from schmp_estimators.mf.data.ids import is_text
 from schmp_estimators.mf.data.inputs import nothing_to_draw
 from schmp_estimators.mf.data.rows import RatingRows
 from schmp_estimators.mf.data.scale import (
@@ -90,7 +89,7 @@ class MFFit:
         #: What missing pairs add to the counts of a user and of an item in the penalty.
         self._missing = weight * self._shape[1], weight * self._shape[0]
         #: None until it is computed from the ratings.
-        self._alpha: float | None = parameters.given_alpha(estimator, anew)
+        self._alpha: Any = parameters.given_alpha(estimator, anew)
         zero = [0.0] if self._unobserved else []
         ends = [*ratings.range, *self._before.get("rating_range_", ()), *zero]
         self._range = min(ends), max(ends)
@@ -118,8 +117,12 @@ class MFFit:
         estimator = self._estimator
         self._choose()
         first, saved, estimator.history_ = self._resume()
+        plan = self._plan
         if self._earlier:
-            saved = self._begin_from_earlier()
+            sides = [rescaled(side, 1 / self._scale.unit) for side in self._earlier]
+            counts = self._before["_counts"], self._counts
+            items = plan.item_ids, plan.item_counts[plan.item_ids]
+            saved = self._program.begin_from(sides, *counts, plan.users.members, *items)
         estimator.n_iter_ = first
         with static_run(
             self._program,
@@ -132,8 +135,8 @@ class MFFit:
             ends=estimator._ends,
         ) as run:
             found = run.told_by_sources()  # all shards have been made by then
-            if self._plan.keep_seen:
-                self._seen = SeenItems(tuple(found), self._plan.users, self._plan.item_ids)
+            if plan.keep_seen:
+                self._seen = SeenItems(tuple(found), plan.users, plan.item_ids)
                 if self._earlier and not self._unobserved:
                     check_not_seen(self._seen, estimator._seen or ())
             for done in estimator._follow(
@@ -190,7 +193,7 @@ class MFFit:
         estimator = self._estimator
         if estimator.checkpoint is None:
             return 0, None, []
-        told = self._told, self._hold_out, self._scale, *map(_digest, self._ratings.known)
+        told = self._told, self._hold_out, self._scale, *map(recognised, self._ratings.known)
         found = identity_of(
             estimator,
             map(repr, told),
@@ -220,7 +223,7 @@ class MFFit:
         count = partial(
             data.count_and_measure, self._shape, self._hold_out, grid, self._alpha is None
         )
-        counted = self._pieces.reduce(count, data.add_up, "mf-count-ratings")
+        counted = self._pieces.reduce(count, tree_sum, "mf-count-ratings")
         occur, counts = map(self._sides, counted.counts)
         moments, weighted = read_moments(counted.moments)
         weights = self._sides(counted.weights) if counted.weights.size else counts
@@ -335,39 +338,19 @@ class MFFit:
         centre, unit = self._scale
         clicks, positive = bool(self._unobserved), bool(estimator.positive)
         without_mean = estimator.fit_bias or self._ranks or clicks
-        common: Named = {
-            "n_components": int(estimator.n_components),
-            "mean": 0.0 if without_mean else (mean - centre) / unit,
-            "penalty": self._alpha,
-            "power": self._power,
-            "fit_bias": bool(estimator.fit_bias and not clicks),
-            "positive": positive,
-            "seed": self._seed,
-            "unit": unit,
-        }
+        mean = 0.0 if without_mean else (mean - centre) / unit
+        fit_bias = bool(estimator.fit_bias and not clicks)
+        common = (
+            int(estimator.n_components), mean, self._alpha, self._power, fit_bias, positive, self._seed, unit
+        )  # fmt: skip
         if clicks:
             anew = not self._earlier and not positive  # centred items are not positive
-            of_clicks: Named = {"unobserved": self._unobserved, "missing": self._missing}
-            return ImplicitFactorization(**common, **of_clicks, anew=anew)
+            return ImplicitFactorization(*common, self._unobserved, self._missing, anew)
         if not self._gradients:
-            return CcdFactorization(**common)
+            return CcdFactorization(*common)
         program = SgdFactorization if self._rotating else BspFactorization
-        return program(
-            **common,
-            learning_rate=float(estimator.learning_rate),
-            loss=estimator.loss,
-            evaluate_every=int(estimator.evaluate_every),
-            validates=bool(self._hold_out.threshold),
-        )
-
-    def _begin_from_earlier(self) -> Saved:
-        """Return the state from which the run starts after an earlier fit."""
-        plan = self._plan
-        sides = [rescaled(side, 1 / self._scale.unit) for side in self._earlier]
-        counts = self._before["_counts"], self._counts
-        items = plan.item_ids, plan.item_counts[plan.item_ids]
-        saved: Saved = self._program.begin_from(sides, *counts, plan.users.members, *items)
-        return saved
+        how = float(estimator.learning_rate), int(estimator.evaluate_every)
+        return program(*common, *how, bool(self._hold_out.threshold), estimator.loss)
 
     def _factors(self, harvest: Harvest) -> tuple[Side, ...]:
         """Return users and items, in the units of the ratings."""
@@ -415,10 +398,3 @@ def _grown(sides: Sequence[Array], earlier: Sequence[Array]) -> tuple[Array, ...
     for now, before in zip(sides, earlier, strict=False):
         now[: len(before)] += before
     return tuple(sides)
-
-
-def _digest(ids: Array) -> str:
-    """Return a fingerprint of ids."""
-    return hashlib.sha256(
-        "\0".join(map(str, ids)).encode() if is_text(ids) else ids.tobytes()
-    ).hexdigest()

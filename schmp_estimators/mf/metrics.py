@@ -117,14 +117,6 @@ def auc_at_k(
     return _mean("auc", items, relevant, k, n_candidates)
 
 
-def _precision(hits: Hits) -> Floats:
-    return hits.right.mean(axis=1)
-
-
-def _recall(hits: Hits) -> Floats:
-    return hits.right.sum(axis=1) / hits.relevant
-
-
 def _average_precision(hits: Hits) -> Floats:
     k = hits.right.shape[1]
     precisions = np.cumsum(hits.right, axis=1) / np.arange(1, k + 1)
@@ -149,8 +141,12 @@ def _auc(hits: Hits) -> Floats:
 
 #: By name, functions that return the value of each user.
 METRICS: dict[str, Callable[[Hits], Floats]] = {
-    "precision": _precision, "recall": _recall, "average_precision": _average_precision, "ndcg": _ndcg, "auc": _auc,
-}  # fmt: skip
+    "precision": lambda hits: hits.right.mean(axis=1),
+    "recall": lambda hits: hits.right.sum(axis=1) / hits.relevant,
+    "average_precision": _average_precision,
+    "ndcg": _ndcg,
+    "auc": _auc,
+}
 
 
 class RankingScorer:

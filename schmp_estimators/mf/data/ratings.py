@@ -170,11 +170,6 @@ def count_and_measure(
     return tally
 
 
-def add_up(parts: list[Tally]) -> Tally:
-    """Add up what is known of parts of the ratings."""
-    return Tally(*(np.sum(arrays, axis=0) for arrays in zip(*parts, strict=True)))
-
-
 def choose_hold_out(pieces: Rows, key: np.uint64, share: float) -> HoldOut:
     """Return a hold-out of a share of the ratings: of one at least, and of all but one at most.
 

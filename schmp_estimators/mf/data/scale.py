@@ -65,11 +65,6 @@ def read_moments(sums: Integers) -> tuple[Moments, Moments]:
     return plain, weighted if weighted.size else plain
 
 
-def add_moments(parts: list[Moments]) -> Moments:
-    """Return the moments of all ratings from those of their parts."""
-    return Moments(*map(sum, zip(*parts, strict=True)))
-
-
 def mean_and_spread(moments: Moments, grid: Grid) -> FloatPair:
     """Return the mean and the standard deviation of at least one rating."""
     size, total, squares = moments
