@@ -141,7 +141,9 @@ class CcdFactorization(Factorization):
         users = np.zeros((self.n_chunks, shard.user_ids.size, LANES), np.float32)
         if self.fit_bias:
             users[0, :, 1] = 1
-        residuals = np.array(shard.train.values)
+        values = shard.train.values
+        # clicks have predictions instead of residuals, and users are zero
+        residuals = np.zeros_like(values) if self.unobserved else np.array(values)
         tested = np.array(shard.held_out.values.real)
         return state._replace(users=users, residuals=residuals, tested=tested), {}
 

@@ -77,23 +77,13 @@ class ImplicitFactorization(CcdFactorization):
         items[:, at.shard.item_counts == 0] = 0
         return self.restore(at, CcdState(items))
 
-    def restore(self, at: At, saved: Any) -> tuple[CcdState, Numbered]:
-        """Return a saved state, or the shard's chunks of the items with users and predictions that are zero."""
-        state, blocks = super().restore(at, saved)
-        if saved.users is None:
-            state.residuals[:] = 0
-        return state, blocks
-
     def turn(self, at: At, state: CcdState, number: int) -> tuple[CcdState, CcdReport]:
         """Multiply a chunk of the items by the clicks and back, as in a power iteration; `aggregate` scales it."""
         shard, items = at.shard, at.model.items
         following = self._swap(at, state, number - 1, number + 1)
-        with np.errstate(divide="ignore"):
-            shares = np.where(shard.item_counts > 0, 1 / np.sqrt(shard.item_counts), 0).astype(
-                np.float32
-            )
+        shares = (1 / np.sqrt(np.maximum(shard.item_counts, 1))).astype(np.float32)
         passed = np.zeros((len(items), LANES), np.float32)
-        kernels.pass_on(shard.train, *freeze((items[:, LANES:] * shares[:, None],)), passed)
+        kernels.pass_on(shard.train, freeze(items[:, LANES:] * shares[:, None]), passed)
         return state, Turned(number, passed, following)
 
     def begin(self, at: At, state: CcdState) -> tuple[CcdState, CcdReport]:
