@@ -19,7 +19,7 @@ from schmp_estimators.core.lanes import LANES, PRODUCTS, pad_rows, zero_rows
 from schmp_estimators.core.program import Harvest, Saved
 from schmp_estimators.core.reduction import add, tree_merge
 from schmp_estimators.core.stages import At, Stage, each
-from schmp_estimators.core.typing import Floats, Floats32, Function, Integers, IntPair, Numbered
+from schmp_estimators.core.typing import Floats, Floats32, Function, Integers, Numbered
 from schmp_estimators.core.values import freeze, own
 from schmp_estimators.mf.kernels import ccd as kernels
 from schmp_estimators.mf.kernels.registers import SUMS, lay_beside
@@ -162,7 +162,7 @@ class CcdFactorization(Factorization):
         kernels.improve_users(
             shard.train, shard.confidences, state.residuals, before, now, items,
             self._penalties(shard.user_counts, USERS), *self._of_users(state, number),
-            *self._free(number, USERS), self.positive and not self._is_bias(number), sums,
+            *self._free(number, USERS), sums,
         )  # fmt: skip
         self._anchor_items(at, state, number, sums)
         return state, CcdReport(number, sums, following)
@@ -187,13 +187,13 @@ class CcdFactorization(Factorization):
         """Return the current chunk of the items, improved."""
         improved = np.array(model.items[:, LANES:], order="C")
         penalties = self._penalties(model.item_counts, ITEMS)
-        how = *self._free(chunk, ITEMS), self.positive and not self._is_bias(chunk)
+        free = self._free(chunk, ITEMS)
         shared = self._of_all_pairs(model, chunk)
         for start in range(0, len(improved), ITEMS_AT_ONCE):
             rows = slice(start, start + ITEMS_AT_ONCE)
             some = sums.reshape(-1, SUMS, LANES)[rows] + shared
             given = freeze((some.reshape(-1, LANES), penalties[rows]))
-            kernels.solve_rows(*given, *how, improved[rows])
+            kernels.solve_rows(*given, *free, improved[rows])
         return improved
 
     def save(self, at: At, state: CcdState) -> CcdState:
@@ -296,11 +296,11 @@ class CcdFactorization(Factorization):
     def _is_bias(self, chunk: int) -> bool:
         return self.fit_bias and chunk == 0
 
-    def _free(self, chunk: int, side: int) -> IntPair:
-        """Return the range of coordinates of a chunk that are fitted."""
+    def _free(self, chunk: int, side: int) -> tuple[int, int, bool]:
+        """Return the range of coordinates of a chunk that are fitted, and whether they stay at or above zero."""
         if self._is_bias(chunk):
-            return side, side + 1
-        return 0, min(LANES, self.n_components - LANES * (chunk - self.fit_bias))
+            return side, side + 1, False
+        return 0, min(LANES, self.n_components - LANES * (chunk - self.fit_bias)), self.positive
 
     def _penalties(self, counts: Any, side: int) -> Floats32:
         weights = (counts + self.missing[side]) ** self.power
@@ -375,7 +375,8 @@ class CcdFactorization(Factorization):
         for side, (counts, chunks, stored) in enumerate((of_users, of_items)):
             weights = self._penalties(counts, side)
             for chunk, rows in zip(chunks, stored, strict=True):
-                free = rows[:, slice(*self._free(chunk, side))]
+                first, stop, _ = self._free(chunk, side)
+                free = rows[:, first:stop]
                 squares = np.einsum("nk,nk->n", free, free, dtype=np.float64)
                 penalty += float(np.sum(squares * weights))
         if state.anchored is not None:

@@ -90,16 +90,18 @@ class Factorization(Program[Any, Any, Any, Any]):
 
     def record(self, sweep: int, model: Any) -> Named:
         """Return root mean squared errors of the sweep and of held-out ratings, and the objective if measured."""
-        errors = model.errors
-        sizes = model.sizes
-        unit = self.unit
-        record: Named = {"running_rmse": unit * float(np.sqrt(errors[0] / (sizes[0] or 1)))}
-        if sizes[1]:
-            record["validation_rmse"] = unit * float(np.sqrt(errors[2] / sizes[1]))
+
+        def rmse(kind: int, of: int) -> float:
+            return self.unit * float(np.sqrt(model.errors[kind] / (model.sizes[of] or 1)))
+
+        record: Named = {"running_rmse": rmse(0, 0)}
+        if model.sizes[1]:
+            record["validation_rmse"] = rmse(2, 1)
         if model.penalty is not None:
-            record["train_rmse"] = unit * float(np.sqrt(errors[1] / (sizes[0] or 1)))
-            record["objective"] = unit * unit * float(errors[1] + model.penalty)
-            record["penalty"] = unit * unit * float(model.penalty)
+            square, loss = self.unit * self.unit, float(model.errors[1] + model.penalty)
+            record["train_rmse"] = rmse(1, 0)
+            record["objective"] = square * loss
+            record["penalty"] = square * float(model.penalty)
         return record
 
 

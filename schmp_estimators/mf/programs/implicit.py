@@ -98,7 +98,7 @@ class ImplicitFactorization(CcdFactorization):
             shard.train, shard.confidences, np.float32(self.unobserved), state.residuals,
             self._before(state, number), state.users, number, model.items, gram, diagonal,
             self._penalties(shard.user_counts, USERS), *self._of_users(state, number),
-            self._free(number, USERS)[1], self.positive,
+            *self._free(number, USERS)[1:],
         )  # fmt: skip
         # later chunks add their own products
         own = np.zeros((self.n_chunks * LANES, LANES))
