@@ -242,7 +242,7 @@ class MFFit:
             self._alpha = parameters.scaled_alpha(self._alpha, self._power, self._missing, counts)
         self._n_ratings = int(counts[0].sum())
         mean, spread = mean_and_spread(weighted, grid)
-        keep_seen = self._place.is_local
+        keep_seen = self._pieces.place.is_local
         if self._unobserved or self._ranks:  # clicks have no scale, and add up
             self._scale = AS_THEY_ARE
         elif before:
