@@ -1,8 +1,8 @@
 """Recommendations of a fitted model: the best items for users, and what a ranking is judged by."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
+from operator import is_not
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
+from schmp_estimators.core.inputs.rows import Rows
 from schmp_estimators.core.inputs.validation import is_dask, validate_in_memory
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.typing import (
@@ -22,7 +23,6 @@ from schmp_estimators.core.typing import (
     Named,
     Positions,
 )
-from schmp_estimators.core.values import part_of_each
 from schmp_estimators.mf.data.ids import (
     KINDS,
     as_objects,
@@ -36,24 +36,17 @@ from schmp_estimators.mf.data.ids import (
 from schmp_estimators.mf.data.inputs import (
     are_pairs,
     check_no_text,
-    hold_floats,
     pair_columns,
     read_pairs,
     read_ratings,
     user_ratings,
     warn_unused,
 )
-from schmp_estimators.mf.data.ratings import (
-    HoldOut,
-    chosen,
-    draw_hold_out,
-    held_out_mask,
-    settle_hold_out,
-)
+from schmp_estimators.mf.data.ratings import choose_hold_out, held_out_mask
 from schmp_estimators.mf.data.rows import check_pair_columns
 from schmp_estimators.mf.data.seen import DuplicateRatingError
 from schmp_estimators.mf.kernels.ccd import UserRatings
-from schmp_estimators.mf.kernels.layout import repeated, sort_ratings
+from schmp_estimators.mf.kernels.layout import UserRows, pairs_of, rows_of, select, sort_items
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 from schmp_estimators.mf.metrics import Hits, find_hits
 
@@ -74,7 +67,7 @@ _FEWEST_JUDGED = 100
 _KEY = np.uint64(0)
 
 
-class Recommender(ABC):
+class Recommender:
     """The methods of a fitted model that rank items; a model says how by four of its own."""
 
     user_ids_: Array
@@ -84,23 +77,14 @@ class Recommender(ABC):
     #: Which users and which items have had ratings.
     _occur: tuple[Masks, Masks]
 
-    @abstractmethod
-    def _of_users(self, rows: Integers) -> Any:
-        """Return what the model knows of users, given their rows; rows beyond the last one are unknown users."""
-
-    @abstractmethod
-    def _of_ratings(self, told: UserRatings) -> Any:
-        """Return what `_of_users` would know of new users with these ratings."""
-
-    @abstractmethod
-    def _rated(self, rows: Integers) -> Lists | None:
-        """Return the items that users have rated in fits; None if that is not known."""
-
-    @abstractmethod
-    def _best_items(
-        self, of_users: Any, lists: Lists, n: int, may_be: Masks
-    ) -> tuple[Integers, Floats]:
-        """Return the best items for users among some, without those in their lists, and their scores."""
+    #: Returns what the model knows of users, given their rows; rows beyond the last one are unknown users.
+    _of_users: Callable[[Integers], Any]
+    #: Returns what `_of_users` would know of new users with these ratings.
+    _of_ratings: Callable[[UserRatings], Any]
+    #: Returns the items that users have rated in fits; None if that is not known.
+    _rated: Callable[[Integers], Lists | None]
+    #: Returns the best items for users among some, without those in their lists, and their scores.
+    _best_items: Callable[[Any, Lists, int, Masks], tuple[Integers, Floats]]
 
     def recommend(
         self, users: Any, n: int = 10, *, exclude: Any = "fitted", items: ArrayLike | None = None
@@ -152,11 +136,8 @@ class Recommender(ABC):
         check_is_fitted(self)
         at_least_one(n, "n", "a number of items, ")
         if sparse.issparse(users) or dimensions(users) == 2:
-            told = self._read(
-                self._matrix(
-                    users, "users", "give ids as a list, or a row of ratings for each new user"
-                )
-            )
+            remedy = "give ids as a list, or a row of ratings for each new user"
+            told = self._read(self._matrix(users, "users", remedy))
             asked = np.arange(told.indptr.size - 1)
             of_fit: Any = told[:2]
             of_users = self._of_ratings(told)
@@ -164,14 +145,10 @@ class Recommender(ABC):
             asked = self._rows_of(users, "user")
             of_fit = None
             of_users = self._of_users(asked)
-        lists = (
-            of_fit
-            if of_fit and _is_fitted(exclude)
-            else self._lists(asked, exclude, are_known=of_fit is None)
-        )
+        lists = self._lists(asked, exclude, of_fit)
         may_be = self._occur[1]
         if items is not None:
-            wanted = self._rows_with_warning(items, "item")
+            wanted = self._rows_of(items, "item", warns=True)
             may_be = may_be & np.isin(np.arange(may_be.size), wanted)
         found, scores = self._best_items(of_users, lists, n, may_be)
         return named(found, self.item_ids_), scores
@@ -217,68 +194,61 @@ class Recommender(ABC):
         self._check_columns(X)
         users, items, values = read_ratings(X, y, weights, clicks=True)
         who, rows = np.unique(users, return_inverse=True)
-        columns = number(items, self.item_ids_, "item", rows=self._looked_up("item"))
+        columns = self._number(items, "item")
         n_items = len(self.item_ids_)
         warn_of_unknown(items[columns >= n_items], "item", "X")
         known = RatingBlock(*(array[columns < n_items] for array in (rows, columns, values)))
-        indptr, told = sort_ratings(known, who.size, n_items)
-        if (again := repeated(told.users, told.items)).size:
-            raise DuplicateRatingError(
-                who[told.users[again[0]]], self.item_ids_[told.items[again[0]]]
-            )
-        return who, rows, UserRatings(indptr, told.items, told.values)
+        told, twice = sort_items(rows_of(known, who.size), n_items)
+        if twice:
+            raise DuplicateRatingError(who[twice[0]], self.item_ids_[twice[1]])
+        return who, rows, UserRatings(*told[1:])
 
     def _check_columns(self, X: Any) -> None:
         """Compare the names of the columns of pairs with those of the fit, if the fit was one of pairs."""
         if self._fitted_on_pairs:
             check_pair_columns(X, self, reset=False)
 
-    def _lists(self, ids: Array, exclude: Any, *, are_known: bool) -> Lists:
-        """Return lists of the items that are not to be recommended to each of `ids`, which may be new users."""
+    def _lists(self, ids: Array, exclude: Any, of_new: Lists | None) -> Lists:
+        """Return lists of the items that are not to be recommended to each of `ids`.
+
+        `of_new`: the items of new users, None for known ones.
+        """
         if exclude is None:
             return no_lists(ids)
-        if _is_fitted(exclude):
-            if (rated := self._rated(ids)) is None:
+        if isinstance(exclude, str) and exclude == "fitted":
+            rated = of_new or self._rated(ids)
+            if rated is None:
                 raise ValueError(
                     f"the ratings of a Dask input are not kept with the model; pass exclude=None, or {_ROWS}"
                 )
             return rated
-        if not sparse.issparse(exclude):
-            return self._lists_of_ids(ids, exclude, are_known)
-        matrix = self._matrix(exclude, "exclude", "it has a row for each user asked for")
-        if matrix.shape[0] != ids.size:
-            raise ValueError(
-                f"exclude has {matrix.shape[0]} rows, but users has {ids.size}; pass {_ROWS}"
-            )
-        stored = sparse.csr_array(
-            (np.ones(matrix.nnz), matrix.indices.copy(), matrix.indptr.copy()), matrix.shape
-        )
-        stored.sum_duplicates()  # this also sorts them
-        return stored.indptr.astype(np.int64), stored.indices.astype(np.int32)
-
-    def _lists_of_ids(self, rows: Array, exclude: Any, are_known: bool) -> Lists:
-        """Return the same, given ids of items that nobody is to get, or pairs of ids."""
         n_users, n_items = len(self.user_ids_), len(self.item_ids_)
+        if sparse.issparse(exclude):
+            matrix = self._matrix(exclude, "exclude", "it has a row for each user asked for")
+            if matrix.shape[0] != ids.size:
+                raise ValueError(
+                    f"exclude has {matrix.shape[0]} rows, but users has {ids.size}; pass {_ROWS}"
+                )
+            entries = np.ones(matrix.nnz), matrix.indices, matrix.indptr
+            listed = sparse.csr_array(entries, matrix.shape, copy=True)
+            listed.sum_duplicates()  # this also sorts them
+            return _as_lists(listed)
         is_plain = not isinstance(exclude, str | Mapping)
         if is_plain and dimensions(exclude) == 1:
             items = np.unique(self._rows_of(exclude, "item"))
             items = items[items < n_items].astype(np.int32)
-            return np.arange(rows.size + 1) * items.size, np.tile(items, rows.size)
-        if not (is_plain and are_known and pair_columns(exclude)):
+            return np.arange(ids.size + 1) * items.size, np.tile(items, ids.size)
+        if not (is_plain and of_new is None and pair_columns(exclude)):
             raise ValueError(
                 f"exclude is of type {type(exclude).__name__}, {exclude!r:.80}; it must be 'fitted', None, ids of "
                 f"items that no user gets, pairs of ids of known users and items, or {_ROWS}"
             )
-        users, items = (
-            number(ids, self._ids_of(kind), kind, "exclude", self._looked_up(kind))
-            for ids, kind in zip(read_pairs(exclude, "exclude"), KINDS, strict=True)
-        )
+        pairs = read_pairs(exclude, "exclude")
+        users, items = map(self._number, pairs, KINDS, ("exclude", "exclude"))
         known = (users < n_users) & (items < n_items)
         # the last row is that of unknown users
-        listed = sparse.csr_array(
-            (np.ones(int(known.sum())), (users[known], items[known])), (n_users + 1, n_items)
-        )[rows]
-        return listed.indptr.astype(np.int64), listed.indices.astype(np.int32)
+        given = np.ones(known.sum()), (users[known], items[known])
+        return _as_lists(sparse.csr_array(given, (n_users + 1, n_items))[ids])
 
     def _matrix(self, given: Any, name: str, remedy: str) -> Any:
         """Validate a matrix of ratings, and return it.
@@ -304,8 +274,7 @@ class Recommender(ABC):
         if are_pairs(X, y):
             users, items, values = self._judged_pairs(X, y)
             who, rows = np.unique(users, return_inverse=True)
-            wanted = number(items, self.item_ids_, "item", rows=self._looked_up("item"))
-            asked = number(who, self.user_ids_, "user", rows=self._looked_up("user"))
+            wanted, asked = self._number(items, "item"), self._number(who, "user")
             lists = self._rated(asked) or no_lists(asked)
             of_users = self._of_users(asked)
         else:
@@ -342,31 +311,20 @@ class Recommender(ABC):
         if y is None and self._are_pairs(X):
             raise ValueError("X holds pairs of ids: pass their ratings, as score(pairs, ratings)")
         rows = validate_in_memory(X, self._for_matrices(X), reset=False, ensure_all_finite=False)
-        if y is not None:
-            warn_unused(y, rows.shape[0])
+        warn_unused(y, rows.shape[0])
         ratings = self._read(rows)
-        if ratings.values.size < 2:
-            raise ValueError(
-                f"X holds {ratings.values.size} ratings, but score judges some of them by what the others say of their "
-                "users; pass more rows"
-            )
-        users = part_of_each(np.diff(ratings.indptr), np.int32)
-        every = RatingBlock(users, ratings.items, ratings.values)
-        share = max(_HELD_BACK, min(0.5, _FEWEST_JUDGED / users.size))
-        part = HoldOut(_KEY, np.uint64(share * 2.0**64))
-        judged = held_out_mask(every, settle_hold_out(part, draw_hold_out(every, part)))
-        told = chosen(every, ~judged)
-        rest = chosen(every, judged)
-        indptr = np.searchsorted(told.users, np.arange(ratings.indptr.size))
-        return UserRatings(indptr, told.items, told.values), rest
+        every = UserRows(np.arange(len(ratings.indptr) - 1, dtype=np.int32), *ratings)
+        share = max(_HELD_BACK, min(0.5, _FEWEST_JUDGED / max(1, ratings.values.size)))
+        judged = held_out_mask(pairs_of(every), choose_hold_out(Rows([every]), _KEY, share))
+        return UserRatings(*select(every, ~judged)[1:]), pairs_of(select(every, judged))
 
     def _are_pairs(self, X: Any, among_two: str = "integers") -> bool:
         """Return whether X is pairs.  For a model of two items, two columns are pairs only if integers, or never."""
-        columns = pair_columns(X)
-        ambiguous = not self._fitted_on_pairs and len(self.item_ids_) == 2
-        return columns is not None and not (
-            ambiguous and (among_two == "never" or hold_floats(columns))
-        )
+        if (columns := pair_columns(X)) is None:
+            return False
+        if self._fitted_on_pairs or len(self.item_ids_) != 2:
+            return True
+        return among_two != "never" and all(np.asarray(one).dtype.kind != "f" for one in columns)
 
     def _for_matrices(self, X: Any) -> Any:
         """Return this estimator as if it had been fitted on a matrix like X, with the same users and items."""
@@ -394,9 +352,7 @@ class Recommender(ABC):
         """
         tables: Named = self.__dict__.setdefault("_tables", {})
         found = tables.get(name)
-        if found is None or any(
-            array is not now for array, now in zip(found[0], arrays, strict=True)
-        ):
+        if found is None or any(map(is_not, found[0], arrays)):
             for array in arrays:
                 array.flags.writeable = False
             found = tables[name] = arrays, make(*arrays)
@@ -407,26 +363,22 @@ class Recommender(ABC):
         state: Any = super().__getstate__()
         return {name: value for name, value in state.items() if name != "_tables"}
 
-    def _rows_of(self, ids: Any, kind: str) -> Integers:
-        """Return the rows of users or items, given their ids."""
+    def _rows_of(self, ids: Any, kind: str, *, warns: bool = False) -> Integers:
+        """Return the rows of users or items, given their ids; perhaps warn of unknown ones."""
         if dimensions(ids) != 1:
             remedy = f"Pass [{ids!r}] for one {kind}" if np.isscalar(ids) else "Pass a flat list"
             raise ValueError(f"{kind}s must be a list or array of ids; got {ids!r:.200}. {remedy}.")
-        return number(
-            read_ids(as_objects(ids) if isinstance(ids, list | tuple) else ids, kind, f"{kind}s"),
-            self._ids_of(kind),
-            kind,
-            f"{kind}s",
-            self._looked_up(kind),
-        )
-
-    def _rows_with_warning(self, ids: Any, kind: str) -> Integers:
-        """Return the rows of users or items, and warn of unknown ids."""
-        rows = self._rows_of(ids, kind)
-        unknown = rows >= len(self._ids_of(kind))
-        if unknown.any():
-            warn_of_unknown(np.asarray(ids, object)[unknown], kind, f"{kind}s")
+        name = f"{kind}s"
+        found = read_ids(as_objects(ids) if isinstance(ids, list | tuple) else ids, kind, name)
+        rows = self._number(found, kind, name)
+        if warns:
+            unknown = np.flatnonzero(rows >= len(self._ids_of(kind)))
+            warn_of_unknown(np.asarray(ids, object)[unknown], kind, name)
         return rows
+
+    def _number(self, ids: Array, kind: str, source: str = "pairs") -> Integers:
+        """Return the rows of ids that have been read."""
+        return number(ids, self._ids_of(kind), kind, source, self._looked_up(kind))
 
     def _ids_of(self, kind: str) -> Array:
         return self.user_ids_ if kind == "user" else self.item_ids_
@@ -443,14 +395,13 @@ def dimensions(given: Any) -> int:
         return -1
 
 
+def _as_lists(rows: Any) -> Lists:
+    return rows.indptr.astype(np.int64), rows.indices.astype(np.int32)
+
+
 def no_lists(asked: Integers) -> Lists:
     """Return empty lists."""
     return np.zeros(asked.size + 1, np.int64), np.empty(0, np.int32)
-
-
-def _is_fitted(exclude: Any) -> bool:
-    """Return whether to exclude the items that users have rated."""
-    return isinstance(exclude, str) and exclude == "fitted"
 
 
 def named(rows: Integers, table: Array) -> Array:

@@ -17,7 +17,7 @@ from schmp_estimators.core.inputs.validation import is_dask, refuse_dates
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.typing import Array, Floats
 from schmp_estimators.core.values import offsets_of
-from schmp_estimators.mf.data.ids import is_missing, read_ids
+from schmp_estimators.mf.data.ids import KINDS, is_missing, read_ids
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.layout import UserRows, select, sort_items
 from schmp_estimators.mf.kernels.sgd import RatingBlock
@@ -73,14 +73,6 @@ def pair_columns(X: Any) -> list[Any] | None:
     return columns if columns is not None and len(columns) == 2 else None
 
 
-def hold_floats(columns: list[Any]) -> bool:
-    """Return whether one of the columns has a floating-point dtype."""
-    return any(
-        column.dtype.is_float() if isinstance(column, nw.Series) else column.dtype.kind == "f"
-        for column in columns
-    )
-
-
 def _are_labelled(X: Any, y: Any) -> bool:
     """Return whether X are measurements, of which none but 0 is whole and none occurs twice, and y labels of classes.
 
@@ -95,13 +87,15 @@ def _are_labelled(X: Any, y: Any) -> bool:
 
 
 def warn_unused(y: Any, n_rows: int) -> None:
-    """Warn that `y` is not used with a matrix of `n_rows` rows.
+    """Warn that `y`, if it is given, is not used with a matrix of `n_rows` rows.
 
     Raises
     ------
     ValueError
         If its length is different; the length of a Dask series is not known.
     """
+    if y is None:
+        return
     if not is_dask(y) or (isinstance(y, da.Array) and not np.isnan(y.shape[0])):
         check_consistent_length(range(n_rows), y)
     warnings.warn(
@@ -115,31 +109,23 @@ def warn_unused(y: Any, n_rows: int) -> None:
 def check_no_text(X: Any) -> None:
     """Raise ValueError if X, which holds no pairs, is no table, or has a column of text or dates, which is named."""
     X = getattr(X, "_meta", X) if is_dask(X) else X
-    if is_dask(X):  # Delayed objects, of which nothing is known
+    dtypes = X.dtypes if hasattr(X, "dtypes") else [getattr(X, "dtype", None)]
+    if is_dask(X) or all(map(_is_numeric, dtypes)):  # of Delayed objects nothing is known
         return
-    if not (hasattr(X, "shape") or hasattr(X, "__array__")) and columns_of(X) is None:
+    if (columns := columns_of(X)) is None and not hasattr(X, "__array__"):
         raise ValueError(
             f"X is {X!r:.80}; pass a matrix of ratings with a row for each user, or pairs: two columns with the ids of "
             "a user and an item"
         )
-    dtypes = (
-        X.dtypes if hasattr(X, "columns") and hasattr(X, "dtypes") else [getattr(X, "dtype", "?")]
-    )
-    # of pandas and NumPy, or of polars
-    numeric = (
-        getattr(one, "kind", "O") in "biufc" or getattr(one, "is_numeric", bool)() for one in dtypes
-    )
-    if all(numeric):
-        return
-    columns = columns_of(X) or []
+    columns = columns or []
     for at, column in enumerate(columns):
+        if _is_numeric(column.dtype):
+            continue
         name: Any = at
         entries = column
         if isinstance(column, nw.Series):
-            plain = column.dtype.is_numeric() or column.dtype == nw.Boolean
-            name = column.name
-            entries = [] if plain else column.to_list()
-            if not (plain or entries or str(column.to_native().dtype) == "object"):
+            name, entries = column.name, column.to_list()
+            if not (entries or str(column.to_native().dtype) == "object"):
                 entries = [str(column.dtype)]  # on Dask only the dtype is known
         text = str | bytes | date | timedelta | np.datetime64 | np.timedelta64
         if (found := next((one for one in entries if isinstance(one, text)), None)) is None:
@@ -155,6 +141,12 @@ def check_no_text(X: Any) -> None:
                 f"; {n_missing} of its {len(entries)} entries are missing: drop these rows first"
             )
         raise ValueError(f"{fault}. {_TABLE}")
+
+
+def _is_numeric(dtype: Any) -> bool:
+    """Return whether a dtype of NumPy, pandas, polars or narwhals is one of numbers."""
+    is_number = getattr(dtype, "kind", "O") in "biufc" or isinstance(dtype, nw.Boolean)
+    return is_number or bool(getattr(dtype, "is_numeric", bool)())
 
 
 def is_table(rows: Any) -> bool:
@@ -264,15 +256,12 @@ def user_ratings(rows: Any, weights: Any = None) -> UserRatings:
         If a rating is not finite, or an entry is stored twice.
     """
     ratings = ratings_of_rows(rows)
-    ratings = weighed(
-        ratings._replace(values=ratings.values.astype(np.float64, copy=False)), weights, clicks=True
-    )
-    ratings, pair = sort_items(ratings, rows.shape[1])
+    exact = ratings._replace(values=ratings.values.astype(np.float64, copy=False))
+    ratings, pair = sort_items(weighed(exact, weights, clicks=True), rows.shape[1])
     if pair:
+        row, column = pair
         raise ValueError(
-            "X stores the entry of row {} and column {} more than once; call X.sum_duplicates() first".format(
-                *pair
-            )
+            f"X stores the entry of row {row} and column {column} more than once; call X.sum_duplicates() first"
         )
     return UserRatings(*ratings[1:])
 
@@ -290,9 +279,7 @@ def read_pairs(pairs: Any, source: str = "pairs") -> tuple[Array, Array]:
         raise ValueError(
             "pairs must have two columns, the ids of a user and of an item; ranking.as_pairs makes them of a matrix"
         )
-    users, items = (
-        _as_array(column, kind) for column, kind in zip(columns, ("user", "item"), strict=True)
-    )
+    users, items = map(_as_array, columns, KINDS)
     return read_ids(users, "user", source), read_ids(items, "item", source)
 
 
@@ -335,7 +322,7 @@ def clicks_of(values: Array, confidence: Callable[[Array], Any]) -> tuple[Array,
     return (values > 0).astype(np.float64), _check_weights(found, "confidence")
 
 
-def confide(ratings: Any, *, confidence: Callable[[Array], Any]) -> Any:
+def confide(confidence: Callable[[Array], Any], ratings: Any) -> Any:
     """Return ratings with confidences that are computed from their values."""
     clicks, confidences = clicks_of(ratings.values, confidence)
     return ratings._replace(values=clicks + 1j * confidences)

@@ -7,9 +7,6 @@ import numpy as np
 from schmp_estimators.core.typing import Array, Integers, Masks
 from schmp_estimators.mf.kernels.layout import NOWHERE, Placement
 
-#: Number of bits of a user's or an item's number.
-_BITS = 32
-
 
 class Seen(NamedTuple):
     """The items that each user has rated, including held-out ones."""
@@ -40,7 +37,7 @@ class SeenItems(NamedTuple):
         for (indptr, items), members in zip(self.parts, self.users.members, strict=True):
             users = np.repeat(members, np.diff(indptr))
             kept = among[users]
-            found.append(users[kept] << _BITS | self.item_ids[items[kept]])
+            found.append(users[kept] << 32 | self.item_ids[items[kept]])
         return np.concatenate(found)
 
 
@@ -88,4 +85,4 @@ def check_not_seen(now: SeenItems, earlier: tuple[SeenItems, ...]) -> None:
     again = [np.intersect1d(pairs, seen.pairs(rating), assume_unique=True) for seen in earlier]
     if any(found.size for found in again):
         first = min(int(found[0]) for found in again if found.size)
-        raise DuplicateRatingError(first >> _BITS, first & (1 << _BITS) - 1, True)
+        raise DuplicateRatingError(*divmod(first, 2**32), earlier=True)

@@ -425,8 +425,7 @@ def fold_in_drawn(loss, pairs, candidates, features, biases, numbers, n_epochs, 
                 drawn = draw_item(candidates, pairs.items, start, stop, own_key, 0, item)
                 if drawn < 0:
                     continue
-                scores, squares = (biases[item], biases[drawn]), 0.0
-                taken, other = scores
+                taken, other, squares = biases[item], biases[drawn], 0.0
                 for k in range(size):
                     taken += row[k] * features[item, k]
                     other += row[k] * features[drawn, k]
