@@ -38,14 +38,12 @@ from schmp_estimators.mf.data.seen import (
 from schmp_estimators.mf.kernels.layout import Placement, deal
 from schmp_estimators.mf.losses import RANKING
 from schmp_estimators.mf.programs.ccd import CcdFactorization
-from schmp_estimators.mf.programs.factors import Side, gather, rescaled
+from schmp_estimators.mf.programs.factors import HOLD_OUT, Side, gather, rescaled
 from schmp_estimators.mf.programs.implicit import ImplicitFactorization
 from schmp_estimators.mf.programs.sgd import BspFactorization, SgdFactorization
 
 logger = logging.getLogger(__name__)
 
-#: Number of the stream of random numbers that decides about held-out ratings; 0 and 1 are those of the factors.
-_HOLD_OUT = 2
 #: Ratings that differ by this many deviations from those of an earlier fit are on another scale.
 _OTHER_SCALE = 100
 
@@ -74,20 +72,14 @@ class MFFit:
         self._pieces = ratings.pieces
         self._place = place
         self._seed = seed
-        self._known = ratings.known
         self._hold_out = data.NOTHING
         self._shape = len(ratings.known.users), len(ratings.known.items)
-        #: Users and items of the earlier fit, in its units; its scale, and what it has counted.
+        #: The attributes of the earlier fit, and its users and items, if there is one.
+        self._before: Named = {} if anew else dict(vars(estimator))
         self._earlier: tuple[Side, ...] = ()
-        self._earlier_scale = AS_THEY_ARE
-        self._earlier_counts = ()
-        self._earlier_occur = ()
         if not anew:
             users = Side(estimator.user_factors_, estimator.user_bias_)
             self._earlier = users, Side(estimator.components_.T, estimator.item_bias_)
-            self._earlier_scale = Scale(estimator.global_mean_, estimator.rating_scale_)
-            self._earlier_counts = estimator._counts
-            self._earlier_occur = estimator._occur
         # After an earlier fit ratings are fitted by sums, to which the influence of earlier ratings is added.
         self._solver = parameters.choose_solver(estimator, ratings.are_weighted)
         self._gradients = self._solver == "sgd" and anew
@@ -99,8 +91,8 @@ class MFFit:
         self._missing = weight * self._shape[1], weight * self._shape[0]
         #: None until it is computed from the ratings.
         self._alpha: float | None = parameters.given_alpha(estimator, anew)
-        ranges = [ratings.range] if anew else [ratings.range, estimator.rating_range_]
-        ends = [*sum(ranges, ()), 0.0] if self._unobserved else sum(ranges, ())
+        zero = [0.0] if self._unobserved else []
+        ends = [*ratings.range, *self._before.get("rating_range_", ()), *zero]
         self._range = min(ends), max(ends)
         self._program: Any = None
         self._checkpoint: Checkpoint | None = None
@@ -111,18 +103,13 @@ class MFFit:
 
     def run(self, X: Any, y: Any) -> Named:
         """Factorise; return the fitted attributes, with the last factors, or with early stopping the best."""
-        estimator = self._estimator
-        if estimator.early_stopping:
-            share = np.uint64(float(estimator.validation_fraction) * 2.0**64)
-            hold_out = data.HoldOut(stream_key(self._seed, _HOLD_OUT), share)
-            draw = self._pieces.reduce(
-                partial(data.draw_hold_out, hold_out=hold_out), data.add_draws, "mf-hold-out"
-            )
-            self._hold_out = data.settle_hold_out(hold_out, draw)
+        if self._estimator.early_stopping:
+            key, share = stream_key(self._seed, HOLD_OUT), self._estimator.validation_fraction
+            self._hold_out = data.choose_hold_out(self._pieces, key, float(share))
         try:
             return self._run(X, y)
         except DuplicateRatingError as twice:
-            users, items = self._known
+            users, items = self._ratings.known
             raise DuplicateRatingError(
                 users[twice.user], items[twice.item], twice.earlier
             ) from None
@@ -130,9 +117,7 @@ class MFFit:
     def _run(self, X: Any, y: Any) -> Named:
         estimator = self._estimator
         self._choose()
-        first, saved, estimator.history_ = (
-            (0, None, []) if estimator.checkpoint is None else self._resume()
-        )
+        first, saved, estimator.history_ = self._resume()
         if self._earlier:
             saved = self._begin_from_earlier()
         estimator.n_iter_ = first
@@ -146,9 +131,9 @@ class MFFit:
             may_ask=self._may_ask,
             ends=estimator._ends,
         ) as run:
-            plan, found = self._plan, run.told_by_sources()  # all shards have been made by then
-            if plan.keep_seen:
-                self._seen = SeenItems(tuple(found), plan.users, plan.item_ids)
+            found = run.told_by_sources()  # all shards have been made by then
+            if self._plan.keep_seen:
+                self._seen = SeenItems(tuple(found), self._plan.users, self._plan.item_ids)
                 if self._earlier and not self._unobserved:
                     check_not_seen(self._seen, estimator._seen or ())
             for done in estimator._follow(
@@ -172,11 +157,8 @@ class MFFit:
     def _may_ask(self, sweep: int) -> bool:
         """Return whether the fit may need more than the record of a sweep, or may end there for reasons but `tol`."""
         estimator = self._estimator
-        after = sweep + 1
-        return bool(
-            estimator.early_stopping
-            or estimator._may_ask(sweep, after % estimator.checkpoint_every == 0)
-        )
+        kept = (sweep + 1) % estimator.checkpoint_every == 0
+        return bool(estimator.early_stopping or estimator._may_ask(sweep, kept))
 
     def _check_finite(self, done: int) -> None:
         estimator = self._estimator
@@ -200,18 +182,17 @@ class MFFit:
 
     def _keep_best(self, run: AnyRun) -> None:
         """Keep the factors if they have the smallest error on held-out ratings so far."""
-        errors = [
-            record["validation_rmse"]
-            for record in self._estimator.history_
-            if "validation_rmse" in record
-        ]
+        name = "validation_rmse"
+        errors = [one[name] for one in self._estimator.history_ if name in one]
         if errors and errors[-1] < min(errors[:-1], default=np.inf):
             self._best = self._factors(run.harvest())
 
     def _resume(self) -> tuple[int, Saved | None, list[Named]]:
         """Return the first sweep to do, the state to start from, and the history so far."""
         estimator = self._estimator
-        told = self._told, self._hold_out, self._scale, *map(_digest, self._known)
+        if estimator.checkpoint is None:
+            return 0, None, []
+        told = self._told, self._hold_out, self._scale, *map(_digest, self._ratings.known)
         found = identity_of(
             estimator,
             map(repr, told),
@@ -238,57 +219,45 @@ class MFFit:
 
     def _choose(self) -> None:
         """Count and measure the ratings; choose the number of shards, what they contain, and the program."""
-        estimator = self._estimator
-        pieces = self._pieces
+        estimator, before = self._estimator, self._before
         grid = self._ratings.grid
-        n_users, n_items = self._shape
         count = partial(
-            data.count_and_measure,
-            n_users=n_users,
-            n_items=n_items,
-            hold_out=self._hold_out,
-            grid=grid,
-            sums_rows=self._alpha is None,
+            data.count_and_measure, self._shape, self._hold_out, grid, self._alpha is None
         )
-        counted = pieces.reduce(count, data.add_up, "mf-count-ratings")
+        counted = self._pieces.reduce(count, data.add_up, "mf-count-ratings")
         occur, counts = map(self._sides, counted.counts)
         moments, weighted = read_moments(counted.moments)
         weights = self._sides(counted.weights) if counted.weights.size else counts
-        self._occur = _grown([rows > 0 for rows in occur], self._earlier_occur)
-        self._told = tuple(counted.told.tolist())
+        clicks = counts if self._unobserved else weights
         # For users and items clicks so far, and sums of weights; for ratings the sums twice.
-        both = zip(counts if self._unobserved else weights, weights, strict=True)
-        self._counts = _grown(
-            [np.stack(pair, axis=1).astype(np.float32) for pair in both], self._earlier_counts
-        )
+        both = [
+            np.stack(pair, axis=1).astype(np.float32) for pair in zip(clicks, weights, strict=True)
+        ]
+        self._occur = _grown([rows > 0 for rows in occur], before.get("_occur", ()))
+        self._counts = _grown(both, before.get("_counts", ()))
+        self._told = tuple(counted.told.tolist())
         if self._alpha is None:
             left = left_by_biases(moments, counts, self._sides(counted.sums))
             self._alpha = parameters.choose_alpha(self._power, counts, left)
-        elif estimator.alpha == "auto" and any(self._missing) and not self._earlier:
+        elif estimator.alpha == "auto" and any(self._missing) and not before:
             self._alpha = parameters.scaled_alpha(self._alpha, self._power, self._missing, counts)
         self._n_ratings = int(counts[0].sum())
         mean, spread = mean_and_spread(weighted, grid)
-        keep_seen = pieces.place.is_local
-        if self._earlier:
-            self._check_against_earlier(mean, spread, keep_seen)
-        self._scale = (
-            self._earlier_scale
-            if self._earlier
-            else choose_scale(mean, spread, bool(estimator.fit_bias))
-        )
-        if self._unobserved or self._ranks:
+        keep_seen = self._place.is_local
+        if self._unobserved or self._ranks:  # clicks have no scale, and add up
             self._scale = AS_THEY_ARE
-        elif (
-            0 < self._range[0] == self._range[1]
-            and 1 < self._n_ratings < n_users * n_items
-            and not self._earlier
-        ):
-            parameters.warn_of_equal_ratings(mean, self._n_ratings)
-        users, items = self._deal(*counts)
+        elif before:
+            self._scale = Scale(estimator.global_mean_, estimator.rating_scale_)
+            self._check_against_earlier(mean, spread, keep_seen)
+        else:
+            self._scale = choose_scale(mean, spread, bool(estimator.fit_bias))
+            low, high = self._range
+            if 0 < low == high and 1 < self._n_ratings < self._shape[0] * self._shape[1]:
+                parameters.warn_of_equal_ratings(mean, self._n_ratings)
+        users, items = self._deal(counts)
         width = padded_width(int(estimator.n_components))
         form = self._gradients, keep_seen, bool(self._unobserved), width, self._ranks
-        item_counts = (counts if self._unobserved else weights)[1]
-        self._plan = data.ShardPlan(users, items, item_counts, self._hold_out, *form)
+        self._plan = data.ShardPlan(users, items, clicks[1], self._hold_out, *form)
         self._program = self._choose_program(mean)
 
     def _sides(self, array: Array) -> list[Array]:
@@ -297,10 +266,8 @@ class MFFit:
 
     def _check_against_earlier(self, mean: float, spread: float, keep_seen: bool) -> None:
         """Raise an error if ratings are on another scale than earlier ones, or are those of an earlier call."""
-        if self._unobserved:
-            return  # clicks have no scale, and add up
         estimator = self._estimator
-        earlier, unit = self._earlier_scale
+        earlier, unit = self._scale
         if max(spread, abs(mean - earlier)) > _OTHER_SCALE * unit:
             raise ValueError(
                 f"ratings of mean {mean:g} and standard deviation {spread:g} are not on the scale of the first fit, "
@@ -315,45 +282,32 @@ class MFFit:
                 "them out of partial_fit, or begin anew with fit"
             )
 
-    def _deal(self, user_counts: Integers, item_counts: Integers) -> tuple[Placement, Placement]:
+    def _deal(self, counts: Sequence[Integers]) -> list[Placement]:
         """Assign users and items to shards; after an earlier fit, only those with new ratings or missing pairs."""
-        every = (
-            not self._earlier,
-            not self._earlier or bool(self._unobserved),
-        )  # missing pairs concern all items
-        masks = [
-            (counts > 0) | all_rows
-            for counts, all_rows in zip((user_counts, item_counts), every, strict=True)
-        ]
-        self._moved = masks
+        anew = not self._earlier
+        every = anew, anew or bool(self._unobserved)  # missing pairs concern all items
+        self._moved = [(rows > 0) | whole for rows, whole in zip(counts, every, strict=True)]
         # Rows that have only held-out ratings need a place, too.
-        taking_part = [mask | bool(self._hold_out.threshold) for mask in masks]
+        taking_part = [mask | bool(self._hold_out.threshold) for mask in self._moved]
         n_users, n_items = (int(mask.sum()) for mask in taking_part)
-        n_items = int(np.count_nonzero(item_counts)) if self._ranks else n_items
+        n_items = int(np.count_nonzero(counts[1])) if self._ranks else n_items
         self._n_shards = self._choose_shards(n_users, n_items)
-        n_blocks = self._n_shards if self._rotating else 1
-        return deal(user_counts, self._n_shards, taking_part[0]), deal(
-            item_counts, n_blocks, taking_part[1]
-        )
+        n_groups = self._n_shards, self._n_shards if self._rotating else 1
+        return list(map(deal, counts, n_groups, taking_part))
 
     def _sources(self) -> list[Source]:
         """Make the shards, or divide the ratings among them, so that they are made where they are needed."""
-        pieces, shards = self._pieces, range(self._n_shards)
-        if self._place.is_local:
+        pieces, place, shards = self._pieces, self._place, range(self._n_shards)
+        if place.is_local:
             given = self._scale, self._plan, *pieces.partitions
             try:
-                made = self._place.each(lambda p: data.make_shard(p, *given), shards)
+                made = place.each(lambda p: data.make_shard(p, *given), shards)
             except DuplicateRatingError:  # of the shard whose thread was fastest
                 made = [data.make_shard(p, *given) for p in shards]
             pieces.partitions = []
             return [Source(itself, (one,), tells=True) for one in made]
-        plan = self._place.lasting(self._plan)
-        split = partial(
-            data.split_ratings,
-            users=self._plan.users,
-            n_items=self._shape[1],
-            scale=self._scale,
-        )
+        plan = place.lasting(self._plan)
+        split = partial(data.split_ratings, self._plan.users, self._shape[1], self._scale)
         found = pieces.each(split, "mf-split-ratings")
         pieces.partitions = []  # from now on only the parts for shards are needed
         return [
@@ -367,19 +321,13 @@ class MFFit:
 
     def _choose_shards(self, n_users: int, n_items: int) -> int:
         """Return the number of shards; of the number asked for, shards that would be empty are left out."""
-        most = min(n_users, n_items if self._rotating else n_users)
-        if self._rotating and self._ranks:
-            most = min(most, n_items // data.ITEMS_TO_DRAW_FROM)
-        if (asked := self._estimator.n_shards) is None:
-            n_ratings = self._n_ratings
-            chosen = (
-                data.rotating_shards(n_ratings)
-                if self._gradients
-                else data.summing_shards(n_ratings, n_items)
-            )
-            return max(1, min(chosen, most)) if self._ranks else chosen
-        chosen = max(1, min(int(asked), most))
-        if chosen < asked:
+        most = n_users
+        if self._rotating:
+            most = min(most, n_items // (data.ITEMS_TO_DRAW_FROM if self._ranks else 1))
+        asked = self._estimator.n_shards
+        usual = data.rotating_shards if self._gradients else data.summing_shards
+        chosen = max(1, min(int(asked or usual(self._n_ratings, n_items)), most))
+        if asked and chosen < asked:
             logger.info(
                 "n_shards=%d: %d users and %d items make %d", asked, n_users, n_items, chosen
             )
@@ -389,21 +337,19 @@ class MFFit:
         """Return the program, given the mean of the ratings."""
         estimator = self._estimator
         centre, unit = self._scale
-        fit_bias = bool(estimator.fit_bias and not self._unobserved)
-        positive = bool(estimator.positive)
+        clicks, positive = bool(self._unobserved), bool(estimator.positive)
+        without_mean = estimator.fit_bias or self._ranks or clicks
         common: Named = {
             "n_components": int(estimator.n_components),
-            "mean": 0.0
-            if estimator.fit_bias or self._ranks or self._unobserved
-            else (mean - centre) / unit,
+            "mean": 0.0 if without_mean else (mean - centre) / unit,
             "penalty": self._alpha,
             "power": self._power,
-            "fit_bias": fit_bias,
+            "fit_bias": bool(estimator.fit_bias and not clicks),
             "positive": positive,
             "seed": self._seed,
             "unit": unit,
         }
-        if self._unobserved:
+        if clicks:
             anew = not self._earlier and not positive  # centred items are not positive
             of_clicks: Named = {"unobserved": self._unobserved, "missing": self._missing}
             return ImplicitFactorization(**common, **of_clicks, anew=anew)
@@ -422,22 +368,16 @@ class MFFit:
         """Return the state from which the run starts after an earlier fit."""
         plan = self._plan
         sides = [rescaled(side, 1 / self._scale.unit) for side in self._earlier]
-        counts = (
-            self._earlier_counts,
-            self._counts,
-            plan.users.members,
-            plan.item_ids,
-            plan.item_counts[plan.item_ids],
-        )
-        saved: Saved = self._program.begin_from(sides, *counts)
+        counts = self._before["_counts"], self._counts
+        items = plan.item_ids, plan.item_counts[plan.item_ids]
+        saved: Saved = self._program.begin_from(sides, *counts, plan.users.members, *items)
         return saved
 
     def _factors(self, harvest: Harvest) -> tuple[Side, ...]:
         """Return users and items, in the units of the ratings."""
-        placed = zip(
-            self._program.sides(harvest), (self._plan.users, self._plan.items), strict=True
-        )
-        found = tuple(gather(sides, placement, self._scale.unit) for sides, placement in placed)
+        placements = self._plan.users, self._plan.items
+        sides = zip(self._program.sides(harvest), placements, strict=True)
+        found = tuple(gather(*placed, self._scale.unit) for placed in sides)
         for side, before, moved in zip(found, self._earlier, self._moved, strict=False):
             kept = np.flatnonzero(~moved[: len(before.bias)])
             side.factors[kept] = before.factors[kept]
@@ -447,9 +387,8 @@ class MFFit:
     def _attributes(self, factors: tuple[Side, ...]) -> Named:
         """Return the fitted attributes."""
         users, items = factors
-        estimator = self._estimator
-        earlier = bool(self._earlier)
-        seen = estimator._seen if earlier else ()
+        known, before = self._ratings.known, self._before
+        seen = before.get("_seen", ())
         return {
             "components_": items.factors.T,
             "user_factors_": users.factors,
@@ -460,17 +399,17 @@ class MFFit:
             "solver_": self._solver,
             "alpha_": self._alpha,
             "rating_range_": self._range,
-            "user_ids_": self._known.users,
-            "item_ids_": self._known.items,
+            "user_ids_": known.users,
+            "item_ids_": known.items,
             "n_shards_": self._n_shards,
-            "_fitted_on_pairs": estimator._fitted_on_pairs if earlier else self._ratings.are_pairs,
+            "_fitted_on_pairs": before.get("_fitted_on_pairs", self._ratings.are_pairs),
             "_occur": self._occur,
             "_counts": self._counts,
             "_unobserved": self._unobserved,
-            "_loss": estimator.loss,
+            "_loss": self._estimator.loss,
             # Ratings of a Dask input are not kept, so it is not known who has rated what.
             "_seen": None if self._seen is None or seen is None else (*seen, self._seen),
-            "_told": (*(estimator._told if earlier else ()), self._told),
+            "_told": (*before.get("_told", ()), self._told),
             "_tables": {},
         }
 

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
+from schmp_estimators.core.inputs.rows import Rows
 from schmp_estimators.core.inputs.validation import is_dask, validate_in_memory
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.typing import (
@@ -22,7 +23,6 @@ from schmp_estimators.core.typing import (
     Named,
     Positions,
 )
-from schmp_estimators.core.values import part_of_each
 from schmp_estimators.mf.data.ids import (
     KINDS,
     as_objects,
@@ -36,24 +36,17 @@ from schmp_estimators.mf.data.ids import (
 from schmp_estimators.mf.data.inputs import (
     are_pairs,
     check_no_text,
-    hold_floats,
     pair_columns,
     read_pairs,
     read_ratings,
     user_ratings,
     warn_unused,
 )
-from schmp_estimators.mf.data.ratings import (
-    HoldOut,
-    chosen,
-    draw_hold_out,
-    held_out_mask,
-    settle_hold_out,
-)
+from schmp_estimators.mf.data.ratings import choose_hold_out, held_out_mask
 from schmp_estimators.mf.data.rows import check_pair_columns
 from schmp_estimators.mf.data.seen import DuplicateRatingError
 from schmp_estimators.mf.kernels.ccd import UserRatings
-from schmp_estimators.mf.kernels.layout import repeated, sort_ratings
+from schmp_estimators.mf.kernels.layout import UserRows, pairs_of, rows_of, select, sort_items
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 from schmp_estimators.mf.metrics import Hits, find_hits
 
@@ -221,12 +214,10 @@ class Recommender(ABC):
         n_items = len(self.item_ids_)
         warn_of_unknown(items[columns >= n_items], "item", "X")
         known = RatingBlock(*(array[columns < n_items] for array in (rows, columns, values)))
-        indptr, told = sort_ratings(known, who.size, n_items)
-        if (again := repeated(told.users, told.items)).size:
-            raise DuplicateRatingError(
-                who[told.users[again[0]]], self.item_ids_[told.items[again[0]]]
-            )
-        return who, rows, UserRatings(indptr, told.items, told.values)
+        told, twice = sort_items(rows_of(known, who.size), n_items)
+        if twice:
+            raise DuplicateRatingError(who[twice[0]], self.item_ids_[twice[1]])
+        return who, rows, UserRatings(*told[1:])
 
     def _check_columns(self, X: Any) -> None:
         """Compare the names of the columns of pairs with those of the fit, if the fit was one of pairs."""
@@ -342,31 +333,25 @@ class Recommender(ABC):
         if y is None and self._are_pairs(X):
             raise ValueError("X holds pairs of ids: pass their ratings, as score(pairs, ratings)")
         rows = validate_in_memory(X, self._for_matrices(X), reset=False, ensure_all_finite=False)
-        if y is not None:
-            warn_unused(y, rows.shape[0])
+        warn_unused(y, rows.shape[0])
         ratings = self._read(rows)
         if ratings.values.size < 2:
             raise ValueError(
                 f"X holds {ratings.values.size} ratings, but score judges some of them by what the others say of their "
                 "users; pass more rows"
             )
-        users = part_of_each(np.diff(ratings.indptr), np.int32)
-        every = RatingBlock(users, ratings.items, ratings.values)
-        share = max(_HELD_BACK, min(0.5, _FEWEST_JUDGED / users.size))
-        part = HoldOut(_KEY, np.uint64(share * 2.0**64))
-        judged = held_out_mask(every, settle_hold_out(part, draw_hold_out(every, part)))
-        told = chosen(every, ~judged)
-        rest = chosen(every, judged)
-        indptr = np.searchsorted(told.users, np.arange(ratings.indptr.size))
-        return UserRatings(indptr, told.items, told.values), rest
+        every = UserRows(np.arange(len(ratings.indptr) - 1, dtype=np.int32), *ratings)
+        share = max(_HELD_BACK, min(0.5, _FEWEST_JUDGED / ratings.values.size))
+        judged = held_out_mask(pairs_of(every), choose_hold_out(Rows([every]), _KEY, share))
+        return UserRatings(*select(every, ~judged)[1:]), pairs_of(select(every, judged))
 
     def _are_pairs(self, X: Any, among_two: str = "integers") -> bool:
         """Return whether X is pairs.  For a model of two items, two columns are pairs only if integers, or never."""
-        columns = pair_columns(X)
-        ambiguous = not self._fitted_on_pairs and len(self.item_ids_) == 2
-        return columns is not None and not (
-            ambiguous and (among_two == "never" or hold_floats(columns))
-        )
+        if (columns := pair_columns(X)) is None:
+            return False
+        if self._fitted_on_pairs or len(self.item_ids_) != 2:
+            return True
+        return among_two != "never" and all(np.asarray(one).dtype.kind != "f" for one in columns)
 
     def _for_matrices(self, X: Any) -> Any:
         """Return this estimator as if it had been fitted on a matrix like X, with the same users and items."""

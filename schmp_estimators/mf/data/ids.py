@@ -5,7 +5,7 @@ is in ascending order; later fits append new ids.  The ids of a matrix are its r
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import repeat
 from math import isnan
 from numbers import Integral, Real
@@ -20,8 +20,8 @@ from schmp_estimators.core.typing import Array, Integers
 UNKNOWN = np.iinfo(np.int64).max
 #: Numbers below this many times their count are counted and looked up in an array: sorting and searching take longer.
 _SPAN = 4
-#: How many unknown ids a warning names.
-_NAMED = 3
+#: What is wrong with a missing id.
+_MISSING = "is missing. Drop these rows first, for example with dropna()"
 
 Table = Array
 #: Returns the row of each id, or `UNKNOWN` for ids that have none.
@@ -62,48 +62,33 @@ def read_ids(column: Any, kind: str, source: str = "pairs") -> Array:
     code = array.dtype.kind
     if code == "O":
         return _read_objects(array, kind, source)
-    if code == "f":
-        _refuse(
-            np.isnan(array),
-            array,
-            kind,
-            source,
-            "is missing",
-            "Drop these rows first, for example with dropna()",
-        )
-        whole = (
-            np.isfinite(array) & (array == np.floor(array)) & (np.abs(array) < np.float64(2.0**63))
-        )
-        _refuse(
-            ~whole, array, kind, source, "is no whole number", "Pass ids as integers or as strings"
-        )
-        array = array.astype(np.int64)
-    elif code in "US":
+    if code in "US":
         return as_objects(array.tolist())
-    elif code not in "iu":
-        fault = f"has the dtype {array.dtype}; ids are whole numbers or strings"
-        _refuse(
-            np.ones(array.size, bool),
-            array,
-            kind,
-            source,
-            fault,
-            "Convert them, for example with .astype(str)",
-        )
-    if code in "if" and array.size and array.min() < 0:
-        remedy = "Pass names that happen to be numbers, such as signed hashes, as strings"
-        _refuse(array < 0, array, kind, source, "is negative; ids count from 0", remedy)
-    return array
+    is_float = code == "f"
+    whole = is_float and (
+        np.isfinite(array) & (array == np.floor(array)) & (np.abs(array) < np.float64(2.0**63))
+    )
+    faults = {
+        _MISSING: is_float and np.isnan(array),
+        "is no whole number. Pass ids as integers or as strings": is_float and ~whole,
+        f"has the dtype {array.dtype}; ids are whole numbers or strings. Convert them, for example "
+        "with .astype(str)": code not in "iuf",
+        "is negative; ids count from 0. Pass names that happen to be numbers, such as signed "
+        "hashes, as strings": code in "if" and array < 0,
+    }
+    for fault, where in faults.items():
+        _refuse(where, array, kind, source, fault)
+    return array.astype(np.int64) if is_float else array
 
 
 def warn_of_unknown(ids: Array, kind: str, source: str) -> None:
     """Warn of ids that are unknown, and name some of them."""
     names = list(dict.fromkeys(ids.tolist()))
     if names:
-        more = ", …" if len(names) > _NAMED else ""
+        shown, more = names[:3], names[3:]
         warnings.warn(
             f"{source} holds {len(names)} ids of {kind}s that were in no fit, so that nothing is known of them: "
-            f"{', '.join(map(str, names[:_NAMED]))}{more}",
+            f"{', '.join(map(str, shown))}{', …' if more else ''}",
             UserWarning,
             stacklevel=4,
         )
@@ -111,27 +96,18 @@ def warn_of_unknown(ids: Array, kind: str, source: str) -> None:
 
 def _read_objects(array: Array, kind: str, source: str) -> Array:
     types = set(map(type, array))
-    if types in ({str}, {bytes}):
-        return array
-    if types and all(issubclass(one, str | bytes) for one in types):
-        if len({issubclass(one, str) for one in types}) == 1:
-            return as_objects(str(one) if isinstance(one, str) else bytes(one) for one in array)
-    elif all(issubclass(one, Integral) and one is not bool for one in types):
-        exact = list(map(int, array))
-        if max(exact, default=0) >= 2**64 or min(exact, default=0) < -(2**63):
+    if not types:
+        return array.astype(np.int64)
+    if all(issubclass(one, str) for one in types) or all(issubclass(one, bytes) for one in types):
+        plain = str if isinstance(array[0], str) else bytes
+        return array if types == {plain} else as_objects(map(plain, array))
+    if all(issubclass(one, Integral) and one is not bool for one in types):
+        exact = np.array(list(map(int, array)))
+        if exact.dtype.kind not in "iu":
             raise ValueError(f"{source} holds {kind}s of more than 64 bits; pass them as strings")
-        return read_ids(
-            np.array(exact, np.uint64 if min(exact, default=0) >= 0 else np.int64), kind, source
-        )
+        return read_ids(exact, kind, source)
     missing = np.array([is_missing(one) for one in array])
-    _refuse(
-        missing,
-        array,
-        kind,
-        source,
-        "is missing",
-        "Drop these rows first, for example with dropna()",
-    )
+    _refuse(missing, array, kind, source, _MISSING)
     if all(issubclass(one, Real) and one is not bool for one in types):
         return read_ids(array.astype(np.float64), kind, source)
     alike = next((one for one in (str, bytes, Real) if isinstance(array[0], one)), ())
@@ -159,12 +135,11 @@ def as_objects(values: Any) -> Array:
     return np.fromiter(values, object)
 
 
-def _refuse(bad: Array, ids: Array, kind: str, source: str, fault: str, remedy: str) -> None:
-    if bad.any():
-        row = int(np.argmax(bad))
-        raise ValueError(
-            f"{source} holds the {kind} {ids[row]} in row {row}, which {fault}. {remedy}."
-        )
+def _refuse(where: Any, ids: Array, kind: str, source: str, fault: str) -> None:
+    """Raise ValueError about the first id of those that have a fault."""
+    if ids.size and np.any(where):
+        row = int(np.argmax(where))
+        raise ValueError(f"{source} holds the {kind} {ids[row]} in row {row}, which {fault}.")
 
 
 def at_least_one(number: Any, name: str, what: str = "") -> int:
@@ -188,7 +163,7 @@ def distinct(ids: Array) -> Table:
     return np.unique(ids)
 
 
-def merge(tables: list[Table], kind: str) -> Table:
+def merge(tables: Sequence[Table], kind: str) -> Table:
     """Return the distinct ids of all tables together, in ascending order.
 
     Raises
@@ -216,27 +191,14 @@ def _joined(tables: list[Table]) -> Table:
     """Return tables of one kind one after the other; numbers as int64, or as uint64 if some are too large for that."""
     if is_text(tables[0]):
         return np.concatenate(tables)
-    large = any(
-        table.dtype == np.uint64 and table.size and table.max() > np.uint64(UNKNOWN)
-        for table in tables
-    )
-    return np.concatenate(
-        [table.astype(np.uint64 if large else np.int64, copy=False) for table in tables]
-    )
+    numbers = np.concatenate([table.astype(np.uint64) for table in tables])
+    large = numbers.size and numbers.max() > UNKNOWN
+    return numbers if large else numbers.astype(np.int64)
 
 
 def are_positions(table: Table) -> bool:
     """Return whether ids are the numbers of their rows."""
     return not is_text(table) and bool((table == np.arange(table.size)).all())
-
-
-def check_alike(known: Table, ids: Array, kind: str, source: str = "pairs") -> None:
-    """Raise ValueError if ids are strings but those of the fit were numbers, or the other way round."""
-    if is_text(ids) != is_text(known):
-        here, there = ("strings", "whole numbers") if is_text(ids) else ("whole numbers", "strings")
-        raise ValueError(
-            f"{source} holds {kind}s that are {here}, but in fit they were {there}; convert them"
-        )
 
 
 def look_up(table: Table) -> Rows:
@@ -270,8 +232,17 @@ def number(
     """Return the row of each id, or a number beyond all rows if it is not known.
 
     `rows` is the result of `look_up` for `known`, if it is there already.
+
+    Raises
+    ------
+    ValueError
+        If ids are strings but those of the fit were numbers, or the other way round.
     """
     if not (ids.size and known.size):  # an empty array does not say whether its ids are strings
         return np.full(ids.size, UNKNOWN)
-    check_alike(known, ids, kind, source)
+    if is_text(ids) != is_text(known):
+        here, there = ("strings", "whole numbers") if is_text(ids) else ("whole numbers", "strings")
+        raise ValueError(
+            f"{source} holds {kind}s that are {here}, but in fit they were {there}; convert them"
+        )
     return (rows or look_up(known))(ids)

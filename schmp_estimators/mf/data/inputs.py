@@ -73,14 +73,6 @@ def pair_columns(X: Any) -> list[Any] | None:
     return columns if columns is not None and len(columns) == 2 else None
 
 
-def hold_floats(columns: list[Any]) -> bool:
-    """Return whether one of the columns has a floating-point dtype."""
-    return any(
-        column.dtype.is_float() if isinstance(column, nw.Series) else column.dtype.kind == "f"
-        for column in columns
-    )
-
-
 def _are_labelled(X: Any, y: Any) -> bool:
     """Return whether X are measurements, of which none but 0 is whole and none occurs twice, and y labels of classes.
 
@@ -95,13 +87,15 @@ def _are_labelled(X: Any, y: Any) -> bool:
 
 
 def warn_unused(y: Any, n_rows: int) -> None:
-    """Warn that `y` is not used with a matrix of `n_rows` rows.
+    """Warn that `y`, if it is given, is not used with a matrix of `n_rows` rows.
 
     Raises
     ------
     ValueError
         If its length is different; the length of a Dask series is not known.
     """
+    if y is None:
+        return
     if not is_dask(y) or (isinstance(y, da.Array) and not np.isnan(y.shape[0])):
         check_consistent_length(range(n_rows), y)
     warnings.warn(
@@ -115,31 +109,23 @@ def warn_unused(y: Any, n_rows: int) -> None:
 def check_no_text(X: Any) -> None:
     """Raise ValueError if X, which holds no pairs, is no table, or has a column of text or dates, which is named."""
     X = getattr(X, "_meta", X) if is_dask(X) else X
-    if is_dask(X):  # Delayed objects, of which nothing is known
+    # of Delayed objects nothing is known
+    if is_dask(X) or _is_numeric(X):
         return
-    if not (hasattr(X, "shape") or hasattr(X, "__array__")) and columns_of(X) is None:
+    if (columns := columns_of(X)) is None and not hasattr(X, "__array__"):
         raise ValueError(
             f"X is {X!r:.80}; pass a matrix of ratings with a row for each user, or pairs: two columns with the ids of "
             "a user and an item"
         )
-    dtypes = (
-        X.dtypes if hasattr(X, "columns") and hasattr(X, "dtypes") else [getattr(X, "dtype", "?")]
-    )
-    # of pandas and NumPy, or of polars
-    numeric = (
-        getattr(one, "kind", "O") in "biufc" or getattr(one, "is_numeric", bool)() for one in dtypes
-    )
-    if all(numeric):
-        return
-    columns = columns_of(X) or []
+    columns = columns or []
     for at, column in enumerate(columns):
+        if _is_numeric(column):
+            continue
         name: Any = at
         entries = column
         if isinstance(column, nw.Series):
-            plain = column.dtype.is_numeric() or column.dtype == nw.Boolean
-            name = column.name
-            entries = [] if plain else column.to_list()
-            if not (plain or entries or str(column.to_native().dtype) == "object"):
+            name, entries = column.name, column.to_list()
+            if not (entries or str(column.to_native().dtype) == "object"):
                 entries = [str(column.dtype)]  # on Dask only the dtype is known
         text = str | bytes | date | timedelta | np.datetime64 | np.timedelta64
         if (found := next((one for one in entries if isinstance(one, text)), None)) is None:
@@ -155,6 +141,14 @@ def check_no_text(X: Any) -> None:
                 f"; {n_missing} of its {len(entries)} entries are missing: drop these rows first"
             )
         raise ValueError(f"{fault}. {_TABLE}")
+
+
+def _is_numeric(column: Any) -> bool:
+    """Return whether an array, or a narwhals Series, has a dtype of numbers."""
+    dtype: Any = getattr(column, "dtype", None)
+    return getattr(dtype, "kind", "O") in "biufc" or (
+        isinstance(column, nw.Series) and (dtype.is_numeric() or dtype == nw.Boolean)
+    )
 
 
 def is_table(rows: Any) -> bool:
@@ -335,7 +329,7 @@ def clicks_of(values: Array, confidence: Callable[[Array], Any]) -> tuple[Array,
     return (values > 0).astype(np.float64), _check_weights(found, "confidence")
 
 
-def confide(ratings: Any, *, confidence: Callable[[Array], Any]) -> Any:
+def confide(confidence: Callable[[Array], Any], ratings: Any) -> Any:
     """Return ratings with confidences that are computed from their values."""
     clicks, confidences = clicks_of(ratings.values, confidence)
     return ratings._replace(values=clicks + 1j * confidences)

@@ -7,12 +7,14 @@ is one complex number, ``value + 1j * weight``, so that both are moved together.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from math import log2, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from schmp_estimators.core.inputs.rows import Rows
 from schmp_estimators.core.lanes import LANES
 from schmp_estimators.core.typing import (
     Arguments,
@@ -78,9 +80,6 @@ class RatingShard(NamedTuple):
     train: Any
     #: Ratings that are only predicted: `CutRatings`, or a `RatingBlock`, complex if there are weights.
     held_out: Any
-    #: Number of this shard, and how many there are.
-    number: int
-    n_shards: int
     #: (n_ratings,) weights of sorted ratings; None if all are 1.
     confidences: Floats32 | None = None
     #: Only for clicks.
@@ -124,8 +123,8 @@ class ShardPlan(NamedTuple):
         return np.arange(self.items.group.size) if self.blocks else self.items.members[0]
 
 
-def rotating_shards(n_ratings: int) -> int:
-    """Return the number of shards, and of blocks, for a rotation; it depends only on the size of the data."""
+def rotating_shards(n_ratings: int, n_items: int) -> int:
+    """Return the number of shards, and of blocks, for steps; it depends only on the size of the data."""
     return _between(n_ratings, sqrt(n_ratings / RATINGS_PER_BLOCK))
 
 
@@ -142,16 +141,14 @@ def _between(n_ratings: int, number: float) -> int:
     return min(max(FEWEST_SHARDS, 2 ** round(log2(max(number, 1.0)))), MAX_SHARDS)
 
 
-def hash_pairs(ratings: Any, key: np.uint64) -> NDArray[np.uint64]:
-    """Return a hash of each user and item of a `RatingBlock` or of `UserRows` under `key`."""
-    if isinstance(ratings, UserRows):
-        ratings = layout.pairs_of(ratings)
-    hashes = np.empty(ratings.users.size, np.uint64)
-    layout.hash_pairs(*freeze((ratings.users, ratings.items)), key, hashes)
+def hash_pairs(pairs: RatingBlock, key: np.uint64) -> NDArray[np.uint64]:
+    """Return a hash of each user and item under `key`."""
+    hashes = np.empty(pairs.users.size, np.uint64)
+    layout.hash_pairs(*freeze(pairs[:2]), key, hashes)
     return hashes
 
 
-def held_out_mask(ratings: Any, hold_out: HoldOut) -> Masks:
+def held_out_mask(ratings: RatingBlock, hold_out: HoldOut) -> Masks:
     """Return which ratings are only predicted; this depends only on the user and the item of a rating."""
     if not hold_out.threshold:
         return np.zeros(ratings.values.size, np.bool_)
@@ -159,16 +156,10 @@ def held_out_mask(ratings: Any, hold_out: HoldOut) -> Masks:
 
 
 def count_and_measure(
-    piece: UserRows,
-    n_users: int,
-    n_items: int,
-    hold_out: HoldOut,
-    grid: Grid,
-    *,
-    sums_rows: bool = False,
+    shape: IntPair, hold_out: HoldOut, grid: Grid, sums_rows: bool, piece: UserRows
 ) -> Tally:
     """Count and measure some of the ratings; `sums_rows` says whether sums of users and items are needed."""
-    size = n_users + n_items
+    size = sum(shape)
     tally = Tally(
         np.zeros((2, size), np.int64),
         np.zeros(size * sums_rows, np.int64),
@@ -176,7 +167,7 @@ def count_and_measure(
         np.zeros(2, np.uint64),
         np.zeros((2, 8), np.int64),
     )
-    count_rows(freeze(piece), n_users, hold_out, grid, tally)
+    count_rows(freeze(piece), shape[0], hold_out, grid, tally)
     return tally
 
 
@@ -185,25 +176,8 @@ def add_up(parts: list[Tally]) -> Tally:
     return Tally(*(np.sum(arrays, axis=0) for arrays in zip(*parts, strict=True)))
 
 
-def chosen(ratings: RatingBlock, mask: Masks) -> RatingBlock:
-    """Return the ratings for which the mask is true."""
-    return RatingBlock(*(array[mask] for array in ratings))
-
-
-def draw_hold_out(ratings: Any, hold_out: HoldOut) -> IntPair:
-    """Return the smallest and the largest hash of some of the ratings."""
-    found = hash_pairs(ratings, hold_out.key)
-    return int(found.min(initial=np.uint64(2**64 - 1))), int(found.max(initial=np.uint64(0)))
-
-
-def add_draws(parts: list[IntPair]) -> IntPair:
-    """Return the smallest and the largest hash of all ratings."""
-    least, greatest = zip(*parts, strict=True)
-    return min(least), max(greatest)
-
-
-def settle_hold_out(hold_out: HoldOut, drawn: IntPair) -> HoldOut:
-    """Return a hold-out of at least one rating that leaves at least one to fit.
+def choose_hold_out(pieces: Rows, key: np.uint64, share: float) -> HoldOut:
+    """Return a hold-out of a share of the ratings: of one at least, and of all but one at most.
 
     If chance holds out none, it is the one with the smallest hash; if chance holds out all, the one with the largest
     hash is fitted.  This depends only on the ids and the key.
@@ -213,19 +187,28 @@ def settle_hold_out(hold_out: HoldOut, drawn: IntPair) -> HoldOut:
     ValueError
         If there are fewer than two ratings.
     """
-    least, greatest = drawn
-    if least >= greatest:
+    hashes = pieces.reduce(partial(_ends_of_piece, key), _ends, "mf-hold-out").tolist()
+    least, greatest = min(hashes), max(hashes)
+    if least == greatest:
         raise ValueError(
             "early_stopping=True holds out validation_fraction of the ratings, but there is one rating only; pass "
             "more, or set early_stopping=False"
         )
-    return hold_out._replace(
-        threshold=np.uint64(min(max(int(hold_out.threshold), least + 1), greatest))
-    )
+    return HoldOut(key, np.uint64(min(max(int(share * 2.0**64), least + 1), greatest)))
+
+
+def _ends_of_piece(key: np.uint64, ratings: UserRows) -> NDArray[np.uint64]:
+    return _ends([hash_pairs(layout.pairs_of(ratings), key)])
+
+
+def _ends(hashes: list[NDArray[np.uint64]]) -> NDArray[np.uint64]:
+    """Return the smallest and the largest hash, if there are any."""
+    found = np.concatenate(hashes)
+    return found[[found.argmin(), found.argmax()]] if found.size else found
 
 
 def split_ratings(
-    piece: UserRows, users: layout.Placement, n_items: int, scale: Scale
+    users: layout.Placement, n_items: int, scale: Scale, piece: UserRows
 ) -> list[UserRows]:
     """Return the ratings of each shard's users, in units of the scale."""
     numbers = range(len(users.members))
@@ -279,7 +262,7 @@ def make_shard(
     seen = Seen(*train[1:3]) if plan.keep_seen else None
     if plan.hold_out.threshold:
         named = train._replace(items=plan.item_ids[train.items])
-        mask = held_out_mask(named, plan.hold_out)
+        mask = held_out_mask(layout.pairs_of(named), plan.hold_out)
         train, held_out = layout.select(train, ~mask), layout.select(train, mask)
     parts: Any = train, held_out
     sizes = np.diff(train.indptr)
@@ -291,7 +274,7 @@ def make_shard(
             else np.empty(0, np.int64)
         )
         parts = [layout.cut_blocks(part, plan.items, plan.width) for part in parts]
-        more["taken"] = _taken(parts[0], members.size, plan.items) if plan.draws else ()
+        more["taken"] = _taken(train, plan.items) if plan.draws else ()
     else:
         rows = np.arange(members.size, dtype=np.int32)
         users = np.repeat(rows, sizes)
@@ -306,21 +289,16 @@ def make_shard(
             sizes = np.bincount(users, confidences, members.size)
     counts = plan.item_counts[item_ids]
     own, rest = parts
-    return RatingShard(
-        members, sizes, item_ids, counts, own, rest, number, len(plan.users.members), **more
-    ), seen
+    return RatingShard(members, sizes, item_ids, counts, own, rest, **more), seen
 
 
-def _taken(ratings: layout.CutRatings, n_users: int, items: layout.Placement) -> Arguments:
+def _taken(ratings: UserRows, items: layout.Placement) -> Arguments:
     """Return for each block the offsets of the users, and the items that each has in it, in ascending order."""
     found = []
     for number, members in enumerate(items.members):
-        block = ratings.block(number)
-        block = block._replace(
-            users=block.users.astype(np.int32), items=block.items.astype(np.int32)
-        )
-        offsets, one = layout.sort_ratings(block, n_users, members.size)
-        found.append((offsets, one.items))
+        mine = layout.select(ratings, items.group[ratings.items] == number)
+        mine = mine._replace(items=items.row[mine.items])
+        found.append(layout.sort_items(mine, members.size)[0][1:3])
     return tuple(found)
 
 

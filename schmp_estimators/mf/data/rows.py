@@ -28,7 +28,7 @@ from schmp_estimators.mf.data import ids as rating_ids
 from schmp_estimators.mf.data import inputs
 from schmp_estimators.mf.data.ids import KINDS, NOBODY, Known, Table
 from schmp_estimators.mf.data.scale import Grid, choose_grid
-from schmp_estimators.mf.kernels.layout import UserRows, rated, sort_ratings
+from schmp_estimators.mf.kernels.layout import UserRows, rated, rows_of
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 dask: Any = Later("dask")
@@ -36,7 +36,7 @@ da: Any = Later("dask.array")
 #: Factors may take this many bytes even if most of their rows have no ratings.
 _UNQUESTIONED = 2 << 30
 #: Rows are numbered in 32 bits.
-_LARGEST_SIDE = 2**31 - 1
+_LARGEST_SIDE = np.iinfo(np.int32).max
 
 
 class Wanted(NamedTuple):
@@ -137,22 +137,17 @@ def open_ratings(
         how: Named = {"place": place, "reset": anew, "ensure_all_finite": False}
         rows = open_rows(partial(_part_of_rows, **whole), X, seen_as, **how)
     with rows:
-        limits = (
-            wanted.sizes
-            if pairs
-            else _number_users(rows, seen_as, wanted.sizes if anew else (None, None))
-        )
-        if y is not None and not pairs:
-            inputs.warn_unused(y, int(limits[0] or 0))
-        if weights is not None and is_dask(X) and not pairs:
-            _weigh_chunks(rows, weights, clicks)
+        limits = wanted.sizes
+        if not pairs:
+            limits = n_rows, _ = _number_users(rows, seen_as, limits if anew else (None, None))
+            inputs.warn_unused(y, n_rows)
+            if weights is not None and is_dask(X):
+                _weigh_chunks(rows, weights, clicks)
         if wanted.confidence is not None:
-            rows.partitions = rows.each(
-                partial(inputs.confide, confidence=wanted.confidence), "mf-confidences"
-            )
-        n_ratings, low, high, heaviest, tables = rows.reduce(
-            partial(_survey, pairs), _merge, "mf-survey"
-        )
+            confide = partial(inputs.confide, wanted.confidence)
+            rows.partitions = rows.each(confide, "mf-confidences")
+        survey = rows.reduce(partial(_survey, pairs), _merge, "mf-survey")
+        n_ratings, low, high, heaviest, tables = survey
         if not n_ratings:
             raise ValueError("there are no ratings to fit; X must store, or y hold, at least one")
         if not heaviest:
@@ -162,25 +157,18 @@ def open_ratings(
         inputs.check_range(low, high)
         if wanted.ranking:
             inputs.check_taken(low)
-        sides = zip(KINDS, limits, earlier or NOBODY, tables or (None, None), strict=True)
-        users, items = [_table_of(*side) for side in sides]
+        users, items = map(_table_of, KINDS, limits, earlier or NOBODY, tables or (None, None))
         if wanted.ranking and not pairs and n_ratings == len(users) * len(items):
             raise inputs.nothing_to_draw(wanted.ranking)
         _check_size(len(users), len(items), n_ratings, wanted.width)
-        known = Known(
-            *(
-                np.arange(len(table)) if isinstance(table, range) else table
-                for table in (users, items)
-            )
-        )
+        tables = (np.arange(len(t)) if isinstance(t, range) else t for t in (users, items))
+        known = Known(*tables)
         if pairs:
             shared = rows.place.share(known)  # the tables may be long, so they are sent only once
-            rows.partitions = rows.tasks(
-                _number_piece, [(piece, shared) for piece in rows.partitions], "mf-number-ids"
-            )
-        yield RatingRows(
-            rows, choose_grid(low, high, heaviest), known, pairs, (low, high), weights is not None
-        )
+            given = [(piece, shared) for piece in rows.partitions]
+            rows.partitions = rows.tasks(_number_piece, given, "mf-number-ids")
+        grid = choose_grid(low, high, heaviest)
+        yield RatingRows(rows, grid, known, pairs, (low, high), weights is not None)
 
 
 def check_pair_columns(X: Any, estimator: Any, *, reset: bool) -> None:
@@ -208,13 +196,10 @@ def map_chunks(
     shared = dask.delayed(model, name=f"model-{run}", traverse=False)
     if not isinstance(pairs, da.Array):
         return pairs.map_partitions(function, shared, meta=meta, enforce_metadata=False)
-    pairs, sizes = (
-        pairs.rechunk({1: -1}),
-        {"chunks": (pairs.chunks[0], shape)} if shape else {"drop_axis": 1},
-    )
-    return da.map_blocks(
-        function, pairs, shared, meta=meta, dtype=meta.dtype, name=f"{name}-{run}", **sizes
-    )
+    pairs = pairs.rechunk({1: -1})
+    sizes = {"chunks": (pairs.chunks[0], shape)} if shape else {"drop_axis": 1}
+    how = {"meta": meta, "dtype": meta.dtype, "name": f"{name}-{run}", **sizes}
+    return da.map_blocks(function, pairs, shared, **how)
 
 
 def _part_of_rows(rows: Any, X: Any = None, weights: Any = None, clicks: bool = False) -> _Part:
@@ -240,10 +225,8 @@ def _number_users(rows: Rows, estimator: Any, asked: tuple[int | None, int | Non
     if all(table for length, _, table in shapes if length):
         inputs.refuse_table(estimator.n_features_in_)
     offsets = offsets_of([length for length, _, _ in shapes])
-    arguments = [
-        (part, int(offset)) for part, offset in zip(rows.partitions, offsets, strict=False)
-    ]
-    rows.partitions = rows.tasks(_shift, arguments, "mf-number-users")
+    arguments = zip(rows.partitions, offsets.tolist(), strict=False)
+    rows.partitions = rows.tasks(_shift, list(arguments), "mf-number-users")
     shape = int(offsets[-1]), estimator.n_features_in_
     for kind, size, given in zip(KINDS, shape, asked, strict=True):
         if given not in (None, size):
@@ -255,7 +238,8 @@ def _number_users(rows: Rows, estimator: Any, asked: tuple[int | None, int | Non
 
 def _weigh_chunks(rows: Rows, weights: Any, clicks: bool) -> None:
     """Add weights to the ratings of a matrix on Dask; both are in the order of the rows."""
-    ends = np.cumsum([0, *rows.here(rows.each(_size_of, "mf-sizes"))]).tolist()
+    sizes = rows.here(rows.each(lambda ratings: ratings.values.size, "mf-sizes"))
+    ends = offsets_of(sizes).tolist()
     column = _as_column(weights)
     if np.isnan(column.shape[0]):
         column.compute_chunk_sizes()
@@ -266,22 +250,14 @@ def _weigh_chunks(rows: Rows, weights: Any, clicks: bool) -> None:
     rows.partitions = rows.tasks(weigh, list(zip(rows.partitions, held, strict=True)), "mf-weigh")
 
 
-def _size_of(ratings: UserRows) -> int:
-    return int(ratings.values.size)
-
-
 def _open_pairs(pairs: Any, values: Any, weights: Any, place: Place | None, clicks: bool) -> Rows:
     if not is_dask(pairs):
-        values, weights = (
-            dask.compute(values, weights)
-            if is_dask(values) or is_dask(weights)
-            else (values, weights)
-        )
+        if is_dask(values) or is_dask(weights):
+            values, weights = dask.compute(values, weights)
         return Rows([inputs.read_ratings(pairs, values, weights, clicks=clicks)])
     columns = {"y": values} if weights is None else {"y": values, "sample_weight": weights}
-    return open_tasks(
-        partial(_ratings_of_chunk, clicks), _side_by_side(pairs, columns), place=place
-    )
+    read = partial(_ratings_of_chunk, clicks)
+    return open_tasks(read, _side_by_side(pairs, columns), place=place)
 
 
 def _table_of(kind: str, limit: int | None, known: Table, found: Table | None) -> Table | range:
@@ -302,14 +278,12 @@ def _table_of(kind: str, limit: int | None, known: Table, found: Table | None) -
 
 def _check_size(n_users: int, n_items: int, n_ratings: int, n_components: int) -> None:
     """Raise ValueError if factors would be large, and nearly all of them those of users or items without ratings."""
-    n_rows = n_users + n_items
+    n_rows, row = n_users + n_items, 4 * padded_width(n_components)
     for kind, size in zip(KINDS, (n_users, n_items), strict=True):
         rated_hardly = size > 8 * n_ratings and size >= n_rows / 2
-        if size > _LARGEST_SIDE or (
-            rated_hardly and n_rows * 4 * padded_width(n_components) > _UNQUESTIONED
-        ):
+        if size > _LARGEST_SIDE or (rated_hardly and n_rows * row > _UNQUESTIONED):
             raise ValueError(
-                f"the factors of {size} {kind}s would take {size * 4 * padded_width(n_components) / 2**30:.3g} GiB, "
+                f"the factors of {size} {kind}s would take {size * row / 2**30:.3g} GiB, "
                 f"but {n_ratings} ratings are those of at most {n_ratings} {kind}s. Leave n_{kind}s None, and pass "
                 "pairs of ids: those that have no ratings take no memory then."
             )
@@ -396,19 +370,12 @@ def _survey(are_pairs: bool, ratings: Any) -> _Survey:
 def _merge(parts: list[_Survey]) -> _Survey:
     sizes, lows, highs, weights, _ = zip(*parts, strict=True)
     sides = zip(*(part.tables for part in parts if part.tables), strict=True)
-    tables = tuple(
-        rating_ids.merge(list(side), kind) for side, kind in zip(sides, KINDS, strict=False)
-    )
+    tables = tuple(map(rating_ids.merge, sides, KINDS))
     return _Survey(sum(sizes), min(lows), max(highs), max(weights), tables)
 
 
 def _number_piece(ratings: RatingBlock, known: Known) -> UserRows:
     """Return ratings in the rows of the users that occur."""
-    users, items = (
-        rating_ids.number(ids, table, kind).astype(np.int32)
-        for ids, table, kind in zip(ratings[:2], known, KINDS, strict=True)
-    )
-    every = np.arange(len(known.users), dtype=np.int32)
-    pairs = RatingBlock(users, items, ratings.values)
-    offsets, found = sort_ratings(pairs, every.size, len(known.items))
-    return rated(UserRows(every, offsets, *found[1:]))
+    users, items = map(rating_ids.number, ratings[:2], known, KINDS)
+    pairs = RatingBlock(users.astype(np.int32), items.astype(np.int32), ratings.values)
+    return rated(rows_of(pairs, len(known.users)))

@@ -32,8 +32,8 @@ _RUN = 64
 
 
 @kernel
-def gram_rows(chunks, rows, first, step, out):
-    """Compute the products of all `chunks` of a matrix with one chunk, which are rows of its Gram matrix.
+def gram_rows(chunks, rows, first, step):
+    """Return the products of all `chunks` of a matrix with one chunk, which are rows of its Gram matrix.
 
     Parameters
     ----------
@@ -41,16 +41,19 @@ def gram_rows(chunks, rows, first, step, out):
     rows : float32, C-contiguous
         Row i of the one chunk is register ``first + step * i``.
     first, step : int
-    out : (m * LANES, LANES) float64
-        Mutated: entry (l, k) of block j is ``Σ_i chunks[j, i, l] * rows_i[k]``.
+
+    Returns
+    -------
+    (m * LANES, LANES) float64
+        Entry (l, k) of block j is ``Σ_i chunks[j, i, l] * rows_i[k]``.
     """
-    n = chunks.shape[1]
-    out[:] = 0.0
+    n, out = chunks.shape[1], np.zeros((chunks.shape[0] * LANES, LANES))
     for start in range(0, n, _RUN):
         size = min(_RUN, n - start)
         for chunk in range(chunks.shape[0]):
             left, right = chunk * n + start, first + step * start
             registers.add_outer(out, chunk * LANES, chunks, left, rows, right, step, size)
+    return out
 
 
 @part

@@ -16,7 +16,7 @@ from scipy import sparse
 from schmp_estimators.core.jit import inlined, kernel
 from schmp_estimators.core.lanes import LANES
 from schmp_estimators.core.rng import GAMMA, mix
-from schmp_estimators.core.typing import Array, Integers, Integers32, IntPair, Masks, Positions
+from schmp_estimators.core.typing import IntPair, Masks
 from schmp_estimators.core.values import freeze, offsets_of
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 
@@ -96,22 +96,6 @@ def _copy(ratings, position, out, target):
 
 
 @kernel
-def _scatter(keys, ends, ratings, out):
-    """Copy `ratings` to `out`, sorted by ``keys`` (n,) int32; 10 ns per rating.
-
-    `ends` (n_keys + 2,) must be zeros; on return ``ends[:-1]`` are the offsets of the keys.
-    """
-    for key in keys:
-        ends[key + 2] += 1
-    for key in range(2, ends.size):
-        ends[key] += ends[key - 1]
-    for position in range(keys.size):
-        target = ends[keys[position] + 1]
-        ends[keys[position] + 1] += 1
-        _copy(ratings, position, out, target)
-
-
-@kernel
 def copy_rows(ratings, groups, rows, group, ends, items, values):
     """Copy the ratings of the users of a group to `items` and `values`; 3 ns per rating.
 
@@ -130,7 +114,7 @@ def copy_rows(ratings, groups, rows, group, ends, items, values):
 def _cut_rows(ratings, strips, rows, ends, out):
     """Copy `ratings` to `out`, sorted by the strips of their items, which get the numbers in `rows`.
 
-    `ends` is as in `_scatter`.
+    `ends` (n_strips + 2,) must be zeros; on return ``ends[:-1]`` are the offsets of the strips.
     """
     for item in ratings.items:
         ends[strips[item] + 2] += 1
@@ -191,23 +175,15 @@ def _take_turns(ratings, offsets, heads, tails, room):
             turn = turn if turn < n_heads else 0
 
 
-def repeated(users: Array, items: Array) -> Positions:
-    """Return the positions at which sorted pairs are the same as at the position before."""
-    return 1 + np.flatnonzero((users[1:] == users[:-1]) & (items[1:] == items[:-1]))
-
-
-def sort_by(keys: Integers32, n_keys: int, ratings: RatingBlock) -> tuple[Integers, RatingBlock]:
-    """Return (n_keys + 1,) offsets of keys, and ratings sorted by keys; those with equal keys keep their order."""
-    ends = np.zeros(n_keys + 2, np.int64)
-    out = RatingBlock(*map(np.empty_like, ratings))
-    _scatter(*freeze((keys,)), ends, freeze(ratings), out)
-    return ends[:-1], out
-
-
-def sort_ratings(ratings: RatingBlock, n_users: int, n_items: int) -> tuple[Integers, RatingBlock]:
-    """Return offsets of the users, and the ratings sorted by user, then by item."""
-    _, by_item = sort_by(ratings.items, n_items, ratings)
-    return sort_by(by_item.users, n_users, by_item)
+def rows_of(ratings: RatingBlock, n_users: int) -> UserRows:
+    """Return the ratings of users ``0 … n_users - 1`` row by row; those of a user keep their order."""
+    users, items, values = ratings
+    # SciPy transposes by counting: a row for each rating becomes a column
+    by_user = sparse.csr_matrix(
+        (values, users, np.arange(users.size + 1)), (users.size, n_users)
+    ).tocsc()
+    every = np.arange(n_users, dtype=np.int32)
+    return UserRows(every, by_user.indptr.astype(np.int64), items[by_user.indices], by_user.data)
 
 
 def sort_items(ratings: UserRows, n_items: int) -> tuple[UserRows, IntPair | None]:
@@ -220,7 +196,7 @@ def sort_items(ratings: UserRows, n_items: int) -> tuple[UserRows, IntPair | Non
     found = given.tocsc().tocsr()
     ratings = UserRows(users, indptr, found.indices, found.data)
     rows, items, _ = pairs_of(ratings._replace(users=np.arange(users.size)))
-    twice = repeated(rows, items)
+    twice = np.flatnonzero((rows[1:] == rows[:-1]) & (items[1:] == items[:-1]))
     return ratings, (int(rows[twice[0]]), int(items[twice[0]])) if twice.size else None
 
 

@@ -81,13 +81,8 @@ class Earlier(NamedTuple):
     def gram(self) -> Floats:
         """Return the products of all components with each other."""
         rows = freeze(self.rows)
-        n_chunks, n, _ = self.rows.shape
-        gram = np.empty((n_chunks * LANES, n_chunks * LANES))
-        for chunk in range(n_chunks):
-            products = np.empty((n_chunks * LANES, LANES))
-            gram_rows(rows, rows, chunk * n, 1, products)
-            gram[:, chunk * LANES : (chunk + 1) * LANES] = products
-        return gram
+        n_chunks, n, _ = rows.shape
+        return np.hstack([gram_rows(rows, rows, chunk * n, 1) for chunk in range(n_chunks)])
 
 
 def anchor(

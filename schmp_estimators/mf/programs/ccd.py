@@ -17,15 +17,13 @@ import numpy as np
 
 from schmp_estimators.core.lanes import LANES, PRODUCTS, pad_rows, zero_rows
 from schmp_estimators.core.program import Harvest, Saved
-from schmp_estimators.core.reduction import tree_sum
-from schmp_estimators.core.rng import stream_key
+from schmp_estimators.core.reduction import add, tree_sum
 from schmp_estimators.core.stages import At, Stage, each
-from schmp_estimators.core.typing import Floats, Floats32, Integers, IntPair, Numbered
+from schmp_estimators.core.typing import Floats, Floats32, Function, Integers, IntPair, Numbered
 from schmp_estimators.core.values import freeze, own
-from schmp_estimators.mf.data.ratings import RatingShard
 from schmp_estimators.mf.kernels import ccd as kernels
 from schmp_estimators.mf.kernels.registers import SUMS, lay_beside
-from schmp_estimators.mf.kernels.sgd import RatingBlock, draw_factors
+from schmp_estimators.mf.kernels.sgd import RatingBlock
 from schmp_estimators.mf.programs.anchors import (
     Anchored,
     Anchors,
@@ -34,7 +32,7 @@ from schmp_estimators.mf.programs.anchors import (
     anchor,
     distance,
 )
-from schmp_estimators.mf.programs.factors import Factorization, Side
+from schmp_estimators.mf.programs.factors import ITEMS, Factorization, Side
 
 #: Items whose sums are added and solved together: all shards' reports about them fit into the second cache.
 ITEMS_AT_ONCE = 512
@@ -121,17 +119,19 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
         """Return one round for each chunk, and a last one that measures errors."""
-        rounds = [
-            each(self.chunk, number, reports=True, merge=self.merge)
+        return [*self._rounds(self.chunk), each(self.measure, reports=True)]
+
+    def _rounds(self, *functions: Function) -> list[Stage]:
+        """Return a round of each function for each chunk."""
+        return [
+            each(function, number, reports=True, merge=self.merge)
+            for function in functions
             for number in range(self.n_chunks)
         ]
-        return [*rounds, each(self.measure, reports=True)]
 
     def init(self, at: At) -> tuple[CcdState, Numbered]:
         """Return users that are zero, and items that are random, so that the first round can improve the users."""
-        return self.restore(
-            at, CcdState(self._draw_items(at.shard.item_ids, at.number, at.n_shards))
-        )
+        return self.restore(at, CcdState(self._draw_items(at.shard.item_ids, self._mine(at))))
 
     def restore(self, at: At, saved: CcdState) -> tuple[CcdState, Numbered]:
         """Return a saved state, or one in which only the items are set: the first rounds make the users."""
@@ -147,33 +147,26 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
 
     def report(self, at: At, state: CcdState) -> CcdReport:
         """Return the first report: the number of ratings of each item, and the first chunk of the items."""
-        return CcdReport(-1, at.shard.item_counts, self._chunk(at.shard, state, 0))
+        return CcdReport(-1, at.shard.item_counts, self._swap(at, state, -1, 0))
 
     def chunk(self, at: At, state: CcdState, number: int) -> tuple[CcdState, CcdReport]:
         """Improve a chunk of the users, and compute the sums that this chunk of the items needs."""
         shard, items = at.shard, at.model.items
         sums = np.empty((shard.item_ids.size * SUMS, LANES), np.float32)
-        before = state.users[number - 1] if number else np.zeros_like(state.users[0])
-        if number:
-            self._store_chunk(shard, state, number - 1, items)
-        if state.tested.size:
-            kernels.shift_residuals(
-                shard.held_out, state.tested, *freeze((before, state.users[number])), items
-            )
+        before, now = self._before(state, number), state.users[number]
+        following = self._swap(at, state, number - 1, number + 1)
+        kernels.shift_residuals(shard.held_out, state.tested, before, freeze(now), items)
         kernels.improve_users(
-            shard.train, shard.confidences, state.residuals, freeze(before), state.users[number], items,
+            shard.train, shard.confidences, state.residuals, before, now, items,
             self._penalties(shard.user_counts, is_item=False), *self._of_users(state, number),
             *self._free(number, is_item=False), self.positive and not self._is_bias(number), sums,
         )  # fmt: skip
-        self._anchor_items(shard, state, number, sums)
-        return state, CcdReport(number, sums, self._chunk(shard, state, number + 1))
+        self._anchor_items(at, state, number, sums)
+        return state, CcdReport(number, sums, following)
 
     def merge(self, report: CcdReport, other: CcdReport) -> CcdReport:
-        """Add up the reports of two shards on a chunk; there are no errors yet."""
-        both = (report, other)
-        names = ("sums", "share", "own")
-        added = {name: tree_sum([getattr(one, name) for one in both]) for name in names}
-        return report._replace(following=following_of(both), **added)
+        """Add up the reports of two shards on a chunk."""
+        return type(report)(report.chunk, *add(report[1:], other[1:]))
 
     def aggregate(self, model: Any, reports: Sequence[CcdReport]) -> CcdModel:
         """Set the first chunk of the items, improve the current one, or set the errors, as the reports say."""
@@ -219,7 +212,7 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
 
     def begin_from(
         self,
-        sides: tuple[Side, Side],
+        sides: Sequence[Side],
         counts: Sequence[Floats32],
         totals: Sequence[Floats32],
         members: Sequence[Integers],
@@ -248,6 +241,11 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         known = items.pick(item_ids)
         n_shards = len(members)
         of_items = self._anchor(known, users, totals[1][item_ids], is_item=True)
+        # biases, and items rated only now, start as in a first fit
+        first = self._draw_items(item_ids, range(self.n_chunks))
+        free, rated = int(self.fit_bias), known.counts[:, 0] > 0
+        first[free:, rated] = known.rows[free:, rated]
+        first[free:, ~rated & (item_counts == 0)] = 0
         shards = []
         gram = None
         if self.unobserved:
@@ -260,8 +258,8 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
                 of_items.pull[mine], of_items.target[mine], 0.0 if number else of_items.offset
             )
             of_users = self._anchor(users.pick(ids), items, totals[0][ids], is_item=False)
-            first = self._first_items(known, item_ids, item_counts, number, n_shards)
-            shards.append(CcdState(first, Anchored(of_users, resting, None if number else gram)))
+            anchored = Anchored(of_users, resting, None if number else gram)
+            shards.append(CcdState(first[mine], anchored))
         return Saved(None, shards, [])
 
     def _anchor(
@@ -281,23 +279,6 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         # beside a bias there is a coordinate that is always 1 and has no penalty
         fixed = self.fit_bias * float(np.sum(own - more))
         return found._replace(offset=found.offset + fixed)
-
-    def _first_items(
-        self,
-        known: Earlier,
-        item_ids: Integers,
-        item_counts: Integers,
-        number: int,
-        n_shards: int,
-    ) -> Chunks:
-        """Return a shard's chunks of the earlier items; biases, and items rated only now, start as in a first fit."""
-        items = self._draw_items(item_ids, number, n_shards)
-        rated = known.counts[:, 0] > 0
-        for rows, chunk in zip(items, range(number, self.n_chunks, n_shards), strict=True):
-            if not self._is_bias(chunk):
-                rows[rated] = known.rows[chunk, rated]
-                rows[~rated & (item_counts == 0)] = 0
-        return items
 
     def _of_all_pairs(self, model: CcdModel, chunk: int) -> Any:
         """Return (SUMS, LANES) what missing pairs add to the sums of each item for a chunk; None if not counted."""
@@ -343,43 +324,40 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         pull, target, _ = state.anchored.users
         return freeze((pull[chunk], target[chunk]))
 
-    def _chunk(self, shard: RatingShard, state: CcdState, chunk: int) -> Any:
-        """Return a chunk of the items, or None if this shard does not store it."""
-        here = chunk % shard.n_shards == shard.number and chunk < self.n_chunks
-        return state.items[chunk // shard.n_shards] if here else None
+    def _before(self, state: CcdState, number: int) -> Floats32:
+        """Return the users' chunk of the last round, which is zero in the first one."""
+        users = state.users
+        return freeze(users[number - 1] if number else np.zeros_like(users[0]))
 
-    def _anchor_items(
-        self, shard: RatingShard, state: CcdState, chunk: int, sums: Floats32
-    ) -> None:
+    def _mine(self, at: At) -> range:
+        """Return the chunks of the items that a shard stores."""
+        return range(at.number, self.n_chunks, at.n_shards)
+
+    def _swap(self, at: At, state: CcdState, last: int, wanted: int) -> Any:
+        """Store chunk `last` of the items, which was improved, and return chunk `wanted`; each only if it is here."""
+        mine = self._mine(at)
+        if last in mine:
+            np.negative(at.model.items[:, :LANES], out=state.items[mine.index(last)])
+        return state.items[mine.index(wanted)] if wanted in mine else None
+
+    def _anchor_items(self, at: At, state: CcdState, chunk: int, sums: Floats32) -> None:
         """Add the influence of earlier ratings to the sums of a chunk of the items, if this shard stores the chunk."""
-        if state.anchored is not None and chunk % shard.n_shards == shard.number:
+        mine = self._mine(at)
+        if state.anchored is not None and chunk in mine:
             pull, target, _ = state.anchored.items
             of_items = sums.reshape(-1, SUMS, LANES)
-            of_items[:, 0] += pull[chunk // shard.n_shards]
-            of_items[:, PRODUCTS] += target[chunk // shard.n_shards]
+            of_items[:, 0] += pull[mine.index(chunk)]
+            of_items[:, PRODUCTS] += target[mine.index(chunk)]
 
-    def _store_chunk(
-        self, shard: RatingShard, state: CcdState, chunk: int, items: Floats32
-    ) -> None:
-        """Store the chunk of the items that was improved last, if it belongs to this shard; mutates the state."""
-        if chunk % shard.n_shards == shard.number:
-            np.negative(items[:, :LANES], out=state.items[chunk // shard.n_shards])
-
-    def _draw_items(self, item_ids: Integers, number: int, n_shards: int) -> Chunks:
-        """Return the first values of the chunks that shard `number` stores."""
-        chunks = range(number, self.n_chunks, n_shards)
+    def _draw_items(self, item_ids: Integers, chunks: range) -> Chunks:
+        """Return the first values of chunks."""
         items = np.zeros((len(chunks), item_ids.size, LANES), np.float32)
-        centre, spread = self.start_range(is_item=True)
-        key = stream_key(self.seed, 1)
         for chunk, rows in zip(chunks, items, strict=True):
             if self._is_bias(chunk):
                 rows[:, 0] = 1
                 continue
-            first = LANES * (chunk - self.fit_bias)
-            _, size = self._free(chunk, is_item=True)
-            draw_factors(
-                freeze(item_ids), first, size, key, np.float32(centre), np.float32(2 * spread), rows
-            )
+            first, size = LANES * (chunk - self.fit_bias), self._free(chunk, is_item=True)[1]
+            self.draw(item_ids, ITEMS, rows, size, first=first, width=2)
             if self.positive:
                 np.abs(rows, out=rows)
         return items
@@ -387,48 +365,38 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
     def measure(self, at: At, state: CcdState) -> tuple[CcdState, CcdReport]:
         """Include the last chunk in the residuals again; measure errors and the penalty of what this shard stores."""
         shard, items = at.shard, at.model.items
-        self._store_chunk(shard, state, self.n_chunks - 1, items)
-        last = freeze(state.users[-1])
+        following = self._swap(at, state, self.n_chunks - 1, 0)
+        last, confidences = freeze(state.users[-1]), shard.confidences
         put_back = freeze(np.negative(items[:, :LANES], order="C"))
-        loss = kernels.close_round(shard.train, shard.confidences, state.residuals, last, put_back)
-        if state.tested.size:
-            kernels.shift_residuals(
-                shard.held_out, state.tested, last, freeze(np.zeros_like(last)), items
-            )
-        tested = float(np.sum(state.tested.astype(np.float64) ** 2 * _weights_of(shard.held_out)))
-        size = (
-            shard.train.values.size
-            if shard.confidences is None
-            else shard.confidences.sum(dtype=np.float64)
-        )
-        sizes = np.array([size, np.sum(_weights_of(shard.held_out), dtype=np.float64)])
-        found = np.array([loss, loss, tested]), sizes, self._penalty_of(shard, state)
-        return state, CcdReport(-1, None, self._chunk(shard, state, 0), None, None, *found)
+        loss = kernels.close_round(shard.train, confidences, state.residuals, last, put_back)
+        nothing = freeze(np.zeros_like(last))
+        kernels.shift_residuals(shard.held_out, state.tested, last, nothing, items)
+        weights = _weights_of(shard.held_out)
+        tested = float(np.sum(state.tested.astype(np.float64) ** 2 * weights))
+        size = state.residuals.size if confidences is None else confidences.sum(dtype=np.float64)
+        sizes = np.array([size, np.sum(weights, dtype=np.float64)])
+        found = np.array([loss, loss, tested]), sizes, self._penalty_of(at, state)
+        return state, CcdReport(-1, None, following, None, None, *found)
 
-    def _penalty_of(self, shard: RatingShard, state: CcdState) -> float:
+    def _penalty_of(self, at: At, state: CcdState) -> float:
         """Return the penalty of all that a shard stores, including the influence of earlier ratings."""
         penalty = 0.0
-        mine = range(shard.number, self.n_chunks, shard.n_shards)
-        user_weights = self._penalties(shard.user_counts, is_item=False)
-        item_weights = self._penalties(shard.item_counts, is_item=True)
-        for chunk, rows in enumerate(freeze(state.users)):
-            penalty += kernels.weighted_squares(
-                rows, *self._free(chunk, is_item=False), user_weights
-            )
-        for chunk, rows in zip(mine, freeze(state.items), strict=True):
-            penalty += kernels.weighted_squares(
-                rows, *self._free(chunk, is_item=True), item_weights
-            )
+        of_items = True, at.shard.item_counts, self._mine(at), state.items
+        of_users = False, at.shard.user_counts, range(self.n_chunks), state.users
+        for is_item, counts, chunks, stored in (of_users, of_items):
+            weights = self._penalties(counts, is_item=is_item)
+            for chunk, rows in zip(chunks, freeze(stored), strict=True):
+                free = self._free(chunk, is_item=is_item)
+                penalty += kernels.weighted_squares(rows, *free, weights)
         if state.anchored is not None:
-            penalty += distance(state.anchored.users, state.users) + distance(
-                state.anchored.items, state.items
-            )
+            users, items, _ = state.anchored
+            penalty += distance(users, state.users) + distance(items, state.items)
         return penalty
 
 
 def following_of(reports: Sequence[CcdReport]) -> Any:
     """Return the next chunk of the items, which one of the reports contains; None if there is none."""
-    return next((report.following for report in reports if report.following is not None), None)
+    return tree_sum([report.following for report in reports])
 
 
 def measured(reports: Sequence[CcdReport]) -> tuple[Any, Any, float]:

@@ -8,8 +8,14 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from schmp_estimators.core.program import Program
-from schmp_estimators.core.typing import FloatPair, Floats32, Named
+from schmp_estimators.core.rng import stream_key
+from schmp_estimators.core.typing import FloatPair, Floats32, Integers, Named
+from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.kernels.layout import Placement
+from schmp_estimators.mf.kernels.sgd import draw_factors
+
+#: Numbers of the streams of random numbers.
+USERS, ITEMS, HOLD_OUT, DRAWN = range(4)
 
 State = TypeVar("State")
 Block = TypeVar("Block")
@@ -68,6 +74,24 @@ class Factorization(Program[State, Block, Model, Report]):
         if self.positive:
             return max(centre, spread), spread
         return (-centre if is_item and self.mean < 0 else centre), spread
+
+    def draw(
+        self,
+        ids: Integers,
+        stream: int,
+        out: Floats32,
+        size: int,
+        *,
+        first: int = 0,
+        width: int = 1,
+    ) -> None:
+        """Fill the first `size` columns of `out` with the components from `first` on, as if drawn, of `ids`.
+
+        `stream` is `USERS` or `ITEMS`; `width` multiplies the range around the centre.
+        """
+        centre, spread = self.start_range(stream == ITEMS)
+        limits = np.float32(centre), np.float32(width * spread)
+        draw_factors(freeze(ids), first, size, stream_key(self.seed, stream), *limits, out)
 
     def record(self, sweep: int, model: Model) -> Named:
         """Return root mean squared errors of the sweep and of held-out ratings, and the objective if measured."""

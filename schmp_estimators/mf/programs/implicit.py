@@ -22,7 +22,6 @@ from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.stages import At, Stage, each
 from schmp_estimators.core.typing import FloatPair, Floats, Floats32, Named, Numbered
 from schmp_estimators.core.values import freeze
-from schmp_estimators.mf.data.ratings import RatingShard
 from schmp_estimators.mf.kernels import implicit as kernels
 from schmp_estimators.mf.kernels.registers import SUMS, lay_beside
 from schmp_estimators.mf.programs.ccd import (
@@ -69,93 +68,72 @@ class ImplicitFactorization(CcdFactorization):
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
         """Return one round for each chunk of the users, one for each chunk of the items, and one to measure errors."""
-        stages = [
-            (stage, number)
-            for stage in (self.chunk, self.gather)
-            for number in range(self.n_chunks)
-        ]
-        rounds = [each(stage, number, reports=True, merge=self.merge) for stage, number in stages]
-        if not sweep and self.anew:
-            turns = [
-                each(self.turn, number, reports=True, merge=self.merge)
-                for number in range(self.n_chunks)
-            ]
-            rounds = [*turns, each(self.begin, reports=True), *rounds]
-        return [*rounds, each(self.measure, reports=True)]
+        stages = [*self._rounds(self.chunk, self.gather), each(self.measure, reports=True)]
+        if sweep or not self.anew:
+            return stages
+        return [*self._rounds(self.turn), each(self.begin, reports=True), *stages]
 
     def init(self, at: At) -> tuple[CcdState, Numbered]:
         """Return users that are zero, and items that are random; items without clicks are zero and stay so."""
-        items = self._draw_items(at.shard.item_ids, at.number, at.n_shards)
+        items = self._draw_items(at.shard.item_ids, self._mine(at))
         items[:, at.shard.item_counts == 0] = 0
         return self.restore(at, CcdState(items))
 
     def restore(self, at: At, saved: Any) -> tuple[CcdState, Numbered]:
         """Return a saved state, or the shard's chunks of the items with users and predictions that are zero."""
         state, blocks = super().restore(at, saved)
-        return (
-            state
-            if saved.users is not None
-            else state._replace(residuals=np.zeros_like(state.residuals))
-        ), blocks
+        if saved.users is None:
+            state.residuals[:] = 0
+        return state, blocks
 
     def turn(self, at: At, state: CcdState, number: int) -> tuple[CcdState, CcdReport]:
         """Multiply a chunk of the items by the clicks and back, as in a power iteration; `aggregate` scales it."""
         shard, items = at.shard, at.model.items
-        if number:
-            self._store_chunk(shard, state, number - 1, items)
+        following = self._swap(at, state, number - 1, number + 1)
         with np.errstate(divide="ignore"):
             shares = np.where(shard.item_counts > 0, 1 / np.sqrt(shard.item_counts), 0).astype(
                 np.float32
             )
         passed = np.zeros((len(items), LANES), np.float32)
         kernels.pass_on(shard.train, *freeze((items[:, LANES:] * shares[:, None],)), passed)
-        return state, Turned(number, passed, self._chunk(shard, state, number + 1))
+        return state, Turned(number, passed, following)
 
     def begin(self, at: At, state: CcdState) -> tuple[CcdState, CcdReport]:
         """Store the chunk of the items that was turned last, and report the first one."""
-        self._store_chunk(at.shard, state, self.n_chunks - 1, at.model.items)
-        return state, Turned(-1, None, self._chunk(at.shard, state, 0))
+        return state, Turned(-1, None, self._swap(at, state, self.n_chunks - 1, 0))
 
     def chunk(self, at: At, state: CcdState, number: int) -> tuple[CcdState, Any]:
         """Improve a chunk of the users, and compute its products with the others."""
         shard, model = at.shard, at.model
-        before = state.users[number - 1] if number else np.zeros_like(state.users[0])
         gram, diagonal = self._cross(model.item_gram, number)
         kernels.improve_clicks(
-            shard.train, shard.confidences, np.float32(self.unobserved), state.residuals, freeze(before), state.users,
-            number, model.items, gram, diagonal, self._penalties(shard.user_counts, is_item=False),
-            *self._of_users(state, number), self._free(number, is_item=False)[1], self.positive,
+            shard.train, shard.confidences, np.float32(self.unobserved), state.residuals,
+            self._before(state, number), state.users, number, model.items, gram, diagonal,
+            self._penalties(shard.user_counts, is_item=False), *self._of_users(state, number),
+            self._free(number, is_item=False)[1], self.positive,
         )  # fmt: skip
         # later chunks add their own products
         own = np.zeros((self.n_chunks * LANES, LANES))
-        so_far = number + 1
+        so_far = (number + 1) * LANES
         users = freeze(state.users)
-        kernels.gram_rows(users[:so_far], users, number * users.shape[1], 1, own[: so_far * LANES])
-        if state.anchored is not None and shard.number == 0:
-            own += state.anchored.gram[:, number * LANES : so_far * LANES]
-        share = (
-            None
-            if model.is_complete
-            else self._share(shard, state, model.items, self.n_chunks, last=False)
-        )
-        following = self._chunk(shard, state, (number + 1) % self.n_chunks)
+        own[:so_far] = kernels.gram_rows(users[: number + 1], users, number * users.shape[1], 1)
+        if state.anchored is not None and at.number == 0:
+            own += state.anchored.gram[:, so_far - LANES : so_far]
+        share = None if model.is_complete else self._share(at, state, self.n_chunks, last=False)
+        following = self._swap(at, state, -1, (number + 1) % self.n_chunks)
         return state, CcdReport(number, None, following, share, own)
 
     def gather(self, at: At, state: CcdState, number: int) -> tuple[CcdState, Any]:
         """Compute the sums that a chunk of the items needs."""
         shard = at.shard
         model = at.model
-        share = None
         sums = np.empty((shard.item_ids.size * SUMS, LANES), np.float32)
-        if number:
-            self._store_chunk(shard, state, number - 1, model.items)
-            share = self._share(shard, state, model.items, number)
-        else:
+        following = self._swap(at, state, number - 1, number + 1)
+        share = self._share(at, state, number) if number else None
+        if not number:
             state = state._replace(residuals=state.residuals[shard.by_item.order])
         gram, _ = self._cross(model.user_gram, number)
-        mine = gram.reshape(self.n_chunks, LANES, LANES)[shard.number :: shard.n_shards].reshape(
-            -1, LANES
-        )
+        mine = gram.reshape(-1, LANES, LANES)[at.number :: at.n_shards].reshape(-1, LANES)
         users = zero_rows(state.users.shape[1], 2 * LANES)
         chunks = freeze(state.users)
         for at_register, chunk in enumerate((number - 1, number)):
@@ -164,8 +142,8 @@ class ImplicitFactorization(CcdFactorization):
             shard.by_item.clicks, shard.by_item.confidences, np.float32(self.unobserved), state.residuals,
             model.items, *freeze((users, state.items, mine)), sums,
         )  # fmt: skip
-        self._anchor_items(shard, state, number, sums)
-        return state, CcdReport(number, sums, self._chunk(shard, state, number + 1), share)
+        self._anchor_items(at, state, number, sums)
+        return state, CcdReport(number, sums, following, share)
 
     def aggregate(self, model: Any, reports: Sequence[CcdReport]) -> CcdModel:
         """Set the first chunk of the items, add up Gram matrices, improve a chunk, or set the errors."""
@@ -200,24 +178,18 @@ class ImplicitFactorization(CcdFactorization):
     def measure(self, at: At, state: CcdState) -> tuple[CcdState, Any]:
         """Include the last chunk again, and measure errors and the penalty of what this shard stores."""
         shard = at.shard
-        model = at.model
-        last = self.n_chunks - 1
-        self._store_chunk(shard, state, last, model.items)
-        share = self._share(shard, state, model.items, self.n_chunks)
+        following = self._swap(at, state, self.n_chunks - 1, 0)
+        share = self._share(at, state, self.n_chunks)
         residuals = np.empty_like(state.residuals)
         residuals[shard.by_item.order] = state.residuals
-        state = state._replace(residuals=residuals)
-        put_back = freeze(np.negative(model.items[:, :LANES], order="C"))
+        last = state.users[-1], np.negative(at.model.items[:, :LANES], order="C")
         errors = kernels.close_clicks(
-            shard.train, shard.confidences, np.float32(self.unobserved), state.residuals, freeze(state.users[last]),
-            put_back,
-        )  # fmt: skip
-        found = (
-            np.array([*errors, 0.0]),
-            np.array([shard.train.values.size, 0]),
-            self._penalty_of(shard, state),
+            shard.train, shard.confidences, np.float32(self.unobserved), residuals, *freeze(last)
         )
-        return state, CcdReport(-1, None, self._chunk(shard, state, 0), share, None, *found)
+        sizes = np.array([residuals.size, 0])
+        found = np.array([*errors, 0.0]), sizes, self._penalty_of(at, state)
+        report = CcdReport(-1, None, following, share, None, *found)
+        return state._replace(residuals=residuals), report
 
     def _turned(self, model: CcdModel, reports: Sequence[CcdReport]) -> CcdModel:
         """Return the model with a chunk of the items turned towards the clicks, and the following one beside it."""
@@ -246,21 +218,13 @@ class ImplicitFactorization(CcdFactorization):
         objective = {"objective": loss + float(model.penalty), "penalty": float(model.penalty)}
         return {"running_rmse": rmse, "train_rmse": rmse, **objective}
 
-    def _share(
-        self,
-        shard: RatingShard,
-        state: CcdState,
-        items: Floats32,
-        stop: int,
-        *,
-        last: bool = True,
-    ) -> Gram:
+    def _share(self, at: At, state: CcdState, stop: int, *, last: bool = True) -> Gram:
         """Return products of this shard's chunks below `stop` with the current chunk or the last one; else zeros."""
         share = np.zeros((self.n_chunks, LANES, LANES))
-        resting = range(shard.number, stop, shard.n_shards)
-        mine = np.empty((len(resting) * LANES, LANES))
-        kernels.gram_rows(freeze(state.items)[: len(resting)], items, 0 if last else 1, 2, mine)
-        share[list(resting)] = mine.reshape(-1, LANES, LANES) * (-1 if last else 1)
+        resting = share[at.number : stop : at.n_shards]
+        mine = freeze(state.items)[: len(resting)]
+        products = kernels.gram_rows(mine, at.model.items, int(not last), 2)
+        resting[:] = products.reshape(-1, LANES, LANES) * (-1 if last else 1)
         return share.reshape(-1, LANES)
 
     def _cross(self, gram: Gram, chunk: int) -> tuple[Floats32, Floats32]:
@@ -282,11 +246,9 @@ class ImplicitFactorization(CcdFactorization):
     def _with_diagonal(self, model: CcdModel, chunk: int) -> CcdModel:
         """Return the model with the products of its next chunk of the items with itself."""
         item_gram = np.array(model.item_gram)
-        products = np.empty((LANES, LANES))
         of_chunk = slice(chunk * LANES, (chunk + 1) * LANES)
         now, items = freeze((np.array(model.items[None, :, LANES:], order="C"), model.items))
-        kernels.gram_rows(now, items, 1, 2, products)
-        item_gram[of_chunk, of_chunk] = products
+        item_gram[of_chunk, of_chunk] = kernels.gram_rows(now, items, 1, 2)
         return model._replace(item_gram=item_gram)
 
 

@@ -27,10 +27,7 @@ from schmp_estimators.mf.kernels import sgd as kernels
 from schmp_estimators.mf.kernels.sgd import FactorBlock, StepSizes, candidates_of
 from schmp_estimators.mf.kernels.steps import NORM, PENALTY, numbers_of
 from schmp_estimators.mf.losses import RANKING
-from schmp_estimators.mf.programs.factors import Factorization, Side
-
-#: Numbers of the streams of random numbers; `fit` has another one, for held-out ratings.
-_USERS, _ITEMS, _, _DRAWN = range(4)
+from schmp_estimators.mf.programs.factors import DRAWN, ITEMS, USERS, Factorization, Side
 
 
 class SgdState(NamedTuple):
@@ -95,8 +92,8 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
     def init(self, at: At) -> tuple[SgdState, dict[int, FactorBlock]]:
         """Return the shard's users, and the block with its number."""
         shard = at.shard
-        users = self._fresh(at.shard.user_ids, at.shard.user_counts, _USERS)
-        block = self._fresh(shard.item_ids, shard.item_counts, _ITEMS)
+        users = self._fresh(at.shard.user_ids, at.shard.user_counts, USERS)
+        block = self._fresh(shard.item_ids, shard.item_counts, ITEMS)
         return SgdState(users, np.zeros((4, len(shard.train.offsets) - 1))), {at.number: block}
 
     def restore(self, at: At, saved: FactorBlock) -> tuple[SgdState, dict[int, FactorBlock]]:
@@ -115,7 +112,7 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
         ratings = shard.train.block(index)
         moved = (state.users, items, self.steps(), self.positive)
         if loss is not None:
-            key = stream_key(self.seed, _DRAWN, at.sweep, index)
+            key = stream_key(self.seed, DRAWN, at.sweep, index)
             candidates = candidates_of(items.counts)
             total = kernels.rank_block(
                 loss, ratings, shard.taken[index], candidates, shard.user_ids, key, *moved
@@ -194,12 +191,8 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
 
     def _fresh(self, ids: Integers, counts: Integers, stream: int) -> FactorBlock:
         """Return rows that no rating has moved yet; rows without ratings are zeros."""
-        centre, spread = self.start_range(stream == _ITEMS)
         factors = empty_rows(ids.size, self.n_components)
-        key = stream_key(self.seed, stream)
-        kernels.draw_factors(
-            freeze(ids), 0, self.n_components, key, np.float32(centre), np.float32(spread), factors
-        )
+        self.draw(ids, stream, factors, self.n_components)
         factors[counts == 0] = 0
         penalty = self.penalty / np.maximum(counts, 1.0) ** (1 - self.power)
         return FactorBlock(factors, numbers_of(factors, penalty), counts.astype(np.int32))

@@ -9,8 +9,8 @@ from schmp_estimators.mf.kernels.layout import (
     UserRows,
     cut_blocks,
     deal,
-    repeated,
-    sort_ratings,
+    rows_of,
+    sort_items,
 )
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 
@@ -41,12 +41,14 @@ def test_cutting_keeps_every_rating_once(n_users, n_items, n_blocks, density, se
         (n_users, n_items), density=density, rng=seed, dtype=np.float32
     ).tocoo()
     users_of, items_of = (ids.astype(np.int32) for ids in matrix.coords)
-    indptr, ratings = sort_ratings(RatingBlock(users_of, items_of, matrix.data), n_users, n_items)
-    assert not repeated(ratings.users, ratings.items).size
-    np.testing.assert_array_equal(indptr, matrix.tocsr().indptr)
+    order = np.random.default_rng(seed).permutation(matrix.nnz)
+    pairs = RatingBlock(*(array[order] for array in (users_of, items_of, matrix.data)))
+    ratings, twice = sort_items(rows_of(pairs, n_users), n_items)
+    assert twice is None
+    np.testing.assert_array_equal(ratings.indptr, matrix.tocsr().indptr)
     items = deal(np.bincount(items_of, minlength=n_items), n_blocks)
     rebuilt = np.zeros(matrix.shape, np.float32)
-    cut = cut_blocks(UserRows(np.arange(n_users), indptr, *ratings[1:]), items)
+    cut = cut_blocks(ratings, items)
     assert cut.offsets[-1] == ratings.values.size
     for block, members in zip(map(cut.block, range(n_blocks)), items.members, strict=True):
         columns = members[block.items]
@@ -82,5 +84,6 @@ def test_blocks_of_long_rows_are_cut_into_strips_where_fewer_take_turns():
     np.testing.assert_array_equal(cut.users, [*[0, 1, 0, 1, 2, 3, 2, 3, 4, 4] * 3, 0, 1, 2, 3, 4])
 
 
-def test_repeated_pairs_are_found():
-    assert repeated(np.array([0, 0, 1, 1, 1]), np.array([3, 4, 4, 4, 4])).tolist() == [3, 4]
+def test_the_first_repeated_pair_is_found():
+    pairs = RatingBlock(np.array([1, 0, 1, 0, 1]), np.array([4, 3, 3, 4, 4]), np.ones(5))
+    assert sort_items(rows_of(pairs, 2), 5)[1] == (1, 4)

@@ -20,7 +20,14 @@ from schmp_estimators.mf.data.inputs import ratings_of_rows
 from schmp_estimators.mf.data.rows import Wanted, open_ratings
 from schmp_estimators.mf.data.scale import AS_THEY_ARE, choose_grid, read_moments
 from schmp_estimators.mf.data.seen import DuplicateRatingError
-from schmp_estimators.mf.kernels.layout import UserRows, cut_blocks, deal, select, sort_items
+from schmp_estimators.mf.kernels.layout import (
+    UserRows,
+    cut_blocks,
+    deal,
+    pairs_of,
+    select,
+    sort_items,
+)
 
 generator = np.random.default_rng(0)
 N_USERS, N_ITEMS = 40, 60
@@ -106,11 +113,11 @@ def test_counts_are_those_of_a_loop(weighted, share):
     hold_out = data.HoldOut(stream_key(1, 2), np.uint64(share * 2.0**64))
     ends = float(values.real.min()), float(values.real.max())
     grid = choose_grid(*ends, float(values.imag.max()) or 1.0)
-    given = {"n_users": N_USERS, "n_items": N_ITEMS, "hold_out": hold_out, "grid": grid}
+    given = (N_USERS, N_ITEMS), hold_out, grid, True
     halves = [select(rows, np.arange(values.size) % 2 == number) for number in range(2)]
-    found = data.add_up([data.count_and_measure(half, **given, sums_rows=True) for half in halves])
+    found = data.add_up([data.count_and_measure(*given, half) for half in halves])
     users, items = MATRIX.tocoo().coords
-    kept = ~data.held_out_mask(rows, hold_out)
+    kept = ~data.held_out_mask(pairs_of(rows), hold_out)
     for which, counts in zip((kept | True, kept), found.counts, strict=True):
         both = (users[which], N_USERS), (items[which], N_ITEMS)
         expected = [np.bincount(ids, minlength=size) for ids, size in both]
@@ -132,7 +139,7 @@ def test_counts_are_those_of_a_loop(weighted, share):
         np.testing.assert_array_equal(found.weights[:N_USERS], expected)
     else:
         assert not found.weights.size
-    hashes = data.hash_pairs(rows, np.uint64(0))
+    hashes = data.hash_pairs(pairs_of(rows), np.uint64(0))
     assert found.told[0] == hashes.sum()
     words = np.uint64 if weighted else np.uint32
     bits_of = values.astype(np.complex64 if weighted else np.float32).view(words)
@@ -151,7 +158,7 @@ def test_shards_get_their_rows_from_all_pieces(n_shards, n_pieces, seed):
     piece_of = rng.integers(0, n_pieces, MATRIX.nnz)
     every = ratings_of_rows(MATRIX)
     pieces = [select(every, piece_of == number) for number in range(n_pieces)]
-    divided = [data.split_ratings(piece, users, N_ITEMS, AS_THEY_ARE) for piece in pieces]
+    divided = [data.split_ratings(users, N_ITEMS, AS_THEY_ARE, piece) for piece in pieces]
     for number, members in enumerate(users.members):
         for parts in (pieces, [found[number] for found in divided]):
             found, twice = sort_items(
