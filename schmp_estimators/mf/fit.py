@@ -34,6 +34,9 @@ from schmp_estimators.mf.data.seen import (
     RepeatedCallError,
     SeenItems,
     check_not_seen,
+    pairs_of_all,
+    rows_of_pairs,
+    without_pairs,
 )
 from schmp_estimators.mf.kernels.layout import Placement, deal
 from schmp_estimators.mf.losses import RANKING
@@ -76,16 +79,18 @@ class MFFit:
         self._shape = len(ratings.known.users), len(ratings.known.items)
         #: The attributes of the earlier fit, and its users and items, if there is one.
         self._before: Named = {} if anew else dict(vars(estimator))
+        self._n_epochs: int = self._before.get("_n_epochs", 0)
         self._earlier: tuple[Side, ...] = ()
         if not anew:
             users = Side(estimator.user_factors_, estimator.user_bias_)
             self._earlier = users, Side(estimator.components_.T, estimator.item_bias_)
-        # After an earlier fit ratings are fitted by sums, to which the influence of earlier ratings is added.
-        self._solver = parameters.choose_solver(estimator, ratings.are_weighted)
-        self._gradients = self._solver == "sgd" and anew
-        self._rotating = self._gradients and estimator.schedule == "rotation"
         self._unobserved = float(estimator.unobserved_weight)
         self._ranks = estimator.loss in RANKING
+        # After an earlier fit ratings are fitted by sums, to which the influence of earlier ratings is added.
+        self._solver = parameters.choose_solver(estimator, ratings.are_weighted)
+        self._gradients = self._solver == "sgd" and (anew or self._ranks)
+        self._rotating = self._gradients and (estimator.schedule == "rotation" or not anew)
+        self._n_earlier = self._read_earlier() if self._ranks and not anew else 0
         self._power, weight = parameters.power_of(estimator.penalty, self._unobserved)
         #: What missing pairs add to the counts of a user and of an item in the penalty.
         self._missing = weight * self._shape[1], weight * self._shape[0]
@@ -114,6 +119,16 @@ class MFFit:
                 users[twice.user], items[twice.item], twice.earlier
             ) from None
 
+    def _read_earlier(self) -> int:
+        """Add the clicks of earlier calls, so that all are fitted and counted again; return their number."""
+        seen = [self._before.pop(name) for name in ("_seen", "_occur", "_counts")][0]
+        pieces, pairs = self._pieces, pairs_of_all(seen)
+        shared = pieces.place.share(pairs)
+        new = [(piece, shared) for piece in pieces.partitions]
+        earlier = pieces.place.share(rows_of_pairs(pairs, self._shape[0]))
+        pieces.partitions = [*pieces.tasks(without_pairs, new, "mf-new-clicks"), earlier]
+        return pairs.size
+
     def _run(self, X: Any, y: Any) -> Named:
         estimator = self._estimator
         self._choose()
@@ -135,7 +150,7 @@ class MFFit:
             if self._plan.keep_seen:
                 self._seen = SeenItems(tuple(found), self._plan.users, self._plan.item_ids)
                 if self._earlier and not self._unobserved:
-                    check_not_seen(self._seen, estimator._seen or ())
+                    check_not_seen(self._seen, self._before.get("_seen") or ())
             for done in estimator._follow(
                 run,
                 X,
@@ -242,8 +257,10 @@ class MFFit:
         elif estimator.alpha == "auto" and any(self._missing) and not before:
             self._alpha = parameters.scaled_alpha(self._alpha, self._power, self._missing, counts)
         self._n_ratings = int(counts[0].sum())
+        if self._n_ratings == self._n_earlier:
+            raise RepeatedCallError
         mean, spread = mean_and_spread(weighted, grid)
-        keep_seen = self._place.is_local
+        keep_seen = self._pieces.place.is_local  # what came on Dask is not kept
         if self._unobserved or self._ranks:  # clicks have no scale, and add up
             self._scale = AS_THEY_ARE
         elif before:
@@ -346,7 +363,7 @@ class MFFit:
             "power": self._power,
             "fit_bias": bool(estimator.fit_bias and not clicks),
             "positive": positive,
-            "seed": self._seed,
+            "seed": self._seed + self._n_epochs,  # so that other items are drawn
             "unit": unit,
         }
         if clicks:
@@ -368,6 +385,10 @@ class MFFit:
         """Return the state from which the run starts after an earlier fit."""
         plan = self._plan
         sides = [rescaled(side, 1 / self._scale.unit) for side in self._earlier]
+        if self._gradients:
+            members = plan.users.members, plan.items.members
+            now: Saved = self._program.begin_from(sides, self._counts, members)
+            return now
         counts = self._before["_counts"], self._counts
         items = plan.item_ids, plan.item_counts[plan.item_ids]
         saved: Saved = self._program.begin_from(sides, *counts, plan.users.members, *items)
@@ -407,6 +428,7 @@ class MFFit:
             "_counts": self._counts,
             "_unobserved": self._unobserved,
             "_loss": self._estimator.loss,
+            "_n_epochs": self._n_epochs + self._estimator.n_iter_,
             # Ratings of a Dask input are not kept, so it is not known who has rated what.
             "_seen": None if self._seen is None or seen is None else (*seen, self._seen),
             "_told": (*before.get("_told", ()), self._told),
