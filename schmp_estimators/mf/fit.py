@@ -121,7 +121,7 @@ class MFFit:
 
     def _read_earlier(self) -> int:
         """Add the clicks of earlier calls, so that all are fitted and counted again; return their number."""
-        seen = [self._before.pop(name) for name in ("_seen", "_occur", "_counts")][0]
+        seen, *_ = (self._before.pop(name) for name in ("_seen", "_occur", "_counts"))
         pieces, pairs = self._pieces, pairs_of_all(seen)
         shared = pieces.place.share(pairs)
         new = [(piece, shared) for piece in pieces.partitions]

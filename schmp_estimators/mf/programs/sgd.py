@@ -217,7 +217,7 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
     def _fresh(
         self, ids: Integers, counts: Array, stream: int, earlier: Side | None = None
     ) -> FactorBlock:
-        """Return rows that no rating has moved yet, or only those of the earlier fit; without ratings they are zeros."""
+        """Return rows that no rating of this run has moved; rows without ratings are zeros."""
         factors = empty_rows(ids.size, self.n_components)
         self.draw(ids, stream, factors, self.n_components)
         factors[counts == 0] = 0
