@@ -118,8 +118,8 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
         `ModelParallelMF`.
     history_ : list of dict
         A record for each portion of the items: ``iterations``, ``seconds``, ``samples`` (columns)
-        and ``coefficients`` so far, and ``dual_gap``, the largest gap so far as a part of the
-        objective at zero.
+        and ``coefficients`` so far, and ``dual_gap``: that of all columns, unsolved ones at zero,
+        as a part of their objective at zero.  It falls from 1 to at most `tol`.
     n_features_in_ : int
         Number of columns of X in `fit`: the number of items, or 2 if X was pairs.
     feature_names_in_ : ndarray of str
