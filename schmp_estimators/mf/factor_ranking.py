@@ -1,6 +1,8 @@
 """Recommendations of a fitted factorisation: products of vectors, and similar vectors."""
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -8,11 +10,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from schmp_estimators.core.lanes import padded_width
 from schmp_estimators.core.places.place import Place, n_threads
-from schmp_estimators.core.typing import Array, Floats, Floats32, Function, Integers, Masks
+from schmp_estimators.core.typing import Array, Floats, Floats32, Integers, Masks
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data.ids import KINDS, at_least_one
 from schmp_estimators.mf.data.seen import SeenItems
-from schmp_estimators.mf.folding import Items, solve
+from schmp_estimators.mf.folding import Items, in_ratings, solve
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.ranking import Vectors, as_vectors, top_items
 from schmp_estimators.mf.losses import RANKING
@@ -83,9 +85,7 @@ class FactorRanking(Recommender):
         >>> books.tolist()
         [['Solaris']]
         """
-        check_is_fitted(self)
-        rows = self._rows_with_warning(items, "item")
-        return self._most_similar("item", rows, n, self.components_, lambda items: items.T)
+        return self._most_similar("item", items, n)
 
     def similar_users(self, users: ArrayLike, n: int = 10) -> tuple[Array, Array]:
         """Return the users with the largest cosine similarity to each user.
@@ -104,37 +104,29 @@ class FactorRanking(Recommender):
         scores : ndarray of shape (m, n), float64
             Cosines of the angles between the vectors; -inf for missing ids.
         """
+        return self._most_similar("user", users, n)
+
+    def _most_similar(self, kind: str, ids: Any, n: int) -> tuple[Array, Floats]:
+        """Return the ids with the largest cosines to each of `ids`; none for unknown ones."""
         check_is_fitted(self)
-        rows = self._rows_with_warning(users, "user")
-        return self._most_similar("user", rows, n, self.user_factors_, np.asarray)
-
-    def _most_similar(
-        self, kind: str, ids: Integers, n: int, factors: Floats32, rows: Function
-    ) -> tuple[Array, Floats]:
-        """Return the ids with the largest cosines to each row of `ids`; none for unknown rows.
-
-        `rows` returns the vectors of `factors`.
-        """
         at_least_one(n, "n", f"a number of {kind}s, ")
+        rows = self._rows_of(ids, kind, warns=True)
         side = KINDS.index(kind)
-        rank = self.components_.shape[0]
         # without a penalty only as many ratings as a vector has entries say what it is
-        least = 0 if self.alpha_ or self._unobserved else rank
-        directions, bias = self._once(
-            f"similar {kind}s",
-            lambda factors, occur, counts: _directions(
-                rows(factors), occur & (counts[:, 0] >= least)
-            ),
-            factors,
-            self._occur[side],
-            self._counts[side],
-        )
-        known = np.flatnonzero(ids < len(bias))
-        known = known[bias[ids[known]] == 0.0]
-        lists = np.arange(known.size + 1), ids[known].astype(np.int32)
-        found = np.full((ids.size, n), -1)
-        scores = np.full((ids.size, n), -np.inf)
-        asked = directions[0].rows[ids[known]]
+        least = 0 if self.alpha_ or self._unobserved else self.components_.shape[0]
+
+        def make(factors: Floats32, occur: Masks, counts: Floats32) -> Any:
+            return _directions(factors.T if side else factors, occur & (counts[:, 0] >= least))
+
+        factors = self.components_ if side else self.user_factors_
+        given = factors, self._occur[side], self._counts[side]
+        directions, bias = self._once(f"similar {kind}s", make, *given)
+        known = np.flatnonzero(rows < len(bias))
+        known = known[bias[rows[known]] == 0.0]
+        lists = np.arange(known.size + 1), rows[known].astype(np.int32)
+        found = np.full((rows.size, n), -1)
+        scores = np.full((rows.size, n), -np.inf)
+        asked = directions[0].rows[rows[known]]
         found[known], scores[known] = _best(asked, directions, bias, lists, n, self.n_jobs)
         return named(found, self._ids_of(kind)), scores
 
@@ -147,12 +139,8 @@ class FactorRanking(Recommender):
 
     def _of_ratings(self, told: UserRatings) -> _OfUsers:
         items = self._items()
-        solved = solve(told, items)
-        rank = self.components_.shape[0]
-        level = np.full(len(solved), items.mean)
-        if items.fit_bias:
-            level += solved[:, rank] * items.unit
-        return (solved[:, :rank] * np.sqrt(items.unit)).astype(np.float32), level
+        vectors, biases = in_ratings(solve(told, items), items)
+        return vectors.astype(np.float32), items.mean + biases
 
     def _rated(self, rows: Integers) -> Lists | None:
         if self._seen is None:
@@ -181,18 +169,15 @@ class FactorRanking(Recommender):
     def _or_mean(self, vectors: Floats32) -> Floats32:
         """Return vectors of users; if the model ranks, zero ones become the mean.  Mutates them."""
         if self._ranks:  # users have no biases
-            mean = self._once(
-                "mean", lambda users: users.mean(axis=0, dtype=np.float64), self.user_factors_
-            )
-            vectors[~vectors.any(axis=1)] = mean
+            mean = partial(np.mean, axis=0, dtype=np.float64)
+            vectors[~vectors.any(axis=1)] = self._once("mean", mean, self.user_factors_)
         return vectors
 
 
 def vectors_of(rows: Integers, factors: Floats32) -> Floats32:
     """Return the vectors of users, given their rows; zeros for unknown users."""
-    known = rows < len(factors)
-    vectors = np.zeros((rows.size, factors.shape[1]), np.float32)
-    vectors[known] = factors[rows[known]]
+    vectors = factors.take(rows, 0, mode="clip")
+    vectors[rows >= len(factors)] = 0
     return vectors
 
 
@@ -200,10 +185,7 @@ def _best(
     rows: Floats32, others: Others, bias: Floats32, lists: Lists, n: int, n_jobs: int | None
 ) -> tuple[Integers, Floats]:
     """Return the best of `others` for rows, without those in lists, and the products."""
-    found = np.full((len(rows), n), -1)
-    scores = np.full((len(rows), n), -np.inf)
-    shown = min(int(n), others[1].size)
-    best, values = np.empty((len(rows), shown), np.int64), np.empty((len(rows), shown), np.float32)
+    best, values = np.empty((len(rows), n), np.int64), np.empty((len(rows), n), np.float32)
     mine, (offsets, items) = as_vectors(rows), lists
 
     def rank(start: int) -> None:
@@ -216,8 +198,7 @@ def _best(
     place = Place(n_threads(n_jobs) if len(jobs) > 1 else 1)
     place.each(rank, jobs)
     place.close()
-    found[:, :shown], scores[:, :shown] = best, values
-    return found, scores
+    return best, values.astype(np.float64)
 
 
 def _longest_first(factors: Floats32) -> Others:

@@ -1,6 +1,5 @@
 """One fit of `ModelParallelMF`: the shards of its ratings, the program that runs, and the result."""
 
-import hashlib
 import logging
 from collections.abc import Sequence
 from functools import partial
@@ -9,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from schmp_estimators.core.engine.running import AnyRun, Source, static_run
-from schmp_estimators.core.io.checkpoint import Checkpoint, check_records, identity_of
+from schmp_estimators.core.io.checkpoint import Checkpoint, check_records, identity_of, recognised
 from schmp_estimators.core.lanes import padded_width
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Harvest, Saved, check_saved, identity
+from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.typing import Array, Integers, Named
 from schmp_estimators.core.values import itself
 from schmp_estimators.mf import parameters
 from schmp_estimators.mf.data import ratings as data
-from schmp_estimators.mf.data.ids import is_text
 from schmp_estimators.mf.data.inputs import nothing_to_draw
 from schmp_estimators.mf.data.rows import RatingRows
 from schmp_estimators.mf.data.scale import (
@@ -95,7 +94,7 @@ class MFFit:
         #: What missing pairs add to the counts of a user and of an item in the penalty.
         self._missing = weight * self._shape[1], weight * self._shape[0]
         #: None until it is computed from the ratings.
-        self._alpha: float | None = parameters.given_alpha(estimator, anew)
+        self._alpha: Any = parameters.given_alpha(estimator, anew)
         zero = [0.0] if self._unobserved else []
         ends = [*ratings.range, *self._before.get("rating_range_", ()), *zero]
         self._range = min(ends), max(ends)
@@ -133,8 +132,16 @@ class MFFit:
         estimator = self._estimator
         self._choose()
         first, saved, estimator.history_ = self._resume()
+        plan = self._plan
         if self._earlier:
-            saved = self._begin_from_earlier()
+            sides = [rescaled(side, 1 / self._scale.unit) for side in self._earlier]
+            if self._gradients:
+                rows = plan.users.members, plan.items.members
+                saved = self._program.begin_from(sides, self._counts, rows)
+            else:
+                counts = self._before["_counts"], self._counts
+                items = plan.item_ids, plan.item_counts[plan.item_ids]
+                saved = self._program.begin_from(sides, *counts, plan.users.members, *items)
         estimator.n_iter_ = first
         with static_run(
             self._program,
@@ -147,8 +154,8 @@ class MFFit:
             ends=estimator._ends,
         ) as run:
             found = run.told_by_sources()  # all shards have been made by then
-            if self._plan.keep_seen:
-                self._seen = SeenItems(tuple(found), self._plan.users, self._plan.item_ids)
+            if plan.keep_seen:
+                self._seen = SeenItems(tuple(found), plan.users, plan.item_ids)
                 if self._earlier and not self._unobserved:
                     check_not_seen(self._seen, self._before.get("_seen") or ())
             for done in estimator._follow(
@@ -163,9 +170,9 @@ class MFFit:
             ):
                 self._check_finite(done)
                 self._keep_best(run)
-                if self._checkpoint and done % estimator.checkpoint_every == 0:
+                if done % estimator.checkpoint_every == 0:
                     self._write(run, done)
-            if self._checkpoint and estimator.n_iter_ % estimator.checkpoint_every:
+            if estimator.n_iter_ % estimator.checkpoint_every:
                 self._write(run, estimator.n_iter_)
             return self._attributes(self._best or self._factors(run.finish()))
 
@@ -182,18 +189,16 @@ class MFFit:
             raise nothing_to_draw(estimator.loss)
         if np.isfinite(record.get("running_loss", record.get("running_rmse"))):
             return
-        what = f"the factors have grown beyond all bounds in epoch {done}"
         if self._unobserved:
-            raise ValueError(
-                f"{what}; lower unobserved_weight={self._unobserved:g}, or scale ratings and weights down"
+            remedy = (
+                f"lower unobserved_weight={self._unobserved:g}, or scale ratings and weights down"
             )
-        if not self._gradients:
-            raise ValueError(f"{what}; raise alpha")
-        copies = "" if self._rotating else f" for {self._n_shards} copies of the items"
-        rate = estimator.learning_rate
-        raise ValueError(
-            f"{what}: learning_rate={rate:g} is too large{copies}; lower it, or raise alpha"
-        )
+        elif self._gradients:
+            copies = "" if self._rotating else f" for {self._n_shards} copies of the items"
+            remedy = f"learning_rate={estimator.learning_rate:g} is too large{copies}; lower it, or raise alpha"
+        else:
+            remedy = "raise alpha"
+        raise ValueError(f"the factors have grown beyond all bounds in epoch {done}; {remedy}")
 
     def _keep_best(self, run: AnyRun) -> None:
         """Keep the factors if they have the smallest error on held-out ratings so far."""
@@ -207,30 +212,28 @@ class MFFit:
         estimator = self._estimator
         if estimator.checkpoint is None:
             return 0, None, []
-        told = self._told, self._hold_out, self._scale, *map(_digest, self._ratings.known)
+        told = self._told, self._hold_out, self._scale, *map(recognised, self._ratings.known)
         found = identity_of(
             estimator,
             map(repr, told),
             **identity(self._program, parameters.NAMES),
             n_shards=self._n_shards,
         )
-        self._checkpoint = Checkpoint(estimator.checkpoint, found)
-        return self._checkpoint.read(self._go_on) or (0, None, [])
+        self._checkpoint = kept = Checkpoint(estimator.checkpoint, found)
 
-    def _go_on(self, found: Named) -> tuple[int, Saved | None, list[Named]]:
-        """Return the same, from what is in the checkpoint."""
-        assert self._checkpoint is not None
-        self._best = found["best"]
-        history = found["history"]
-        done = check_records(self._checkpoint.url, history, self._estimator.max_iter)
-        saved = check_saved(found["saved"], self._program, self._n_shards)
-        logger.info("continuing after epoch %d from %s", done, self._checkpoint.url)
-        return done, saved, history
+        def go_on(found: Named) -> tuple[int, Saved | None, list[Named]]:
+            self._best = found["best"]
+            done = check_records(kept.url, found["history"], estimator.max_iter)
+            saved = check_saved(found["saved"], self._program, self._n_shards)
+            logger.info("continuing after epoch %d from %s", done, kept.url)
+            return done, saved, found["history"]
+
+        return kept.read(go_on) or (0, None, [])
 
     def _write(self, run: AnyRun, done: int) -> None:
-        assert self._checkpoint is not None
         values = {"history": list(self._estimator.history_), "best": self._best}
-        run.keep(self._checkpoint, done, lambda saved: {**values, "saved": saved})
+        if self._checkpoint is not None:
+            run.keep(self._checkpoint, done, lambda saved: {**values, "saved": saved})
 
     def _choose(self) -> None:
         """Count and measure the ratings; choose the number of shards, what they contain, and the program."""
@@ -239,7 +242,7 @@ class MFFit:
         count = partial(
             data.count_and_measure, self._shape, self._hold_out, grid, self._alpha is None
         )
-        counted = self._pieces.reduce(count, data.add_up, "mf-count-ratings")
+        counted = self._pieces.reduce(count, tree_sum, "mf-count-ratings")
         occur, counts = map(self._sides, counted.counts)
         moments, weighted = read_moments(counted.moments)
         weights = self._sides(counted.weights) if counted.weights.size else counts
@@ -356,43 +359,20 @@ class MFFit:
         centre, unit = self._scale
         clicks, positive = bool(self._unobserved), bool(estimator.positive)
         without_mean = estimator.fit_bias or self._ranks or clicks
-        common: Named = {
-            "n_components": int(estimator.n_components),
-            "mean": 0.0 if without_mean else (mean - centre) / unit,
-            "penalty": self._alpha,
-            "power": self._power,
-            "fit_bias": bool(estimator.fit_bias and not clicks),
-            "positive": positive,
-            "seed": self._seed + self._n_epochs,  # so that other items are drawn
-            "unit": unit,
-        }
+        mean = 0.0 if without_mean else (mean - centre) / unit
+        fit_bias = bool(estimator.fit_bias and not clicks)
+        seed = self._seed + self._n_epochs  # so that each call draws other items
+        common = (
+            int(estimator.n_components), mean, self._alpha, self._power, fit_bias, positive, seed, unit
+        )  # fmt: skip
         if clicks:
             anew = not self._earlier and not positive  # centred items are not positive
-            of_clicks: Named = {"unobserved": self._unobserved, "missing": self._missing}
-            return ImplicitFactorization(**common, **of_clicks, anew=anew)
+            return ImplicitFactorization(*common, self._unobserved, self._missing, anew)
         if not self._gradients:
-            return CcdFactorization(**common)
+            return CcdFactorization(*common)
         program = SgdFactorization if self._rotating else BspFactorization
-        return program(
-            **common,
-            learning_rate=float(estimator.learning_rate),
-            loss=estimator.loss,
-            evaluate_every=int(estimator.evaluate_every),
-            validates=bool(self._hold_out.threshold),
-        )
-
-    def _begin_from_earlier(self) -> Saved:
-        """Return the state from which the run starts after an earlier fit."""
-        plan = self._plan
-        sides = [rescaled(side, 1 / self._scale.unit) for side in self._earlier]
-        if self._gradients:
-            members = plan.users.members, plan.items.members
-            now: Saved = self._program.begin_from(sides, self._counts, members)
-            return now
-        counts = self._before["_counts"], self._counts
-        items = plan.item_ids, plan.item_counts[plan.item_ids]
-        saved: Saved = self._program.begin_from(sides, *counts, plan.users.members, *items)
-        return saved
+        how = float(estimator.learning_rate), int(estimator.evaluate_every)
+        return program(*common, *how, bool(self._hold_out.threshold), estimator.loss)
 
     def _factors(self, harvest: Harvest) -> tuple[Side, ...]:
         """Return users and items, in the units of the ratings."""
@@ -441,10 +421,3 @@ def _grown(sides: Sequence[Array], earlier: Sequence[Array]) -> tuple[Array, ...
     for now, before in zip(sides, earlier, strict=False):
         now[: len(before)] += before
     return tuple(sides)
-
-
-def _digest(ids: Array) -> str:
-    """Return a fingerprint of ids."""
-    return hashlib.sha256(
-        "\0".join(map(str, ids)).encode() if is_text(ids) else ids.tobytes()
-    ).hexdigest()

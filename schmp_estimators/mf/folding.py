@@ -55,22 +55,23 @@ def predict_rows(rows: Any, items: Items) -> Floats:
         raise ValueError(
             "predict takes pairs of ids or a dense matrix, not a sparse one; use transform(X)"
         )
-    solved = solve(user_ratings(rows), items)
-    return np.clip(
-        items.mean + (items.bias + solved @ items.features.T) * items.unit, *items.limits
-    )
+    return as_ratings(solve(user_ratings(rows), items) @ items.features.T + items.bias, items)
+
+
+def as_ratings(predicted: Floats, items: Items) -> Floats:
+    """Return predictions for standardised ratings in the units of ratings, within their limits."""
+    return np.clip(items.mean + predicted * items.unit, *items.limits)
 
 
 def find_vectors(rows: Any, items: Items) -> Floats:
     """Return the vectors of the users of a matrix."""
-    return without_bias(solve(user_ratings(rows), items), items)
+    return in_ratings(solve(user_ratings(rows), items), items)[0]
 
 
-def without_bias(solved: Floats, items: Items) -> Floats:
-    """Return solutions as vectors of users, without biases, in the units of ratings."""
-    return np.ascontiguousarray(solved[:, : items.features.shape[1] - items.fit_bias]) * np.sqrt(
-        items.unit
-    )
+def in_ratings(solved: Floats, items: Items) -> tuple[Floats, Floats]:
+    """Return solutions as vectors and biases of users, in the units of ratings."""
+    vectors, biases = np.split(solved, [items.features.shape[1] - items.fit_bias], axis=1)
+    return vectors * np.sqrt(items.unit), biases.sum(axis=1) * items.unit
 
 
 def solve(ratings: UserRatings, items: Items) -> Floats:

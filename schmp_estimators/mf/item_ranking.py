@@ -65,13 +65,12 @@ class ItemRanking(Recommender):
         """
         check_is_fitted(self)
         at_least_one(n, "n", "a number of items, ")
-        rows = self._rows_with_warning(items, "item")
+        rows = self._rows_of(items, "item", warns=True)
         n_items = self.coef_.shape[0]
-        known = rows < n_items
-        counts = known.astype(np.int64)
-        told = UserRatings(offsets_of(counts), rows[known], np.ones(int(known.sum())))
-        given = told, no_lists(rows), self._occur[1], np.zeros(n_items)
-        found, scores = self._ranked(*given, n)
+        known = rows[rows < n_items]
+        told = UserRatings(offsets_of(rows < n_items), known, np.ones(known.size))
+        nothing = no_lists(rows), self._occur[1], np.zeros(n_items)
+        found, scores = self._ranked(told, *nothing, n)
         unspoken = ~(scores > 0)
         found[unspoken], scores[unspoken] = -1, -np.inf
         return named(found, self.item_ids_), scores
@@ -112,18 +111,13 @@ class ItemRanking(Recommender):
         """
         check_is_fitted(self)
         at_least_one(n, "n", "a number of clicks, ")
-        [column] = self._rows_of([item], "item")
-        if column >= self.coef_.shape[0]:
-            raise ValueError(f"item={item!r} is not among the items of the fit")
+        column = self._known_row(item, "item")
         if sparse.issparse(user) or np.ndim(user) == 2:
             told = self._of_ratings(
                 user_ratings(self._matrix(user, "user", "give an id, or one row of clicks"))
             )
         else:
-            [row] = self._rows_of([user], "user")
-            if row >= len(self.user_ids_):
-                raise ValueError(f"user={user!r} is not among the users of the fit")
-            told = self._of_users(np.array([row]))
+            told = self._of_users(np.array([self._known_row(user, "user")]))
         if told.indptr.size != 2:
             raise ValueError(f"user has {told.indptr.size - 1} rows; explain takes one user")
         parts = told.values * self.coef_[told.items][:, [column]].toarray()[:, 0].astype(np.float64)
@@ -192,6 +186,12 @@ class ItemRanking(Recommender):
         smaller.clicks_ = None
         return smaller
 
+    def _known_row(self, one: Any, kind: str) -> int:
+        [row] = self._rows_of([one], kind)
+        if row >= len(self._ids_of(kind)):
+            raise ValueError(f"{kind}={one!r} is not among the {kind}s of the fit")
+        return int(row)
+
     def _coefficients(self) -> Lists:
         """Return the rows of `coef_` for kernels."""
         found: Lists = self._once("rows", lambda data: lists_of(self.coef_), self.coef_.data)
@@ -233,14 +233,11 @@ class ItemRanking(Recommender):
         self, told: UserRatings, lists: ListsOfItems, may_be: Masks, usual: Floats, n: int
     ) -> tuple[Integers, Floats]:
         """Return the best items for rows; `usual` are scores where no coefficient speaks."""
-        found = np.full((told.indptr.size - 1, n), -1)
-        scores = np.full(found.shape, -np.inf)
-        shown = min(n, may_be.size)
-        best, values = np.empty((len(found), shown), np.int64), np.empty((len(found), shown))
+        best = np.empty((told.indptr.size - 1, n), np.int64)
+        values = np.empty(best.shape)
         given = _as_lists(told), self._coefficients(), usual, may_be, *lists
         rank_rows(*freeze(given), best, values)
-        found[:, :shown], scores[:, :shown] = best, values
-        return found, scores
+        return best, values
 
 
 def _rows_of(clicks: Any, rows: Integers, confidence: Any) -> UserRatings:

@@ -117,14 +117,6 @@ def auc_at_k(
     return _mean("auc", items, relevant, k, n_candidates)
 
 
-def _precision(hits: Hits) -> Floats:
-    return hits.right.mean(axis=1)
-
-
-def _recall(hits: Hits) -> Floats:
-    return hits.right.sum(axis=1) / hits.relevant
-
-
 def _average_precision(hits: Hits) -> Floats:
     k = hits.right.shape[1]
     precisions = np.cumsum(hits.right, axis=1) / np.arange(1, k + 1)
@@ -149,8 +141,12 @@ def _auc(hits: Hits) -> Floats:
 
 #: By name, functions that return the value of each user.
 METRICS: dict[str, Callable[[Hits], Floats]] = {
-    "precision": _precision, "recall": _recall, "average_precision": _average_precision, "ndcg": _ndcg, "auc": _auc,
-}  # fmt: skip
+    "precision": lambda hits: hits.right.mean(axis=1),
+    "recall": lambda hits: hits.right.sum(axis=1) / hits.relevant,
+    "average_precision": _average_precision,
+    "ndcg": _ndcg,
+    "auc": _auc,
+}
 
 
 class RankingScorer:
@@ -254,25 +250,19 @@ def _mean(
         raise ValueError(
             f"k={k}, but items has {ranked.shape[1]} columns; recommend more, as recommend(users, n={k})"
         )
-    if n_candidates is None and sparse.issparse(relevant):
-        n_candidates = relevant.shape[1]
-    elif n_candidates is None and metric == "auc":
+    if n_candidates is None:
+        n_candidates = relevant.shape[1] if sparse.issparse(relevant) else None
+    if n_candidates is None and metric == "auc":
         raise ValueError(
             "n_candidates must be given, unless relevant is a matrix with a column for each item"
         )
     if not rows.size:
         raise ValueError("nothing is relevant to anybody: relevant has no entry above 0, or no ids")
-    there = ~nothing
-    listed = read_ids(ranked[there], "item", "items")
-    # an empty array does not say whether its ids are strings
-    if len({type(ids[0]) if is_text(ids) else int for ids in (listed, wanted) if ids.size}) > 1:
-        raise ValueError(
-            "items and relevant must both hold whole numbers, or both strings; convert one of them"
-        )
+    listed = read_ids(ranked[~nothing], "item", "items")
     table = merge([distinct(wanted), distinct(listed)], "item")
     row_of = look_up(table)
     found = np.full(ranked.shape, -1)
-    found[there] = row_of(listed)
+    found[~nothing] = row_of(listed)
     found = found[:, :k]
     ascending = np.sort(found, axis=1)
     twice = np.argwhere((ascending[:, 1:] == ascending[:, :-1]) & (ascending[:, 1:] >= 0))
@@ -298,7 +288,8 @@ def _read_lists(items: ArrayLike) -> tuple[Array, Masks]:
     """Return recommended items in a table, and the places of none: -1, None, NaN, or the largest uint64."""
     ranked = unmask(items, "items")
     try:
-        ranked = ranked if _are_numbers([ranked], 2) else np.array(ranked, object)
+        is_plain = isinstance(ranked, np.ndarray) and ranked.dtype.kind in "iuf"
+        ranked = ranked if is_plain else np.array(ranked, object)
     except ValueError:  # rows of different lengths
         ranked = np.empty(0)
     if ranked.ndim != 2:
@@ -316,13 +307,6 @@ def _is_nothing(ids: Any) -> Any:
     return not isinstance(ids, str) and (is_missing(ids) or (ids == -1) | (ids == 2**64 - 1))
 
 
-def _are_numbers(arrays: Any, ndim: int) -> bool:
-    """Return whether all are arrays of numbers, of one dtype and so many dimensions."""
-    kinds = {(getattr(one, "dtype", None), getattr(one, "ndim", 0)) for one in arrays}
-    dtype, found = kinds.pop() if len(kinds) == 1 else (None, 0)
-    return found == ndim and isinstance(dtype, np.dtype) and dtype.kind in "iuf"
-
-
 def _read_relevant(relevant: Relevant) -> tuple[Positions, Array, int]:
     """Return the rows and ids of relevant items, and the number of rows."""
     relevant = unmask(relevant, "relevant")
@@ -337,12 +321,8 @@ def _read_relevant(relevant: Relevant) -> tuple[Positions, Array, int]:
             f"{row} is none: {relevant!r:.200}. If each user has one relevant item, pass [[item] for "
             "item in relevant]"
         )
-    if _are_numbers(lists, 1):
-        given = np.concatenate(lists)
-    else:
-        lists = list(map(list, lists))
-        given = as_objects(chain.from_iterable(lists))
-    wanted = read_ids(given, "item", "relevant")
+    lists = list(map(list, lists))
+    wanted = read_ids(as_objects(chain.from_iterable(lists)), "item", "relevant")
     rows = part_of_each(list(map(len, lists)))
     if wanted.size > 2 * len(lists) and not is_text(wanted) and wanted.max() < 2:
         raise ValueError(

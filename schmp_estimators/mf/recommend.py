@@ -1,7 +1,6 @@
 """Recommendations of a fitted model: the best items for users, and what a ranking is judged by."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
 from typing import Any
 
@@ -67,7 +66,7 @@ _FEWEST_JUDGED = 100
 _KEY = np.uint64(0)
 
 
-class Recommender(ABC):
+class Recommender:
     """The methods of a fitted model that rank items; a model says how by four of its own."""
 
     user_ids_: Array
@@ -77,23 +76,14 @@ class Recommender(ABC):
     #: Which users and which items have had ratings.
     _occur: tuple[Masks, Masks]
 
-    @abstractmethod
-    def _of_users(self, rows: Integers) -> Any:
-        """Return what the model knows of users, given their rows; rows beyond the last one are unknown users."""
-
-    @abstractmethod
-    def _of_ratings(self, told: UserRatings) -> Any:
-        """Return what `_of_users` would know of new users with these ratings."""
-
-    @abstractmethod
-    def _rated(self, rows: Integers) -> Lists | None:
-        """Return the items that users have rated in fits; None if that is not known."""
-
-    @abstractmethod
-    def _best_items(
-        self, of_users: Any, lists: Lists, n: int, may_be: Masks
-    ) -> tuple[Integers, Floats]:
-        """Return the best items for users among some, without those in their lists, and their scores."""
+    #: Returns what the model knows of users, given their rows; rows beyond the last one are unknown users.
+    _of_users: Callable[[Integers], Any]
+    #: Returns what `_of_users` would know of new users with these ratings.
+    _of_ratings: Callable[[UserRatings], Any]
+    #: Returns the items that users have rated in fits; None if that is not known.
+    _rated: Callable[[Integers], Lists | None]
+    #: Returns the best items for users among some, without those in their lists, and their scores.
+    _best_items: Callable[[Any, Lists, int, Masks], tuple[Integers, Floats]]
 
     def recommend(
         self, users: Any, n: int = 10, *, exclude: Any = "fitted", items: ArrayLike | None = None
@@ -145,11 +135,8 @@ class Recommender(ABC):
         check_is_fitted(self)
         at_least_one(n, "n", "a number of items, ")
         if sparse.issparse(users) or dimensions(users) == 2:
-            told = self._read(
-                self._matrix(
-                    users, "users", "give ids as a list, or a row of ratings for each new user"
-                )
-            )
+            remedy = "give ids as a list, or a row of ratings for each new user"
+            told = self._read(self._matrix(users, "users", remedy))
             asked = np.arange(told.indptr.size - 1)
             of_fit: Any = told[:2]
             of_users = self._of_ratings(told)
@@ -157,14 +144,10 @@ class Recommender(ABC):
             asked = self._rows_of(users, "user")
             of_fit = None
             of_users = self._of_users(asked)
-        lists = (
-            of_fit
-            if of_fit and _is_fitted(exclude)
-            else self._lists(asked, exclude, are_known=of_fit is None)
-        )
+        lists = self._lists(asked, exclude, of_fit)
         may_be = self._occur[1]
         if items is not None:
-            wanted = self._rows_with_warning(items, "item")
+            wanted = self._rows_of(items, "item", warns=True)
             may_be = may_be & np.isin(np.arange(may_be.size), wanted)
         found, scores = self._best_items(of_users, lists, n, may_be)
         return named(found, self.item_ids_), scores
@@ -210,7 +193,7 @@ class Recommender(ABC):
         self._check_columns(X)
         users, items, values = read_ratings(X, y, weights, clicks=True)
         who, rows = np.unique(users, return_inverse=True)
-        columns = number(items, self.item_ids_, "item", rows=self._looked_up("item"))
+        columns = self._number(items, "item")
         n_items = len(self.item_ids_)
         warn_of_unknown(items[columns >= n_items], "item", "X")
         known = RatingBlock(*(array[columns < n_items] for array in (rows, columns, values)))
@@ -224,52 +207,47 @@ class Recommender(ABC):
         if self._fitted_on_pairs:
             check_pair_columns(X, self, reset=False)
 
-    def _lists(self, ids: Array, exclude: Any, *, are_known: bool) -> Lists:
-        """Return lists of the items that are not to be recommended to each of `ids`, which may be new users."""
+    def _lists(self, ids: Array, exclude: Any, of_new: Lists | None) -> Lists:
+        """Return lists of the items that are not to be recommended to each of `ids`.
+
+        `of_new`: the items of new users, None for known ones.
+        """
         if exclude is None:
             return no_lists(ids)
-        if _is_fitted(exclude):
-            if (rated := self._rated(ids)) is None:
+        if isinstance(exclude, str) and exclude == "fitted":
+            rated = of_new or self._rated(ids)
+            if rated is None:
                 raise ValueError(
                     f"the ratings of a Dask input are not kept with the model; pass exclude=None, or {_ROWS}"
                 )
             return rated
-        if not sparse.issparse(exclude):
-            return self._lists_of_ids(ids, exclude, are_known)
-        matrix = self._matrix(exclude, "exclude", "it has a row for each user asked for")
-        if matrix.shape[0] != ids.size:
-            raise ValueError(
-                f"exclude has {matrix.shape[0]} rows, but users has {ids.size}; pass {_ROWS}"
-            )
-        stored = sparse.csr_array(
-            (np.ones(matrix.nnz), matrix.indices.copy(), matrix.indptr.copy()), matrix.shape
-        )
-        stored.sum_duplicates()  # this also sorts them
-        return stored.indptr.astype(np.int64), stored.indices.astype(np.int32)
-
-    def _lists_of_ids(self, rows: Array, exclude: Any, are_known: bool) -> Lists:
-        """Return the same, given ids of items that nobody is to get, or pairs of ids."""
         n_users, n_items = len(self.user_ids_), len(self.item_ids_)
+        if sparse.issparse(exclude):
+            matrix = self._matrix(exclude, "exclude", "it has a row for each user asked for")
+            if matrix.shape[0] != ids.size:
+                raise ValueError(
+                    f"exclude has {matrix.shape[0]} rows, but users has {ids.size}; pass {_ROWS}"
+                )
+            entries = np.ones(matrix.nnz), matrix.indices, matrix.indptr
+            listed = sparse.csr_array(entries, matrix.shape, copy=True)
+            listed.sum_duplicates()  # this also sorts them
+            return _as_lists(listed)
         is_plain = not isinstance(exclude, str | Mapping)
         if is_plain and dimensions(exclude) == 1:
             items = np.unique(self._rows_of(exclude, "item"))
             items = items[items < n_items].astype(np.int32)
-            return np.arange(rows.size + 1) * items.size, np.tile(items, rows.size)
-        if not (is_plain and are_known and pair_columns(exclude)):
+            return np.arange(ids.size + 1) * items.size, np.tile(items, ids.size)
+        if not (is_plain and of_new is None and pair_columns(exclude)):
             raise ValueError(
                 f"exclude is of type {type(exclude).__name__}, {exclude!r:.80}; it must be 'fitted', None, ids of "
                 f"items that no user gets, pairs of ids of known users and items, or {_ROWS}"
             )
-        users, items = (
-            number(ids, self._ids_of(kind), kind, "exclude", self._looked_up(kind))
-            for ids, kind in zip(read_pairs(exclude, "exclude"), KINDS, strict=True)
-        )
+        pairs = read_pairs(exclude, "exclude")
+        users, items = map(self._number, pairs, KINDS, ("exclude", "exclude"))
         known = (users < n_users) & (items < n_items)
         # the last row is that of unknown users
-        listed = sparse.csr_array(
-            (np.ones(int(known.sum())), (users[known], items[known])), (n_users + 1, n_items)
-        )[rows]
-        return listed.indptr.astype(np.int64), listed.indices.astype(np.int32)
+        given = np.ones(known.sum()), (users[known], items[known])
+        return _as_lists(sparse.csr_array(given, (n_users + 1, n_items))[ids])
 
     def _matrix(self, given: Any, name: str, remedy: str) -> Any:
         """Validate a matrix of ratings, and return it.
@@ -295,8 +273,7 @@ class Recommender(ABC):
         if are_pairs(X, y):
             users, items, values = self._judged_pairs(X, y)
             who, rows = np.unique(users, return_inverse=True)
-            wanted = number(items, self.item_ids_, "item", rows=self._looked_up("item"))
-            asked = number(who, self.user_ids_, "user", rows=self._looked_up("user"))
+            wanted, asked = self._number(items, "item"), self._number(who, "user")
             lists = self._rated(asked) or no_lists(asked)
             of_users = self._of_users(asked)
         else:
@@ -392,26 +369,22 @@ class Recommender(ABC):
         state: Any = super().__getstate__()
         return {name: value for name, value in state.items() if name != "_tables"}
 
-    def _rows_of(self, ids: Any, kind: str) -> Integers:
-        """Return the rows of users or items, given their ids."""
+    def _rows_of(self, ids: Any, kind: str, *, warns: bool = False) -> Integers:
+        """Return the rows of users or items, given their ids; perhaps warn of unknown ones."""
         if dimensions(ids) != 1:
             remedy = f"Pass [{ids!r}] for one {kind}" if np.isscalar(ids) else "Pass a flat list"
             raise ValueError(f"{kind}s must be a list or array of ids; got {ids!r:.200}. {remedy}.")
-        return number(
-            read_ids(as_objects(ids) if isinstance(ids, list | tuple) else ids, kind, f"{kind}s"),
-            self._ids_of(kind),
-            kind,
-            f"{kind}s",
-            self._looked_up(kind),
-        )
-
-    def _rows_with_warning(self, ids: Any, kind: str) -> Integers:
-        """Return the rows of users or items, and warn of unknown ids."""
-        rows = self._rows_of(ids, kind)
-        unknown = rows >= len(self._ids_of(kind))
-        if unknown.any():
-            warn_of_unknown(np.asarray(ids, object)[unknown], kind, f"{kind}s")
+        name = f"{kind}s"
+        found = read_ids(as_objects(ids) if isinstance(ids, list | tuple) else ids, kind, name)
+        rows = self._number(found, kind, name)
+        if warns:
+            unknown = np.flatnonzero(rows >= len(self._ids_of(kind)))
+            warn_of_unknown(np.asarray(ids, object)[unknown], kind, name)
         return rows
+
+    def _number(self, ids: Array, kind: str, source: str = "pairs") -> Integers:
+        """Return the rows of ids that have been read."""
+        return number(ids, self._ids_of(kind), kind, source, self._looked_up(kind))
 
     def _ids_of(self, kind: str) -> Array:
         return self.user_ids_ if kind == "user" else self.item_ids_
@@ -428,14 +401,13 @@ def dimensions(given: Any) -> int:
         return -1
 
 
+def _as_lists(rows: Any) -> Lists:
+    return rows.indptr.astype(np.int64), rows.indices.astype(np.int32)
+
+
 def no_lists(asked: Integers) -> Lists:
     """Return empty lists."""
     return np.zeros(asked.size + 1, np.int64), np.empty(0, np.int32)
-
-
-def _is_fitted(exclude: Any) -> bool:
-    """Return whether to exclude the items that users have rated."""
-    return isinstance(exclude, str) and exclude == "fitted"
 
 
 def named(rows: Integers, table: Array) -> Array:

@@ -1,7 +1,6 @@
 """Parts of pairs to fit on and to judge by, for scikit-learn's cross-validation."""
 
-from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from numbers import Real
 from typing import Any
 
@@ -85,9 +84,8 @@ class _Splitter(BaseCrossValidator):
                 )
             yield np.flatnonzero(fitted), np.flatnonzero(judged)
 
-    @abstractmethod
-    def _masks(self, X: Any, groups: Any) -> Iterator[tuple[Masks, Masks]]:
-        """Yield which rows each split fits, and which it holds out."""
+    #: Yields which rows each split fits, and which it holds out.
+    _masks: Callable[[Any, Any], Iterator[tuple[Masks, Masks]]]
 
 
 class LeaveLastOut(_Splitter):
@@ -122,12 +120,10 @@ class LeaveLastOut(_Splitter):
         place, sizes = _places(users, times)
         from_end = sizes[users] - 1 - place
         for first in range(0, self.n_splits * self.n_last, self.n_last):
-            judged = (
-                (from_end >= first)
-                & (from_end < first + self.n_last)
-                & (sizes[users] > first + self.n_last)
-            )
-            yield from_end >= first + self.n_last * (sizes[users] > first + self.n_last), judged
+            later = from_end < first
+            last = from_end < first + self.n_last
+            has_more = sizes[users] > first + self.n_last
+            yield ~later & ~(last & has_more), ~later & last & has_more
 
 
 class TimeSplit(_Splitter):
@@ -223,15 +219,15 @@ def _times_of(X: Any, times: Any) -> Array:
         return np.arange(len(read_pairs(X, "X")[0]))
     check_consistent_length(X, times)
     found = read_column(times, "groups", "time")
-    kind = found.dtype.kind
     objects = found.dtype.kind == "O"
-    lacks = {"f": np.isnan, "M": np.isnat, "m": np.isnat, "O": np.frompyfunc(is_missing, 1, 1)}
-    if kind in lacks and (missing := np.flatnonzero(lacks[kind](found))).size:
+    # NaN and NaT differ from themselves
+    lacks = list(map(is_missing, found)) if objects else np.not_equal(found, found)
+    if (missing := np.flatnonzero(lacks)).size:
         raise ValueError(
             f"groups, the times of the pairs, holds {found[missing[0]]} in row {missing[0]}; drop these rows"
         )
     kinds = {type(one).__name__ for one in found} if objects else {found.dtype.name}
-    if kind in "OiufmM" and not {"str", "bytes"} & kinds:
+    if found.dtype.kind in "OiufmM" and not {"str", "bytes"} & kinds:
         try:
             return np.unique(found, return_inverse=True)[1] if objects else found
         except TypeError:  # they cannot be compared
@@ -245,8 +241,7 @@ def _times_of(X: Any, times: Any) -> Array:
 
 def _places(users: Positions, order: Array) -> tuple[Positions, Positions]:
     """Return the place of each entry among those of its user, sorted by `order` (stable), and the users' sizes."""
-    by_order = np.argsort(order, kind="stable")
-    by_user = by_order[np.argsort(users[by_order], kind="stable")]
+    by_user = np.lexsort((order, users))
     sizes = np.bincount(users)
     place = np.empty(users.size, np.intp)
     place[by_user] = np.arange(users.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)

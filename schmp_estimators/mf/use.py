@@ -16,7 +16,7 @@ from schmp_estimators.core.inputs.validation import (
 )
 from schmp_estimators.core.lanes import pad_rows
 from schmp_estimators.core.later import Later
-from schmp_estimators.core.typing import Arguments, Array, FloatPair, Floats, Floats32
+from schmp_estimators.core.typing import Arguments, Array, FloatPair, Floats, Floats32, Named
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data import inputs
 from schmp_estimators.mf.data.ids import KINDS, number
@@ -24,11 +24,12 @@ from schmp_estimators.mf.data.rows import map_chunks
 from schmp_estimators.mf.factor_ranking import FactorRanking, vectors_of
 from schmp_estimators.mf.folding import (
     Items,
+    as_ratings,
     features_of,
     find_vectors,
+    in_ratings,
     predict_rows,
     solve,
-    without_bias,
 )
 from schmp_estimators.mf.kernels.foldin import predict_pairs
 from schmp_estimators.mf.kernels.sgd import candidates_of
@@ -101,10 +102,8 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
                 find_vectors, X, owner, items, n_outputs=rank, dtype=np.float64, name="mf-fold-in"
             )
         rows = validate_in_memory(X, owner, reset=False, ensure_all_finite=False)
-        return without_bias(
-            solve(inputs.user_ratings(rows, inputs.weights_of(X, rows, sample_weight)), items),
-            items,
-        )
+        ratings = inputs.user_ratings(rows, inputs.weights_of(X, rows, sample_weight))
+        return in_ratings(solve(ratings, items), items)[0]
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
         """Fit, then return the vectors of the users: the same as ``fit(X, y).transform(X)``.
@@ -146,9 +145,8 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
         check_is_fitted(self)
         if self._are_pairs(X):
             self._check_columns(X)
-            return map_chunks(
-                _predict_pairs, X, self._pair_model(is_here=not is_dask(X)), name="mf-predict"
-            )
+            model = self._pair_model(is_here=not is_dask(X))
+            return map_chunks(_predict_pairs, X, model, name="mf-predict")
         owner = self._for_matrices(X)
         n_items = len(self.item_bias_)
         if self._fitted_on_pairs and getattr(X, "shape", ())[1:] == (3,) and n_items != 3:
@@ -156,15 +154,8 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
                 "X has 3 columns; predict takes two, the ids of a user and an item, or a matrix with a column for each "
                 f"of the {n_items} items. Of a table with ratings pass the first two: predict(df[['user', 'item']])."
             )
-        return map_rows(
-            predict_rows,
-            X,
-            owner,
-            self._items(),
-            n_outputs=n_items,
-            dtype=np.float64,
-            name="mf-predict-rows",
-        )
+        how: Named = {"n_outputs": n_items, "dtype": np.float64, "name": "mf-predict-rows"}
+        return map_rows(predict_rows, X, owner, self._items(), **how)
 
     def score(self, X: Any, y: Any = None) -> float:
         """Return R², or the NDCG of recommendations with `unobserved_weight` or a `loss` that ranks; at most 1.
@@ -201,19 +192,15 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
             return float(r2_score(ratings.values, _predict_ids(ratings[:2], self._pair_model())))
         told, judged = self._divided(X, y)
         items = self._items()
-        predicted = np.einsum(
-            "nk,nk->n", solve(told, items)[judged.users], items.features[judged.items]
-        )
-        predicted = np.clip(
-            items.mean + (predicted + items.bias[judged.items]) * items.unit, *items.limits
-        )
-        return float(r2_score(judged.values, predicted))
+        sides = solve(told, items)[judged.users], items.features[judged.items]
+        predicted = np.einsum("nk,nk->n", *sides) + items.bias[judged.items]
+        return float(r2_score(judged.values, as_ratings(predicted, items)))
 
     def _fold_in_pairs(self, X: Any, y: Any, weights: Any) -> Floats:
         """Return the vector of the user of each pair, folded in from the ratings of these pairs."""
         _, rows, ratings = self._told_by(X, y, weights)
         model = self._items()
-        return without_bias(solve(ratings, model), model)[rows]
+        return in_ratings(solve(ratings, model), model)[0][rows]
 
     def _pair_model(self, is_here: bool = True) -> Arguments:
         """Return what is needed to predict; the functions that find ids stay in this process."""
@@ -230,24 +217,25 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
         parameters: Any = self
         unit = float(self.rating_scale_)
         fit_bias = bool(parameters.fit_bias) and not self._ranks  # whether users have biases
-        features, gram = self._once(
-            f"features, {fit_bias}", partial(features_of, unit, fit_bias), self.components_
-        )
-        flags = bool(parameters.positive), fit_bias
+        make = partial(features_of, unit, fit_bias)
+        features, gram = self._once(f"features, {fit_bias}", make, self.components_)
         bias = self.item_bias_.astype(np.float64) / unit
         weight = self._unobserved
-        power, missing = power_of(parameters.penalty, weight * len(bias))
-        limits = self._limits()
-        alpha = self.alpha_ if parameters.alpha == "auto" else float(parameters.alpha)
-        numbers = self.global_mean_, unit, alpha, power, missing
+        numbers = (
+            self.global_mean_,
+            unit,
+            self.alpha_,
+            *power_of(parameters.penalty, weight * len(bias)),
+        )
         drawing: Any = None
         if (loss := RANKING.get(self._loss)) is not None:
             candidates = self._once(
                 "candidates", lambda counts: candidates_of(counts[:, 0]), self._counts[1]
             )
             drawing = loss, candidates, float(parameters.learning_rate), self._n_epochs
-        rest = limits, parameters.confidence, drawing
-        return Items(features, bias, *numbers, *flags, weight, weight * gram, *rest)
+        flags = bool(parameters.positive), fit_bias, weight
+        rest = weight * gram, self._limits(), parameters.confidence, drawing
+        return Items(features, bias, *numbers, *flags, *rest)
 
     def _limits(self) -> FloatPair:
         """Return the range of predictions."""

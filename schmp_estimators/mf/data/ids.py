@@ -169,14 +169,15 @@ def merge(tables: Sequence[Table], kind: str) -> Table:
     Raises
     ------
     ValueError
-        If some tables have strings and others numbers.
+        If some tables have strings, and others numbers or bytes.
     """
     tables = [table for table in tables if table.size]
     if len(tables) < 2:
         return tables[0] if tables else np.empty(0, np.int64)
-    if len({is_text(table) for table in tables}) > 1:
+    if len({type(table[0]) if is_text(table) else int for table in tables}) > 1:
         raise ValueError(
-            f"some {kind}s are numbers and others strings; pass all as strings, for example .astype(str)"
+            f"some {kind}s are of other types than others; they must all be whole numbers, or all strings; convert "
+            "them, for example with .astype(str)"
         )
     return distinct(_joined(tables))
 

@@ -17,7 +17,7 @@ from schmp_estimators.core.inputs.validation import is_dask, refuse_dates
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.typing import Array, Floats
 from schmp_estimators.core.values import offsets_of
-from schmp_estimators.mf.data.ids import is_missing, read_ids
+from schmp_estimators.mf.data.ids import KINDS, is_missing, read_ids
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.layout import UserRows, select, sort_items
 from schmp_estimators.mf.kernels.sgd import RatingBlock
@@ -258,15 +258,12 @@ def user_ratings(rows: Any, weights: Any = None) -> UserRatings:
         If a rating is not finite, or an entry is stored twice.
     """
     ratings = ratings_of_rows(rows)
-    ratings = weighed(
-        ratings._replace(values=ratings.values.astype(np.float64, copy=False)), weights, clicks=True
-    )
-    ratings, pair = sort_items(ratings, rows.shape[1])
+    exact = ratings._replace(values=ratings.values.astype(np.float64, copy=False))
+    ratings, pair = sort_items(weighed(exact, weights, clicks=True), rows.shape[1])
     if pair:
+        row, column = pair
         raise ValueError(
-            "X stores the entry of row {} and column {} more than once; call X.sum_duplicates() first".format(
-                *pair
-            )
+            f"X stores the entry of row {row} and column {column} more than once; call X.sum_duplicates() first"
         )
     return UserRatings(*ratings[1:])
 
@@ -284,9 +281,7 @@ def read_pairs(pairs: Any, source: str = "pairs") -> tuple[Array, Array]:
         raise ValueError(
             "pairs must have two columns, the ids of a user and of an item; ranking.as_pairs makes them of a matrix"
         )
-    users, items = (
-        _as_array(column, kind) for column, kind in zip(columns, ("user", "item"), strict=True)
-    )
+    users, items = map(_as_array, columns, KINDS)
     return read_ids(users, "user", source), read_ids(items, "item", source)
 
 

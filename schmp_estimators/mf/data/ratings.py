@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from schmp_estimators.core.inputs.rows import Rows
 from schmp_estimators.core.lanes import LANES
@@ -27,7 +28,6 @@ from schmp_estimators.core.typing import (
     Named,
 )
 from schmp_estimators.core.values import freeze, offsets_of
-from schmp_estimators.mf.data import scale as scales
 from schmp_estimators.mf.data.scale import Grid, Scale
 from schmp_estimators.mf.data.seen import DuplicateRatingError, Seen
 from schmp_estimators.mf.kernels import layout
@@ -143,8 +143,7 @@ def _between(n_ratings: int, number: float) -> int:
 
 def hash_pairs(pairs: RatingBlock, key: np.uint64) -> NDArray[np.uint64]:
     """Return a hash of each user and item under `key`."""
-    hashes = np.empty(pairs.users.size, np.uint64)
-    layout.hash_pairs(*freeze(pairs[:2]), key, hashes)
+    hashes: NDArray[np.uint64] = layout.hash_pairs(*freeze(pairs[:2]), key)
     return hashes
 
 
@@ -169,11 +168,6 @@ def count_and_measure(
     )
     count_rows(freeze(piece), shape[0], hold_out, grid, tally)
     return tally
-
-
-def add_up(parts: list[Tally]) -> Tally:
-    """Add up what is known of parts of the ratings."""
-    return Tally(*(np.sum(arrays, axis=0) for arrays in zip(*parts, strict=True)))
 
 
 def choose_hold_out(pieces: Rows, key: np.uint64, share: float) -> HoldOut:
@@ -227,10 +221,12 @@ def ratings_of(
     indptr = offsets_of(sizes)
     ends = indptr[:-1].copy()
     items = np.empty(indptr[-1], layout.narrow(n_items))
-    values = np.empty(indptr[-1], np.result_type(*(piece.values for piece in pieces)))
+    weighted = any(np.iscomplexobj(piece.values) for piece in pieces)
+    values = np.empty(indptr[-1], np.complex64 if weighted else np.float32)
+    out = ends, items, values.real, values.imag if weighted else values[:0]
     for piece in pieces:
-        layout.copy_rows(*freeze((piece, *users[:2])), number, ends, items, values)
-    return UserRows(members.astype(np.int32), indptr, items, scales.standardise(values, scale))
+        layout.copy_rows(*freeze((piece, *users[:2])), number, scale, *out)
+    return UserRows(members.astype(np.int32), indptr, items, values)
 
 
 def make_shard(
@@ -261,35 +257,30 @@ def make_shard(
     more = Named()
     seen = Seen(*train[1:3]) if plan.keep_seen else None
     if plan.hold_out.threshold:
-        named = train._replace(items=plan.item_ids[train.items])
-        mask = held_out_mask(layout.pairs_of(named), plan.hold_out)
+        named = layout.pairs_of(train._replace(items=plan.item_ids[train.items]))
+        mask = held_out_mask(named, plan.hold_out)
         train, held_out = layout.select(train, ~mask), layout.select(train, mask)
-    parts: Any = train, held_out
     sizes = np.diff(train.indptr)
     item_ids = plan.item_ids
+    parts: Any
     if plan.blocks:
-        item_ids = (
-            plan.items.members[number]
-            if number < len(plan.items.members)
-            else np.empty(0, np.int64)
-        )
-        parts = [layout.cut_blocks(part, plan.items, plan.width) for part in parts]
+        mine = plan.items.members[number : number + 1]
+        item_ids = np.concatenate([*mine, np.empty(0, np.int64)])
+        parts = [layout.cut_blocks(one, plan.items, plan.width) for one in (train, held_out)]
         more["taken"] = _taken(train, plan.items) if plan.draws else ()
     else:
         rows = np.arange(members.size, dtype=np.int32)
-        users = np.repeat(rows, sizes)
         values = train.values
-        confidences = np.ascontiguousarray(values.imag) if np.iscomplexobj(values) else None
-        more["confidences"] = confidences
+        weights = np.ascontiguousarray(values.imag) if np.iscomplexobj(values) else None
         own = UserRatings(train.indptr, train.items, np.ascontiguousarray(values.real))
         parts = own, layout.pairs_of(held_out._replace(users=rows))
+        more["confidences"] = weights
         if plan.twice:
-            more["by_item"] = sort_by_item(own, users, confidences, n_items)
-        elif confidences is not None:
-            sizes = np.bincount(users, confidences, members.size)
+            more["by_item"] = sort_by_item(own, weights, n_items)
+        elif weights is not None:
+            sizes = np.bincount(np.repeat(rows, sizes), weights, members.size)
     counts = plan.item_counts[item_ids]
-    own, rest = parts
-    return RatingShard(members, sizes, item_ids, counts, own, rest, **more), seen
+    return RatingShard(members, sizes, item_ids, counts, *parts, **more), seen
 
 
 def _taken(ratings: UserRows, items: layout.Placement) -> Arguments:
@@ -302,14 +293,12 @@ def _taken(ratings: UserRows, items: layout.Placement) -> Arguments:
     return tuple(found)
 
 
-def sort_by_item(
-    ratings: UserRatings,
-    users: Integers32,
-    confidences: Floats32 | None,
-    n_items: int,
-) -> ByItem:
+def sort_by_item(ratings: UserRatings, confidences: Floats32 | None, n_items: int) -> ByItem:
     """Sort ratings, which are sorted by user, by item; ratings of one item keep the order of the users."""
-    order = np.argsort(ratings.items, kind="stable").astype(np.int32)
-    indptr = offsets_of(np.bincount(ratings.items, minlength=n_items))
+    indptr, items, values = ratings
+    places = np.arange(values.size, dtype=np.int32)
+    found = sparse.csr_matrix((places, items, indptr), (indptr.size - 1, n_items)).tocsc()
+    order = found.data
     weights = None if confidences is None else confidences[order]
-    return ByItem(UserRatings(indptr, users[order], ratings.values[order]), weights, order)
+    offsets = found.indptr.astype(np.int64)
+    return ByItem(UserRatings(offsets, found.indices, values[order]), weights, order)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.typing import Array, FloatPair, Integers
+from schmp_estimators.core.typing import FloatPair, Integers
 from schmp_estimators.mf.kernels.tally import CARRIED, STEP_BITS
 
 
@@ -40,8 +40,6 @@ class Scale(NamedTuple):
     unit: float
 
 
-#: Number of ratings that are put in units of the scale at a time, in the second cache.
-_AT_ONCE = 1 << 14
 #: If hardly any row has two ratings, the three equations are as good as two; otherwise their factor is about -1.
 _LEAST_KNOWN = -0.1
 #: Moments of few ratings may say that biases leave no variance, or less than none.
@@ -65,11 +63,6 @@ def read_moments(sums: Integers) -> tuple[Moments, Moments]:
         Moments(size, total, (high << STEP_BITS) + low) for size, total, high, low in sides
     )
     return plain, weighted if weighted.size else plain
-
-
-def add_moments(parts: list[Moments]) -> Moments:
-    """Return the moments of all ratings from those of their parts."""
-    return Moments(*map(sum, zip(*parts, strict=True)))
 
 
 def mean_and_spread(moments: Moments, grid: Grid) -> FloatPair:
@@ -118,12 +111,3 @@ def choose_scale(mean: float, spread: float, fit_bias: bool) -> Scale:
     would grow with an offset.  If all ratings are equal, the unit is their size; if all are zero, it is 1.
     """
     return Scale(mean if fit_bias else 0.0, spread or abs(mean) or 1.0)
-
-
-def standardise(values: Array, scale: Scale) -> Array:
-    """Return ratings in units of the scale, computed in float64, as float32; mutates them.  Weights do not change."""
-    for start in range(0, values.size, _AT_ONCE):
-        some = values.real[start : start + _AT_ONCE]
-        left = np.subtract(some, scale.mean, dtype=np.float64)
-        some[:] = np.divide(left, scale.unit, out=left)
-    return values.astype(np.complex64 if np.iscomplexobj(values) else np.float32, copy=False)

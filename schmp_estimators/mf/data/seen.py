@@ -16,9 +16,6 @@ from schmp_estimators.mf.kernels.layout import (
 )
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 
-#: Number of bits of a user's or an item's number.
-_BITS = 32
-
 
 class Seen(NamedTuple):
     """The items that each user has rated, including held-out ones."""
@@ -49,7 +46,7 @@ class SeenItems(NamedTuple):
         for (indptr, items), members in zip(self.parts, self.users.members, strict=True):
             users = np.repeat(members, np.diff(indptr))
             kept = among[users]
-            found.append(users[kept] << _BITS | self.item_ids[items[kept]])
+            found.append(users[kept] << 32 | self.item_ids[items[kept]])
         return np.concatenate(found)
 
 
@@ -97,14 +94,14 @@ def pairs_of_all(seen: tuple[SeenItems, ...]) -> Integers:
 
 def rows_of_pairs(pairs: Integers, n_users: int) -> UserRows:
     """Return the pairs as ratings of 1."""
-    users, items = (pairs >> _BITS).astype(np.int32), (pairs & (1 << _BITS) - 1).astype(np.int32)
+    users, items = (side.astype(np.int32) for side in np.divmod(pairs, 2**32))
     return rated(rows_of(RatingBlock(users, items, np.ones(pairs.size, np.float32)), n_users))
 
 
 def without_pairs(ratings: UserRows, pairs: Integers) -> UserRows:
     """Return those ratings whose pairs are not among `pairs`."""
     users, items, _ = pairs_of(ratings)
-    return select(ratings, ~np.isin(users.astype(np.int64) << _BITS | items, pairs))
+    return select(ratings, ~np.isin(users.astype(np.int64) << 32 | items, pairs))
 
 
 def check_not_seen(now: SeenItems, earlier: tuple[SeenItems, ...]) -> None:
@@ -114,4 +111,4 @@ def check_not_seen(now: SeenItems, earlier: tuple[SeenItems, ...]) -> None:
     again = [np.intersect1d(pairs, seen.pairs(rating), assume_unique=True) for seen in earlier]
     if any(found.size for found in again):
         first = min(int(found[0]) for found in again if found.size)
-        raise DuplicateRatingError(first >> _BITS, first & (1 << _BITS) - 1, True)
+        raise DuplicateRatingError(*divmod(first, 2**32), earlier=True)

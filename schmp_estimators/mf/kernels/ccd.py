@@ -168,15 +168,3 @@ def close_round(ratings, weights, residuals, user_chunk, item_chunk):
                 weight = weights[rating]
             total += weight * (residual * residual)
     return total
-
-
-@kernel
-def weighted_squares(rows, first, stop, weights):
-    """Return the sum of ``weights[n] * rows[n, k]**2`` over all rows and ``k = first … stop - 1``, in float64."""
-    total = 0.0
-    for row in range(rows.shape[0]):
-        squares = 0.0
-        for k in range(first, stop):
-            squares += np.float64(rows[row, k]) * np.float64(rows[row, k])
-        total += weights[row] * squares
-    return total

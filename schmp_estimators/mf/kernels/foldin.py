@@ -15,11 +15,12 @@ _MAX_PASSES, _TOLERANCE = 1000, 1e-9
 
 
 @inlined
-def _solve_cholesky(gram, target, size):
-    """Solve ``gram @ x = target`` in place (x replaces `target`); reads and overwrites the lower triangle of `gram`.
+def _solve_cholesky(gram, size):
+    """Solve ``gram[:size] @ x = gram[size]`` in place: x replaces the last row.
 
-    Directions that the ratings do not determine get zero.
+    Reads and overwrites the lower triangle.  Directions that the ratings do not determine get zero.
     """
+    target = gram[size]
     for k in range(size):
         diagonal = gram[k, k]
         pivot = diagonal
@@ -27,15 +28,13 @@ def _solve_cholesky(gram, target, size):
             pivot -= gram[k, column] * gram[k, column]
         known = pivot > _SINGULAR * diagonal
         gram[k, k] = np.sqrt(pivot) if known else np.inf
-        for row in range(k + 1, size):
+        for row in range(
+            k + 1, size + 1
+        ):  # the last one becomes the solution of the lower triangle
             entry = gram[row, k]
             for column in range(k):
                 entry -= gram[row, column] * gram[k, column]
             gram[row, k] = entry / gram[k, k]
-    for k in range(size):
-        for column in range(k):
-            target[k] -= gram[k, column] * target[column]
-        target[k] /= gram[k, k]
     for k in range(size - 1, -1, -1):
         for row in range(k + 1, size):
             target[k] -= gram[row, k] * target[row]
@@ -92,7 +91,8 @@ def fold_in(ratings, weights, features, penalties, start, n_penalised, positive,
     n_features² / 2 multiply-adds per rating, n_features³ / 6 per user, by Cholesky decomposition.
     """
     size = features.shape[1]
-    gram, target = np.empty((size, size)), np.empty(size)
+    gram = np.empty((size + 1, size))
+    target = gram[size]
     for user in range(out.shape[0]):
         for k in range(size):
             copy_to(start[k], gram[k])
@@ -110,7 +110,7 @@ def fold_in(ratings, weights, features, penalties, start, n_penalised, positive,
         if positive:
             _solve_positive(gram, target, n_penalised, size, out[user])
         else:
-            _solve_cholesky(gram, target, size)
+            _solve_cholesky(gram, size)
             copy_to(target, out[user])
 
 

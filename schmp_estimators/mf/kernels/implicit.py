@@ -19,7 +19,6 @@ from schmp_estimators.core.jit import kernel, part
 from schmp_estimators.core.lanes import LANES, ONE, PRODUCTS, ZERO, add_scaled, row_dot
 from schmp_estimators.mf.kernels import registers
 from schmp_estimators.mf.kernels.registers import (
-    SIDE_BY_SIDE,
     SUMS,
     TILE,
     copy_register,
@@ -63,8 +62,8 @@ def _add_rows(
     """Add to `sums` what all chunks, and the clicks, contribute to the chunk of ``rows[:, first : first + size]``."""
     m = rows.shape[0]
     n = rows.shape[1]
-    together = size - size % SIDE_BY_SIDE
-    for position in range(0, together, SIDE_BY_SIDE):
+    together = size - size % LANES
+    for position in range(0, together, LANES):
         registers.subtract_some_combinations(
             sums, position * SUMS + PRODUCTS, SUMS, rows, first + position, n, gram, m
         )

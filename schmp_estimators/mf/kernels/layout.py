@@ -22,12 +22,10 @@ from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 #: Number of users whose ratings take turns, unless rows are long; more than eight gain nothing.
 TILE = 8
-#: If their factors would take more bytes than this, a quarter of the first cache, fewer users take turns, at least two.
-_TILE_BYTES = 1 << 13
-#: Bytes of the factors of a strip of items: half of the second cache of the machine where this was measured.
-_STRIP_BYTES = 1 << 18
-#: Bytes of a float32.
-_FACTOR = 4
+#: If they would have more factors than this, a quarter of the first cache, fewer users take turns, at least two.
+_TILE_FACTORS = 1 << 11
+#: Number of the factors of a strip of items: half of the second cache of the machine where this was measured.
+_STRIP_FACTORS = 1 << 16
 #: The group of a row that is in no group.
 NOWHERE = -1
 
@@ -69,23 +67,24 @@ def deal(counts: np.ndarray, n_groups: int, taking_part: Any = None) -> Placemen
     """
     order = np.argsort(-counts, kind="stable")
     order = order if taking_part is None else order[taking_part[order]]
-    turn = np.arange(order.size) % (2 * n_groups)
+    places = np.arange(order.size)
+    turn = places % (2 * n_groups)
     dealt_to = np.minimum(turn, 2 * n_groups - 1 - turn)
-    members = tuple([order[dealt_to == group] for group in range(n_groups)])
     group = np.full(counts.size, NOWHERE, np.int32)
     row = np.zeros(counts.size, np.int32)
-    for number, rows in enumerate(members):
-        group[rows] = number
-        row[rows] = np.arange(rows.size, dtype=np.int32)
-    return Placement(group, row, members)
+    group[order] = dealt_to
+    row[order] = places // n_groups
+    return Placement(group, row, tuple(order[dealt_to == number] for number in range(n_groups)))
 
 
 @kernel
-def hash_pairs(users, items, key, out):
-    """Fill `out` (n,) uint64 with hashes of (key, user, item); users and items may be any integers."""
+def hash_pairs(users, items, key):
+    """Return (n,) uint64 the hashes of (key, user, item); users and items may be any integers."""
+    out = np.empty(users.size, np.uint64)
     for position in range(users.size):
         user_key = mix(key + GAMMA * np.uint64(users[position] + 1))
         out[position] = mix(user_key + GAMMA * np.uint64(items[position] + 1))
+    return out
 
 
 @inlined
@@ -96,17 +95,22 @@ def _copy(ratings, position, out, target):
 
 
 @kernel
-def copy_rows(ratings, groups, rows, group, ends, items, values):
-    """Copy the ratings of the users of a group to `items` and `values`; 3 ns per rating.
+def copy_rows(ratings, groups, rows, group, scale, ends, items, values, weights):
+    """Copy the ratings of the users of a group to `items`, `values` and, unless it is empty, `weights`.
 
     `groups` and `rows` are those of a `Placement`.  The ratings of row r begin at ``ends[r]``, and it becomes the end.
+    Values are put in units of the scale, computed in float64.
     """
+    mean, unit = scale
     for number in range(ratings.users.size):
         user = ratings.users[number]
         if groups[user] == group:
             for position in range(ratings.indptr[number], ratings.indptr[number + 1]):
-                items[ends[rows[user]]] = ratings.items[position]
-                values[ends[rows[user]]] = ratings.values[position]
+                value, target = ratings.values[position], ends[rows[user]]
+                items[target] = ratings.items[position]
+                values[target] = (np.float64(value.real) - mean) / unit
+                if weights.size:
+                    weights[target] = value.imag
                 ends[rows[user]] += 1
 
 
@@ -239,10 +243,8 @@ def cut_blocks(ratings: UserRows, items: Placement, width: int = LANES) -> CutRa
     `width` is the length of a row of factors.  Items are renumbered by their rows in the block.  A rating takes 8
     bytes, or 10 or 12 if there are more than 65,536 users, or items in a block.
     """
-    n_rows, tile = (
-        max(least, size // (_FACTOR * width))
-        for least, size in ((1, _STRIP_BYTES), (2, _TILE_BYTES))
-    )
+    n_rows = max(1, _STRIP_FACTORS // width)
+    tile = min(max(2, _TILE_FACTORS // width), TILE)
     sizes = [members.size for members in items.members]
     first = offsets_of([max(1, -(-size // n_rows)) for size in sizes])
     strips = (first[items.group] + items.row // n_rows).astype(np.int32)
@@ -251,5 +253,5 @@ def cut_blocks(ratings: UserRows, items: Placement, width: int = LANES) -> CutRa
     cut = _empty(ratings.values.size, *kinds)
     _cut_rows(*freeze((ratings, strips, items.row)), ends, cut)
     room = _empty(np.diff(ends).max(), *kinds)
-    _take_turns(cut, ends[:-1], *np.empty((2, min(tile, TILE)), np.int64), room)
+    _take_turns(cut, ends[:-1], *np.empty((2, tile), np.int64), room)
     return CutRatings(cut, ends[first])

@@ -27,10 +27,8 @@ PASSES = 2
 TILE = 32
 #: Registers that hold one number of each row of a tile; their chains of additions hide each other's latency.
 _ACROSS = TILE // LANES
-#: Number of rows of `subtract_some_combinations`: this many chains of additions hide each other's latency.
-SIDE_BY_SIDE = 8
-#: Number of clicks that are processed at a time, side by side, and between these and those whose rows are prefetched.
-TOGETHER, _AHEAD = LANES, 12
+#: Number of clicks between those that are processed and those whose rows are prefetched.
+_AHEAD = 12
 
 #: Orders of lanes that processors can mix in one instruction; lanes of the second register count from `LANES`.
 _LOW_HALVES, _HIGH_HALVES = [0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13, 14, 15]
@@ -110,8 +108,9 @@ def _combiner(count: int) -> Any:
 #: `target` the sum of ``rows[first + number * stride][l] * matrix[number * LANES + l]`` over l and all numbers below
 #: `size`, in this order.
 subtract_combination = _combiner(1)
-#: The same for rows ``first … first + SIDE_BY_SIDE - 1``, into registers that are `distance` apart, with the same bits.
-subtract_some_combinations = _combiner(SIDE_BY_SIDE)
+#: The same for rows ``first … first + LANES - 1``, into registers that are `distance` apart, with the same bits; their
+#: chains of additions hide each other's latency.
+subtract_some_combinations = _combiner(LANES)
 
 
 def fold_eight(vectors: list[Value]) -> Value:
@@ -171,9 +170,9 @@ def add_clicks(
             for total, term in zip(sums, terms, strict=True):
                 total.add(term)
 
-    whole = start + ((stop - start) & -TOGETHER)
-    with code.loop(start, whole, TOGETHER) as click:
-        add(click, TOGETHER)
+    whole = start + ((stop - start) & -LANES)
+    with code.loop(start, whole, LANES) as click:
+        add(click, LANES)
     with code.loop(whole, stop) as click:
         add(click, 1)
     for register, total in enumerate(sums):

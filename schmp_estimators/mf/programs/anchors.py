@@ -19,12 +19,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.lanes import LANES, PRODUCTS
+from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.typing import Floats, Floats32, Integers
 from schmp_estimators.core.values import freeze
-from schmp_estimators.mf.kernels.ccd import UserRatings
-from schmp_estimators.mf.kernels.implicit import gather_clicks, gram_rows
-from schmp_estimators.mf.kernels.registers import SUMS
+from schmp_estimators.mf.kernels.implicit import gram_rows
 
 Chunks = Floats32
 
@@ -62,12 +60,11 @@ class Earlier(NamedTuple):
 
     def pick(self, ids: Integers) -> Earlier:
         """Return the rows `ids`; rows that are not known are zeros, without ratings."""
-        known = ids < len(self.counts)
-        n_chunks = len(self.rows)
-        rows = np.zeros((n_chunks, ids.size, LANES), np.float32)
-        counts = np.zeros((ids.size, 2), np.float32)
-        rows[:, known] = self.rows[:, ids[known]]
-        counts[known] = self.counts[ids[known]]
+        rows = self.rows.take(ids, 1, mode="clip")
+        counts = self.counts.take(ids, 0, mode="clip")
+        unknown = ids >= len(self.counts)
+        rows[:, unknown] = 0
+        counts[unknown] = 0
         return Earlier(rows, counts)
 
     def mean_squares(self) -> Floats32:
@@ -112,7 +109,10 @@ def anchor(
     target = full * earlier.rows
     offset = np.sum(target * earlier.rows, dtype=np.float64)
     if unobserved:
-        missing = _times(earlier.rows, (unobserved * others.gram()).astype(np.float32))
+        gram = (unobserved * others.gram()).astype(np.float32)
+        with one_blas_thread():
+            flat = np.hstack(list(earlier.rows)) @ gram
+        missing = np.stack(np.split(flat, len(earlier.rows), axis=1))
         target += missing
         offset += 2 * np.sum(missing * earlier.rows, dtype=np.float64)
     return Anchors(pull + more[:, None], target, float(offset))
@@ -125,18 +125,3 @@ def distance(anchors: Anchors, rows: Any) -> float:
         x = chunk.astype(np.float64)
         total += float(np.sum(x * (pull * x - 2.0 * target)))
     return total
-
-
-def _times(rows: Chunks, matrix: Floats32) -> Chunks:
-    """Return rows in chunks times a matrix of all components, in chunks, by a round for items without clicks."""
-    nothing = np.empty(0, np.float32)
-    nobody = np.empty((0, 2 * LANES), np.float32)
-    clicks = UserRatings(np.zeros(rows.shape[1] + 1, np.int64), np.empty(0, np.int32), nothing)
-    sums = np.empty((rows.shape[1] * SUMS, LANES), np.float32)
-    out = np.empty_like(rows)
-    for chunk, product in enumerate(out):
-        block = np.ascontiguousarray(matrix[:, chunk * LANES : (chunk + 1) * LANES])
-        shared = freeze((clicks, nothing, np.float32(0), nothing, nobody, nobody, rows, block))
-        gather_clicks(*shared, sums)
-        np.negative(sums.reshape(-1, SUMS, LANES)[:, PRODUCTS], out=product)
-    return out

@@ -17,9 +17,9 @@ import numpy as np
 
 from schmp_estimators.core.lanes import LANES, PRODUCTS, pad_rows, zero_rows
 from schmp_estimators.core.program import Harvest, Saved
-from schmp_estimators.core.reduction import add, tree_sum
+from schmp_estimators.core.reduction import add, tree_merge
 from schmp_estimators.core.stages import At, Stage, each
-from schmp_estimators.core.typing import Floats, Floats32, Function, Integers, IntPair, Numbered
+from schmp_estimators.core.typing import Floats, Floats32, Function, Integers, Numbered
 from schmp_estimators.core.values import freeze, own
 from schmp_estimators.mf.kernels import ccd as kernels
 from schmp_estimators.mf.kernels.registers import SUMS, lay_beside
@@ -32,7 +32,7 @@ from schmp_estimators.mf.programs.anchors import (
     anchor,
     distance,
 )
-from schmp_estimators.mf.programs.factors import ITEMS, Factorization, Side
+from schmp_estimators.mf.programs.factors import ITEMS, USERS, Factorization, Side
 
 #: Items whose sums are added and solved together: all shards' reports about them fit into the second cache.
 ITEMS_AT_ONCE = 512
@@ -93,7 +93,7 @@ class CcdReport(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
+class CcdFactorization(Factorization):
     """Matrix factorisation by coordinate descent.
 
     Parameters
@@ -141,13 +141,16 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         users = np.zeros((self.n_chunks, shard.user_ids.size, LANES), np.float32)
         if self.fit_bias:
             users[0, :, 1] = 1
-        residuals = np.array(shard.train.values)
+        values = shard.train.values
+        # clicks have predictions instead of residuals, and users are zero
+        residuals = np.zeros_like(values) if self.unobserved else np.array(values)
         tested = np.array(shard.held_out.values.real)
         return state._replace(users=users, residuals=residuals, tested=tested), {}
 
     def report(self, at: At, state: CcdState) -> CcdReport:
         """Return the first report: the number of ratings of each item, and the first chunk of the items."""
-        return CcdReport(-1, at.shard.item_counts, self._swap(at, state, -1, 0))
+        counts = None if at.number else at.shard.item_counts
+        return CcdReport(-1, counts, self._swap(at, state, -1, 0))
 
     def chunk(self, at: At, state: CcdState, number: int) -> tuple[CcdState, CcdReport]:
         """Improve a chunk of the users, and compute the sums that this chunk of the items needs."""
@@ -158,8 +161,8 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         kernels.shift_residuals(shard.held_out, state.tested, before, freeze(now), items)
         kernels.improve_users(
             shard.train, shard.confidences, state.residuals, before, now, items,
-            self._penalties(shard.user_counts, is_item=False), *self._of_users(state, number),
-            *self._free(number, is_item=False), self.positive and not self._is_bias(number), sums,
+            self._penalties(shard.user_counts, USERS), *self._of_users(state, number),
+            *self._free(number, USERS), sums,
         )  # fmt: skip
         self._anchor_items(at, state, number, sums)
         return state, CcdReport(number, sums, following)
@@ -169,31 +172,28 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         return type(report)(report.chunk, *add(report[1:], other[1:]))
 
     def aggregate(self, model: Any, reports: Sequence[CcdReport]) -> CcdModel:
-        """Set the first chunk of the items, improve the current one, or set the errors, as the reports say."""
-        first = reports[0]
-        following = following_of(reports)
-        if model is None:
-            return CcdModel(beside(None, following), first.sums, *measured(reports))
-        if first.chunk < 0:
-            return CcdModel(beside(None, following), model.item_counts, *measured(reports))
-        improved: CcdModel = model._replace(items=beside(self._improve(model, reports), following))
-        return improved
+        """Add up the reports, and return the model that follows."""
+        return self._answer(model, tree_merge(reports, self.merge))
 
-    def _improve(self, model: CcdModel, reports: Sequence[CcdReport]) -> Floats32:
-        """Return the current chunk of the items, improved with the sums of all shards."""
-        number = reports[0].chunk
+    def _answer(self, model: Any, report: CcdReport) -> CcdModel:
+        """Set the first chunk of the items, improve the current one, or set the errors, as the sum of reports says."""
+        chunk, sums, following, _, _, *measured = report
+        if chunk < 0:
+            counts = sums if model is None else model.item_counts
+            return CcdModel(beside(None, following), counts, *measured)
+        return CcdModel(beside(self._improve(model, chunk, sums), following), *model[1:])
+
+    def _improve(self, model: CcdModel, chunk: int, sums: Floats32) -> Floats32:
+        """Return the current chunk of the items, improved."""
         improved = np.array(model.items[:, LANES:], order="C")
-        penalties = self._penalties(model.item_counts, is_item=True)
-        free = self._free(number, is_item=True)
-        positive = self.positive and not self._is_bias(number)
-        shared = self._of_all_pairs(model, number)
+        penalties = self._penalties(model.item_counts, ITEMS)
+        free = self._free(chunk, ITEMS)
+        shared = self._of_all_pairs(model, chunk)
         for start in range(0, len(improved), ITEMS_AT_ONCE):
             rows = slice(start, start + ITEMS_AT_ONCE)
-            of_rows = slice(start * SUMS, (start + ITEMS_AT_ONCE) * SUMS)
-            sums = tree_sum([report.sums[of_rows] for report in reports])
-            if shared is not None:
-                sums = (sums.reshape(-1, SUMS, LANES) + shared).reshape(-1, LANES)
-            kernels.solve_rows(*freeze((sums, penalties[rows])), *free, positive, improved[rows])
+            some = sums.reshape(-1, SUMS, LANES)[rows] + shared
+            given = freeze((some.reshape(-1, LANES), penalties[rows]))
+            kernels.solve_rows(*given, *free, improved[rows])
         return improved
 
     def save(self, at: At, state: CcdState) -> CcdState:
@@ -202,13 +202,13 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
 
     def harvest(self, at: At, state: CcdState) -> tuple[Side, Chunks]:
         """Return the users, in the order of the shard, and the chunks of the items that it stores."""
-        return self._side(state.users, is_item=False), state.items
+        return self._side(state.users, USERS), state.items
 
     def sides(self, harvest: Harvest) -> tuple[Sequence[Side], Sequence[Side]]:
         """Return users and items of a run, group by group."""
         users, parts = zip(*harvest.shards, strict=True)
         chunks = [parts[chunk % len(parts)][chunk // len(parts)] for chunk in range(self.n_chunks)]
-        return users, [self._side(chunks, is_item=True)]
+        return users, [self._side(chunks, ITEMS)]
 
     def begin_from(
         self,
@@ -234,40 +234,32 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         item_ids, item_counts : (n_items,) int64
             The items, in the order of their rows in shards, and their numbers of ratings in this run.
         """
-        users, items = (
-            Earlier(self._in_chunks(side, is_item=is_item), rated)
-            for side, rated, is_item in zip(sides, counts, (False, True), strict=True)
-        )
+        rows = map(self._in_chunks, sides, (USERS, ITEMS))
+        users, items = map(Earlier, rows, counts)
         known = items.pick(item_ids)
         n_shards = len(members)
-        of_items = self._anchor(known, users, totals[1][item_ids], is_item=True)
+        of_items = self._anchor(known, users, totals[1][item_ids], ITEMS)
         # biases, and items rated only now, start as in a first fit
         first = self._draw_items(item_ids, range(self.n_chunks))
         free, rated = int(self.fit_bias), known.counts[:, 0] > 0
         first[free:, rated] = known.rows[free:, rated]
         first[free:, ~rated & (item_counts == 0)] = 0
-        shards = []
-        gram = None
-        if self.unobserved:
-            gram = users.pick(
-                np.setdiff1d(np.arange(len(users.counts)), np.concatenate(members))
-            ).gram()
+        shards: list[CcdState] = []
+        pull, target, offset = of_items
+        elsewhere = np.setdiff1d(np.arange(len(users.counts)), np.concatenate(members))
+        gram = users.pick(elsewhere).gram() if self.unobserved else None
         for number, ids in enumerate(members):
             mine = slice(number, None, n_shards)
-            resting = Anchors(
-                of_items.pull[mine], of_items.target[mine], 0.0 if number else of_items.offset
-            )
-            of_users = self._anchor(users.pick(ids), items, totals[0][ids], is_item=False)
-            anchored = Anchored(of_users, resting, None if number else gram)
-            shards.append(CcdState(first[mine], anchored))
+            resting = Anchors(pull[mine], target[mine], offset)
+            of_users = self._anchor(users.pick(ids), items, totals[0][ids], USERS)
+            shards.append(CcdState(first[mine], Anchored(of_users, resting, gram)))
+            offset, gram = 0.0, None  # they count once
         return Saved(None, shards, [])
 
-    def _anchor(
-        self, earlier: Earlier, others: Earlier, totals: Floats32, *, is_item: bool
-    ) -> Anchors:
+    def _anchor(self, earlier: Earlier, others: Earlier, totals: Floats32, side: int) -> Anchors:
         """Return the influence of earlier ratings on rows that now have `totals`."""
         before, now = earlier.counts[:, 0], totals[:, 0]
-        missing = self.missing[is_item]
+        missing = self.missing[side]
         missed = self.unobserved * len(others.counts) if missing else 0.0
         own = self.penalty * (before + missed) ** self.power * (before > 0)
         # what the program adds for the ratings of this run alone is not enough
@@ -281,46 +273,43 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         return found._replace(offset=found.offset + fixed)
 
     def _of_all_pairs(self, model: CcdModel, chunk: int) -> Any:
-        """Return (SUMS, LANES) what missing pairs add to the sums of each item for a chunk; None if not counted."""
-        return None
+        """Return what missing pairs add to the sums of each item for a chunk: nothing, or (SUMS, LANES)."""
+        return np.float32(0)
 
-    def _in_chunks(self, side: Side, *, is_item: bool) -> Chunks:
+    def _in_chunks(self, given: Side, side: int) -> Chunks:
         """Return users or items as chunks, including that of the biases."""
-        n = len(side.bias)
-        chunks = np.zeros((self.n_chunks, n, LANES), np.float32)
-        chunks[int(self.fit_bias) :] = pad_rows(side.factors).reshape(n, -1, LANES).swapaxes(0, 1)
+        factors, bias = given
+        chunks = np.zeros((self.n_chunks, bias.size, LANES), np.float32)
+        free = pad_rows(factors).reshape(bias.size, -1, LANES)
+        chunks[int(self.fit_bias) :] = free.swapaxes(0, 1)
         if self.fit_bias:
-            chunks[0, :, int(is_item)] = side.bias
-            chunks[0, :, int(not is_item)] = 1
+            chunks[0, :, side] = bias
+            chunks[0, :, 1 - side] = 1
         return chunks
 
-    def _side(self, chunks: Any, *, is_item: bool) -> Side:
+    def _side(self, chunks: Any, side: int) -> Side:
         """Return users or items, given their chunks."""
         factors = np.ascontiguousarray(np.hstack(chunks[self.fit_bias :])[:, : self.n_components])
-        bias = (
-            np.array(chunks[0][:, int(is_item)])
-            if self.fit_bias
-            else np.zeros(len(factors), np.float32)
-        )
-        return Side(factors, bias)
+        bias = chunks[0][:, side] if self.fit_bias else np.zeros(len(factors))
+        return Side(factors, np.array(bias, np.float32))
 
     def _is_bias(self, chunk: int) -> bool:
         return self.fit_bias and chunk == 0
 
-    def _free(self, chunk: int, *, is_item: bool) -> IntPair:
-        """Return the range of coordinates of a chunk that are fitted."""
+    def _free(self, chunk: int, side: int) -> tuple[int, int, bool]:
+        """Return the range of coordinates of a chunk that are fitted, and whether they stay at or above zero."""
         if self._is_bias(chunk):
-            return (1, 2) if is_item else (0, 1)
-        return 0, min(LANES, self.n_components - LANES * (chunk - self.fit_bias))
+            return side, side + 1, False
+        return 0, min(LANES, self.n_components - LANES * (chunk - self.fit_bias)), self.positive
 
-    def _penalties(self, counts: Any, *, is_item: bool) -> Floats32:
-        weights = (counts + self.missing[is_item]) ** self.power
+    def _penalties(self, counts: Any, side: int) -> Floats32:
+        weights = (counts + self.missing[side]) ** self.power
         return freeze((self.penalty * weights).astype(np.float32))
 
     def _of_users(self, state: CcdState, chunk: int) -> tuple[Floats32, ...]:
         """Return the influence of earlier ratings on a chunk of the users, as kernels take it."""
         if state.anchored is None:
-            return freeze(2 * (np.empty((0, LANES), np.float32),))
+            return freeze((np.empty((0, LANES), np.float32),)) * 2
         pull, target, _ = state.anchored.users
         return freeze((pull[chunk], target[chunk]))
 
@@ -356,7 +345,7 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
             if self._is_bias(chunk):
                 rows[:, 0] = 1
                 continue
-            first, size = LANES * (chunk - self.fit_bias), self._free(chunk, is_item=True)[1]
+            first, size = LANES * (chunk - self.fit_bias), self._free(chunk, ITEMS)[1]
             self.draw(item_ids, ITEMS, rows, size, first=first, width=2)
             if self.positive:
                 np.abs(rows, out=rows)
@@ -381,28 +370,19 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
     def _penalty_of(self, at: At, state: CcdState) -> float:
         """Return the penalty of all that a shard stores, including the influence of earlier ratings."""
         penalty = 0.0
-        of_items = True, at.shard.item_counts, self._mine(at), state.items
-        of_users = False, at.shard.user_counts, range(self.n_chunks), state.users
-        for is_item, counts, chunks, stored in (of_users, of_items):
-            weights = self._penalties(counts, is_item=is_item)
-            for chunk, rows in zip(chunks, freeze(stored), strict=True):
-                free = self._free(chunk, is_item=is_item)
-                penalty += kernels.weighted_squares(rows, *free, weights)
+        of_users = at.shard.user_counts, range(self.n_chunks), state.users
+        of_items = at.shard.item_counts, self._mine(at), state.items
+        for side, (counts, chunks, stored) in enumerate((of_users, of_items)):
+            weights = self._penalties(counts, side)
+            for chunk, rows in zip(chunks, stored, strict=True):
+                first, stop, _ = self._free(chunk, side)
+                free = rows[:, first:stop]
+                squares = np.einsum("nk,nk->n", free, free, dtype=np.float64)
+                penalty += float(np.sum(squares * weights))
         if state.anchored is not None:
             users, items, _ = state.anchored
             penalty += distance(users, state.users) + distance(items, state.items)
         return penalty
-
-
-def following_of(reports: Sequence[CcdReport]) -> Any:
-    """Return the next chunk of the items, which one of the reports contains; None if there is none."""
-    return tree_sum([report.following for report in reports])
-
-
-def measured(reports: Sequence[CcdReport]) -> tuple[Any, Any, float]:
-    """Return errors, sizes and the penalty, added up over all shards."""
-    errors, sizes, penalties = zip(*(report[-3:] for report in reports), strict=True)
-    return np.sum(errors, axis=0), np.sum(sizes, axis=0), sum(penalties)
 
 
 def _weights_of(ratings: RatingBlock) -> Any:

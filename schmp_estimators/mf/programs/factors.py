@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,13 +14,8 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.kernels.layout import Placement
 from schmp_estimators.mf.kernels.sgd import draw_factors
 
-#: Numbers of the streams of random numbers.
+#: Numbers of the streams of random numbers; the first two are those of the sides, too.
 USERS, ITEMS, HOLD_OUT, DRAWN = range(4)
-
-State = TypeVar("State")
-Block = TypeVar("Block")
-Model = TypeVar("Model", bound=Any)
-Report = TypeVar("Report")
 
 
 class Side(NamedTuple):
@@ -31,7 +26,7 @@ class Side(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Factorization(Program[State, Block, Model, Report]):
+class Factorization(Program[Any, Any, Any, Any]):
     """Base of programs for matrix factorisation.
 
     Parameters
@@ -62,7 +57,7 @@ class Factorization(Program[State, Block, Model, Report]):
     seed: int = 0
     unit: float = 1.0
 
-    def start_range(self, is_item: bool) -> FloatPair:
+    def start_range(self, side: int) -> FloatPair:
         """Return centre and half-width of the first factors, so that their products have the size of what they fit.
 
         With biases that is about zero; without biases it is the mean of the ratings, and the items take its sign.
@@ -73,7 +68,7 @@ class Factorization(Program[State, Block, Model, Report]):
         centre = np.sqrt(abs(self.mean) / self.n_components)
         if self.positive:
             return max(centre, spread), spread
-        return (-centre if is_item and self.mean < 0 else centre), spread
+        return (-centre if side == ITEMS and self.mean < 0 else centre), spread
 
     def draw(
         self,
@@ -89,22 +84,24 @@ class Factorization(Program[State, Block, Model, Report]):
 
         `stream` is `USERS` or `ITEMS`; `width` multiplies the range around the centre.
         """
-        centre, spread = self.start_range(stream == ITEMS)
+        centre, spread = self.start_range(stream)
         limits = np.float32(centre), np.float32(width * spread)
         draw_factors(freeze(ids), first, size, stream_key(self.seed, stream), *limits, out)
 
-    def record(self, sweep: int, model: Model) -> Named:
+    def record(self, sweep: int, model: Any) -> Named:
         """Return root mean squared errors of the sweep and of held-out ratings, and the objective if measured."""
-        errors = model.errors
-        sizes = model.sizes
-        unit = self.unit
-        record: Named = {"running_rmse": unit * float(np.sqrt(errors[0] / (sizes[0] or 1)))}
-        if sizes[1]:
-            record["validation_rmse"] = unit * float(np.sqrt(errors[2] / sizes[1]))
+
+        def rmse(kind: int, of: int) -> float:
+            return self.unit * float(np.sqrt(model.errors[kind] / (model.sizes[of] or 1)))
+
+        record: Named = {"running_rmse": rmse(0, 0)}
+        if model.sizes[1]:
+            record["validation_rmse"] = rmse(2, 1)
         if model.penalty is not None:
-            record["train_rmse"] = unit * float(np.sqrt(errors[1] / (sizes[0] or 1)))
-            record["objective"] = unit * unit * float(errors[1] + model.penalty)
-            record["penalty"] = unit * unit * float(model.penalty)
+            square, loss = self.unit * self.unit, float(model.errors[1] + model.penalty)
+            record["train_rmse"] = rmse(1, 0)
+            record["objective"] = square * loss
+            record["penalty"] = square * float(model.penalty)
         return record
 
 

@@ -11,14 +11,12 @@ products of a chunk with the others in the round after it was improved.  At the 
 not be: users are zero then, so it is enough to compute the products of a chunk in the round of its users.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from schmp_estimators.core.lanes import LANES, PRODUCTS, zero_rows
-from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.stages import At, Stage, each
 from schmp_estimators.core.typing import FloatPair, Floats, Floats32, Named, Numbered
 from schmp_estimators.core.values import freeze
@@ -30,8 +28,8 @@ from schmp_estimators.mf.programs.ccd import (
     CcdReport,
     CcdState,
     beside,
-    following_of,
 )
+from schmp_estimators.mf.programs.factors import ITEMS, USERS
 
 Gram = Floats
 
@@ -79,23 +77,13 @@ class ImplicitFactorization(CcdFactorization):
         items[:, at.shard.item_counts == 0] = 0
         return self.restore(at, CcdState(items))
 
-    def restore(self, at: At, saved: Any) -> tuple[CcdState, Numbered]:
-        """Return a saved state, or the shard's chunks of the items with users and predictions that are zero."""
-        state, blocks = super().restore(at, saved)
-        if saved.users is None:
-            state.residuals[:] = 0
-        return state, blocks
-
     def turn(self, at: At, state: CcdState, number: int) -> tuple[CcdState, CcdReport]:
         """Multiply a chunk of the items by the clicks and back, as in a power iteration; `aggregate` scales it."""
         shard, items = at.shard, at.model.items
         following = self._swap(at, state, number - 1, number + 1)
-        with np.errstate(divide="ignore"):
-            shares = np.where(shard.item_counts > 0, 1 / np.sqrt(shard.item_counts), 0).astype(
-                np.float32
-            )
+        shares = (1 / np.sqrt(np.maximum(shard.item_counts, 1))).astype(np.float32)
         passed = np.zeros((len(items), LANES), np.float32)
-        kernels.pass_on(shard.train, *freeze((items[:, LANES:] * shares[:, None],)), passed)
+        kernels.pass_on(shard.train, freeze(items[:, LANES:] * shares[:, None]), passed)
         return state, Turned(number, passed, following)
 
     def begin(self, at: At, state: CcdState) -> tuple[CcdState, CcdReport]:
@@ -109,8 +97,8 @@ class ImplicitFactorization(CcdFactorization):
         kernels.improve_clicks(
             shard.train, shard.confidences, np.float32(self.unobserved), state.residuals,
             self._before(state, number), state.users, number, model.items, gram, diagonal,
-            self._penalties(shard.user_counts, is_item=False), *self._of_users(state, number),
-            self._free(number, is_item=False)[1], self.positive,
+            self._penalties(shard.user_counts, USERS), *self._of_users(state, number),
+            *self._free(number, USERS)[1:],
         )  # fmt: skip
         # later chunks add their own products
         own = np.zeros((self.n_chunks * LANES, LANES))
@@ -145,35 +133,32 @@ class ImplicitFactorization(CcdFactorization):
         self._anchor_items(at, state, number, sums)
         return state, CcdReport(number, sums, following, share)
 
-    def aggregate(self, model: Any, reports: Sequence[CcdReport]) -> CcdModel:
+    def _answer(self, model: Any, report: CcdReport) -> CcdModel:
         """Set the first chunk of the items, add up Gram matrices, improve a chunk, or set the errors."""
-        first = reports[0]
-        if isinstance(first, Turned):
-            return self._turned(model, reports)
-        share = tree_sum([report.share for report in reports])
-        if first.own is not None:
-            user_gram = _with_rows(
-                model.user_gram, tree_sum([report.own for report in reports]), first.chunk
-            )
-            item_gram = (
-                model.item_gram
-                if share is None
-                else _with_rows(model.item_gram, share, first.chunk)
-            )
-            items = beside(model.items[:, LANES:], following_of(reports))
-            model = model._replace(items=items, user_gram=user_gram, item_gram=item_gram)
-            following = (first.chunk + 1) % self.n_chunks
+        chunk, _, following, share, own, *_ = report
+        if isinstance(report, Turned):
+            return self._turned(model, report)
+        if (
+            share is not None
+        ):  # of a chunk of the items that was improved last, or with which a fit begins
+            last = chunk if own is not None else chunk % (self.n_chunks + 1) - 1
+            model = model._replace(item_gram=_with_rows(model.item_gram, share, last))
+        if own is not None:
+            items = beside(model.items[:, LANES:], following)
+            user_gram = _with_rows(model.user_gram, own, chunk)
+            model = model._replace(items=items, user_gram=user_gram)
+            following = (chunk + 1) % self.n_chunks
             return model if model.is_complete else self._with_diagonal(model, following)
-        made = super().aggregate(model, reports)
+        made = super()._answer(model, report)
         if model is None:
             nothing = np.zeros((self.n_chunks * LANES, self.n_chunks * LANES))
             return self._with_diagonal(made._replace(user_gram=nothing, item_gram=nothing), 0)
-        last = (first.chunk if first.chunk >= 0 else self.n_chunks) - 1
-        item_gram = model.item_gram if share is None else _with_rows(model.item_gram, share, last)
-        if first.chunk < 0:
-            made.errors[1] += self.unobserved * float(np.sum(model.user_gram * item_gram))
-            made = made._replace(user_gram=model.user_gram, is_complete=True)
-        return made._replace(item_gram=item_gram)
+        if chunk >= 0:
+            return made
+        grams = model.user_gram, model.item_gram
+        missing = self.unobserved * float(np.sum(grams[0] * grams[1]))
+        errors = made.errors + np.array([0.0, missing, 0.0])
+        return CcdModel(*made[:2], errors, *made[3:5], *grams, is_complete=True)
 
     def measure(self, at: At, state: CcdState) -> tuple[CcdState, Any]:
         """Include the last chunk again, and measure errors and the penalty of what this shard stores."""
@@ -191,19 +176,16 @@ class ImplicitFactorization(CcdFactorization):
         report = CcdReport(-1, None, following, share, None, *found)
         return state._replace(residuals=residuals), report
 
-    def _turned(self, model: CcdModel, reports: Sequence[CcdReport]) -> CcdModel:
+    def _turned(self, model: CcdModel, report: CcdReport) -> CcdModel:
         """Return the model with a chunk of the items turned towards the clicks, and the following one beside it."""
-        number = reports[0].chunk
-        following = following_of(reports)
+        number, passed, following, *_ = report
         if number < 0:
             return self._with_diagonal(model._replace(items=beside(None, following)), 0)
-        passed = tree_sum([report.sums for report in reports])
         turned = np.array(model.items[:, LANES:], order="C")
-        stop = self._free(number, is_item=True)[1]
-        spread = 2 * self.start_range(is_item=True)[1] / np.sqrt(3)
-        kernels.centre_chunk(
-            *freeze((passed, model.item_counts)), int(not number), stop, spread, turned
-        )
+        stop = self._free(number, ITEMS)[1]
+        spread = 2 * self.start_range(ITEMS)[1] / np.sqrt(3)
+        given = freeze((passed, model.item_counts))
+        kernels.centre_chunk(*given, int(not number), stop, spread, turned)
         return model._replace(items=beside(turned, following))
 
     def _of_all_pairs(self, model: CcdModel, chunk: int) -> Any:

@@ -17,7 +17,7 @@ import numpy as np
 
 from schmp_estimators.core.lanes import empty_rows
 from schmp_estimators.core.program import Harvest, Saved
-from schmp_estimators.core.reduction import tree_sum
+from schmp_estimators.core.reduction import add, tree_sum
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Stage, changes, each, observes, reads
@@ -28,6 +28,9 @@ from schmp_estimators.mf.kernels.sgd import FactorBlock, StepSizes, candidates_o
 from schmp_estimators.mf.kernels.steps import BIAS, NORM, PENALTY, numbers_of
 from schmp_estimators.mf.losses import RANKING
 from schmp_estimators.mf.programs.factors import DRAWN, ITEMS, USERS, Factorization, Side
+
+#: A fit that diverges raises an error of its own.
+_overflowing = np.errstate(over="ignore", invalid="ignore")
 
 
 class SgdState(NamedTuple):
@@ -55,7 +58,7 @@ class SgdReport(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
+class SgdFactorization(Factorization):
     """Matrix factorisation by stochastic gradient descent with adaptive steps.
 
     Parameters
@@ -82,32 +85,34 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
         """Return a rotation that changes the item blocks, and another that only reads them if errors are wanted."""
-        measures = self.measures(sweep)
         order = schedule_rotation(n_shards)
         stages = [changes(self.update, order=order)]
-        if self.validates or measures:
+        if self.validates or self.measures(sweep):
             stages.append(reads(self.measure, order=order))
-        return [*stages, observes(self.add_up)]
+        return [*stages, observes(self.report)]
 
     def init(self, at: At) -> tuple[SgdState, dict[int, FactorBlock]]:
         """Return the shard's users, and the block with its number."""
         shard = at.shard
-        users = self._fresh(at.shard.user_ids, at.shard.user_counts, USERS)
+        users = self._fresh(shard.user_ids, shard.user_counts, USERS)
         block = self._fresh(shard.item_ids, shard.item_counts, ITEMS)
-        return SgdState(users, np.zeros((4, len(shard.train.offsets) - 1))), {at.number: block}
+        return self._started(at, users), {at.number: block}
 
     def restore(self, at: At, saved: FactorBlock) -> tuple[SgdState, dict[int, FactorBlock]]:
         """Return saved rows of users, without any errors yet."""
-        return SgdState(own(saved), np.zeros((4, len(at.shard.train.offsets) - 1))), {}
+        return self._started(at, own(saved)), {}
+
+    def _started(self, at: At, users: FactorBlock) -> SgdState:
+        return SgdState(users, np.zeros((4, len(at.shard.train.offsets) - 1)))
 
     def update(self, at: At, state: SgdState, block: FactorBlock) -> tuple[SgdState, FactorBlock]:
         """Take the steps of one block of ratings."""
-        self.visit(at, state, at.block, block)
+        self.visit(at, state, block)
         return state, block
 
-    def visit(self, at: At, state: SgdState, index: int, items: FactorBlock) -> None:
-        """Take the steps of the ratings of block `index`, whose items are `items`."""
-        shard = at.shard
+    def visit(self, at: At, state: SgdState, items: FactorBlock) -> None:
+        """Take the steps of the ratings of a block, or of the only one, whose items are `items`."""
+        shard, index = at.shard, max(at.block, 0)
         loss = RANKING.get(self.loss)
         ratings = shard.train.block(index)
         moved = (state.users, items, self.steps(), self.positive)
@@ -123,26 +128,20 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
 
     def measure(self, at: At, state: SgdState, block: FactorBlock) -> SgdState:
         """Measure the errors on one block of ratings."""
-        self.note_errors(at, state, at.block, block)
+        self.note_errors(at, state, block)
         if self.measures(at.sweep) and at.block == at.number:
             state.errors[3, at.block] = penalty_of(block)
         return state
 
-    def note_errors(self, at: At, state: SgdState, index: int, items: FactorBlock) -> None:
-        """Measure the errors on the ratings of block `index`, whose items are `items`."""
-        shard = at.shard
+    def note_errors(self, at: At, state: SgdState, items: FactorBlock) -> None:
+        """Measure the errors on the ratings of a block, or of the only one, whose items are `items`."""
+        shard, index = at.shard, max(at.block, 0)
         users = freeze(state.users)
         measured = (
-            [(2, shard.held_out), (1, shard.train)]
-            if self.measures(at.sweep)
-            else [(2, shard.held_out)]
+            {1: shard.train, 2: shard.held_out} if self.measures(at.sweep) else {2: shard.held_out}
         )
-        for kind, blocks in measured:
+        for kind, blocks in measured.items():
             state.errors[kind, index] = kernels.squared_error(blocks.block(index), users, items)
-
-    def add_up(self, at: At, state: SgdState) -> Any:
-        """Return the report of a shard at the end of a sweep."""
-        return self.report(at, state)
 
     def report(self, at: At, state: SgdState) -> Any:
         """Return the errors of the shard, and its numbers of ratings."""
@@ -153,7 +152,9 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
 
     def aggregate(self, model: Any, reports: Sequence[Any]) -> Any:
         """Add up errors and penalties in shard order."""
-        errors, sizes = (np.sum(parts, axis=0) for parts in list(zip(*reports, strict=True))[:2])
+        errors, sizes = (
+            np.vstack(parts).sum(axis=0) for parts in list(zip(*reports, strict=True))[:2]
+        )
         found = [one.penalty for one in reports if one.penalty is not None]
         return SgdReport(errors, sizes, penalty=sum(np.array(found).T.ravel()) if found else None)
 
@@ -186,8 +187,7 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
     def steps(self) -> StepSizes:
         """Return the step sizes, as kernels take them."""
         rate = self.learning_rate
-        bias_rate = self.learning_rate * self.fit_bias
-        return StepSizes(*map(np.float32, (rate, bias_rate, 1 / self.n_components)))
+        return StepSizes(*map(np.float32, (rate, rate * self.fit_bias, 1 / self.n_components)))
 
     def begin_from(
         self,
@@ -233,7 +233,7 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
         return FactorBlock(factors, numbers, counts.astype(np.int32))
 
 
-@np.errstate(over="ignore", invalid="ignore")  # a fit that diverges raises an error of its own
+@_overflowing
 def penalty_of(side: FactorBlock) -> float:
     """Return the weighted squares of all factors and biases."""
     squares = np.einsum("nk,nk->n", side.factors, side.factors, dtype=np.float64)
@@ -267,62 +267,45 @@ class BspFactorization(SgdFactorization):
         found: SgdReport = super().report(at, state)
         return found._replace(items=super().init(at)[1][0]) if is_first else found
 
+    @_overflowing
     def update_copy(self, at: At, state: SgdState) -> tuple[SgdState, SgdReport]:
         """Take the steps of the shard's ratings on a copy of the items."""
-        items = own(at.model.items)
-        self.visit(at, state, 0, items)
-        moved = (
-            items if at.n_shards == 1 else _change(at.model.items, items)
-        )  # a single copy has the bits of rotation
+        before = at.model.items
+        items = own(before)
+        self.visit(at, state, items)
+        # a single copy has the bits of rotation
+        moved = items if at.n_shards == 1 else tuple(map(np.subtract, items[:2], before[:2]))
         return state, self.report(at, state)._replace(items=moved)
 
     def measure_copy(self, at: At, state: SgdState) -> SgdState:
         """Measure the errors on the shard's ratings."""
-        self.note_errors(at, state, 0, at.model.items)
+        self.note_errors(at, state, at.model.items)
         return state
 
+    @_overflowing
     def merge(self, report: SgdReport, other: SgdReport) -> SgdReport:
         """Add up changes of the items; errors of shards stay separate, because their sum has an order of its own."""
-        errors = np.vstack([report.errors, other.errors])
-        return SgdReport(
-            errors, report.sizes + other.sizes, _add_up([report.items, other.items])
-        )  # no penalty yet
+        errors = np.vstack([report.errors, other.errors])  # no penalty yet
+        return SgdReport(errors, report.sizes + other.sizes, add(report.items, other.items))
 
+    @_overflowing
     def aggregate(self, model: Any, reports: Sequence[Any]) -> SgdReport:
         """Add up errors, the changes that the shards made to the items, and penalties."""
-        errors, sizes = (
-            np.vstack(parts).sum(axis=0) for parts in list(zip(*reports, strict=True))[:2]
-        )
+        found: SgdReport = super().aggregate(model, reports)
         items = reports[0].items if model is None else model.items
         if model is not None and reports[0].items is not None:
-            items = _merge(model.items, [one.items for one in reports])
-        found = [one.penalty[0] for one in reports if one.penalty is not None]
-        return SgdReport(errors, sizes, items, sum([*found, penalty_of(items)]) if found else None)
+            changed = tree_sum([one.items for one in reports])
+            items = _moved(items, changed) if len(changed) == 2 else changed
+        penalty = None if found.penalty is None else found.penalty + penalty_of(items)
+        return found._replace(items=items, penalty=penalty)
 
     def sides(self, harvest: Harvest) -> tuple[Sequence[Side], Sequence[Side]]:
         """Return users and items of a run, group by group."""
         return harvest.shards, [self.harvest_block(harvest.model.items)]
 
 
-@np.errstate(over="ignore", invalid="ignore")
-def _change(before: FactorBlock, after: FactorBlock) -> Arguments:
-    """Return the changes that a shard has made to its copy of the items."""
-    return tuple(new - old for new, old in zip(after[:2], before[:2], strict=True))
-
-
-@np.errstate(over="ignore", invalid="ignore")
-def _add_up(changes: Sequence[Arguments]) -> Any:
-    return tree_sum(changes)
-
-
-@np.errstate(over="ignore", invalid="ignore")
-def _merge(before: FactorBlock, after: Sequence[Any]) -> FactorBlock:
-    """Return `before` with the changes of all copies, or a single copy as it is."""
-    if len(after) == 1:
-        lone: FactorBlock = after[0]
-        return lone
-    factors, numbers = (
-        old + change for old, change in zip(before[:2], _add_up(after), strict=True)
-    )
+def _moved(before: FactorBlock, changes: Arguments) -> FactorBlock:
+    """Return rows with the changes of all copies."""
+    factors, numbers = map(np.add, before[:2], changes)
     numbers[:, NORM] = (factors**2).sum(axis=1)
     return FactorBlock(factors, numbers, before.counts)

@@ -185,7 +185,7 @@ def test_spans_of_ranks_reach_who_looks_and_metrics_of_dask(told, client):
         plugin.leave(watcher)
     assert not plugin.spans
     metrics, deadline = scheduler.cumulative_worker_metrics, time.monotonic() + 20
-    seconds = [(name, "seconds") for name in ("mf-sgd-update", "mf-sgd-add-up", "wait")]
+    seconds = [(name, "seconds") for name in ("mf-sgd-update", "mf-sgd-report", "wait")]
     for measured in (*seconds, ("sent to other ranks", "bytes")):
         while ("execute", "mf-sgd-sweeps", *measured) not in metrics:
             assert time.monotonic() < deadline, metrics

@@ -167,7 +167,7 @@ def test_places_may_be_empty_and_an_id_may_be_wanted_twice(nothing):
         ([[1, 2]], [np.array([[1]])], "types ndarray"),
         ([["a", 1]], [["a"]], "items of the types int, str"),
         ([["a", "b"]], [["a", 1]], "items of the types int, str"),
-        ([["a", "b"]], [[b"a"]], "both hold whole numbers, or both strings"),
+        ([["a", "b"]], [[b"a"]], "all be whole numbers, or all strings"),
         ([["a"], ["b", "c"]], [["a"], ["b"]], "items must be a table"),
         (["a", "b"], [["a"], ["b"]], "items must be a table"),
         ([[1, -5]], [[1]], "items holds the item -5"),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from mf_cases import bits
 
 from schmp_estimators import ModelParallelMF
+from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.mf.data import ratings as data
 from schmp_estimators.mf.data.inputs import ratings_of_rows
@@ -115,7 +116,7 @@ def test_counts_are_those_of_a_loop(weighted, share):
     grid = choose_grid(*ends, float(values.imag.max()) or 1.0)
     given = (N_USERS, N_ITEMS), hold_out, grid, True
     halves = [select(rows, np.arange(values.size) % 2 == number) for number in range(2)]
-    found = data.add_up([data.count_and_measure(*given, half) for half in halves])
+    found = tree_sum([data.count_and_measure(*given, half) for half in halves])
     users, items = MATRIX.tocoo().coords
     kept = ~data.held_out_mask(pairs_of(rows), hold_out)
     for which, counts in zip((kept | True, kept), found.counts, strict=True):
