@@ -14,7 +14,7 @@ from sklearn.callback import with_callbacks
 from schmp_estimators.core.following import Ending, SweepingEstimator, make_seed, undone_on_error
 from schmp_estimators.core.inputs.validation import is_dask, keep
 from schmp_estimators.core.places.place import choose_place, retry
-from schmp_estimators.core.typing import Array, IntPair, Named
+from schmp_estimators.core.typing import Array, Named
 from schmp_estimators.mf.data.ids import Known
 from schmp_estimators.mf.data.rows import Wanted, open_ratings
 from schmp_estimators.mf.data.seen import RepeatedCallError
@@ -387,6 +387,3 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         tags.input_tags.positive_only = self.loss in RANKING
         tags.transformer_tags.preserves_dtype = ["float64"]
         return tags
-
-    n_shards_: int
-    _told: tuple[IntPair, ...]

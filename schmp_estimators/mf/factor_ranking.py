@@ -85,7 +85,8 @@ class FactorRanking(Recommender):
         >>> books.tolist()
         [['Solaris']]
         """
-        return self._most_similar("item", items, n)
+        check_is_fitted(self)
+        return self._most_similar("item", self._rows_of(items, "item", warns=True), n)
 
     def similar_users(self, users: ArrayLike, n: int = 10) -> tuple[Array, Array]:
         """Return the users with the largest cosine similarity to each user.
@@ -104,13 +105,12 @@ class FactorRanking(Recommender):
         scores : ndarray of shape (m, n), float64
             Cosines of the angles between the vectors; -inf for missing ids.
         """
-        return self._most_similar("user", users, n)
-
-    def _most_similar(self, kind: str, ids: Any, n: int) -> tuple[Array, Floats]:
-        """Return the ids with the largest cosines to each of `ids`; none for unknown ones."""
         check_is_fitted(self)
+        return self._most_similar("user", self._rows_of(users, "user", warns=True), n)
+
+    def _most_similar(self, kind: str, rows: Integers, n: int) -> tuple[Array, Floats]:
+        """Return the ids with the largest cosines to those of each row; none for unknown rows."""
         at_least_one(n, "n", f"a number of {kind}s, ")
-        rows = self._rows_of(ids, kind, warns=True)
         side = KINDS.index(kind)
         # without a penalty only as many ratings as a vector has entries say what it is
         least = 0 if self.alpha_ or self._unobserved else self.components_.shape[0]

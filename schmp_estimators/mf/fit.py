@@ -263,7 +263,7 @@ class MFFit:
         if self._n_ratings == self._n_earlier:
             raise RepeatedCallError
         mean, spread = mean_and_spread(weighted, grid)
-        keep_seen = self._pieces.place.is_local  # what came on Dask is not kept
+        keep_seen = self._pieces.place.is_local
         if self._unobserved or self._ranks:  # clicks have no scale, and add up
             self._scale = AS_THEY_ARE
         elif before:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from copy import copy
+from operator import is_not
 from typing import Any
 
 import numpy as np
@@ -312,13 +313,8 @@ class Recommender:
         rows = validate_in_memory(X, self._for_matrices(X), reset=False, ensure_all_finite=False)
         warn_unused(y, rows.shape[0])
         ratings = self._read(rows)
-        if ratings.values.size < 2:
-            raise ValueError(
-                f"X holds {ratings.values.size} ratings, but score judges some of them by what the others say of their "
-                "users; pass more rows"
-            )
         every = UserRows(np.arange(len(ratings.indptr) - 1, dtype=np.int32), *ratings)
-        share = max(_HELD_BACK, min(0.5, _FEWEST_JUDGED / ratings.values.size))
+        share = max(_HELD_BACK, min(0.5, _FEWEST_JUDGED / max(1, ratings.values.size)))
         judged = held_out_mask(pairs_of(every), choose_hold_out(Rows([every]), _KEY, share))
         return UserRatings(*select(every, ~judged)[1:]), pairs_of(select(every, judged))
 
@@ -356,9 +352,7 @@ class Recommender:
         """
         tables: Named = self.__dict__.setdefault("_tables", {})
         found = tables.get(name)
-        if found is None or any(
-            array is not now for array, now in zip(found[0], arrays, strict=True)
-        ):
+        if found is None or any(map(is_not, found[0], arrays)):
             for array in arrays:
                 array.flags.writeable = False
             found = tables[name] = arrays, make(*arrays)

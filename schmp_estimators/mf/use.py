@@ -15,7 +15,6 @@ from schmp_estimators.core.inputs.validation import (
     validate_in_memory,
 )
 from schmp_estimators.core.lanes import pad_rows
-from schmp_estimators.core.later import Later
 from schmp_estimators.core.typing import Arguments, Array, FloatPair, Floats, Floats32, Named
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data import inputs
@@ -37,13 +36,10 @@ from schmp_estimators.mf.losses import RANKING
 from schmp_estimators.mf.metrics import RankingScorer
 from schmp_estimators.mf.parameters import power_of, refuse_weights
 
-dask: Any = Later("dask")
-
 
 class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     """The methods of a fitted factorisation."""
 
-    global_mean_: float
     rating_scale_: float
     rating_range_: FloatPair
     _n_epochs: int

@@ -6,6 +6,7 @@ is in ascending order; later fits append new ids.  The ids of a matrix are its r
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import repeat
 from math import isnan
 from numbers import Integral, Real
@@ -64,21 +65,28 @@ def read_ids(column: Any, kind: str, source: str = "pairs") -> Array:
         return _read_objects(array, kind, source)
     if code in "US":
         return as_objects(array.tolist())
-    is_float = code == "f"
-    whole = is_float and (
-        np.isfinite(array) & (array == np.floor(array)) & (np.abs(array) < np.float64(2.0**63))
-    )
-    faults = {
-        _MISSING: is_float and np.isnan(array),
-        "is no whole number. Pass ids as integers or as strings": is_float and ~whole,
-        f"has the dtype {array.dtype}; ids are whole numbers or strings. Convert them, for example "
-        "with .astype(str)": code not in "iuf",
-        "is negative; ids count from 0. Pass names that happen to be numbers, such as signed "
-        "hashes, as strings": code in "if" and array < 0,
-    }
-    for fault, where in faults.items():
-        _refuse(where, array, kind, source, fault)
-    return array.astype(np.int64) if is_float else array
+    refuse = partial(_refuse, array, kind, source)
+    if code not in "iuf":
+        refuse(
+            True,
+            f"has the dtype {array.dtype}; ids are whole numbers or strings. Convert them, for example "
+            "with .astype(str)",
+        )
+    if code == "f":
+        refuse(np.isnan(array), _MISSING)
+        whole = np.isfinite(array) & (array == np.floor(array))
+        refuse(
+            ~(whole & (np.abs(array) < np.float64(2.0**63))),
+            "is no whole number. Pass ids as integers or as strings",
+        )
+        array = array.astype(np.int64)
+    if array.size and array.min() < 0:
+        refuse(
+            array < 0,
+            "is negative; ids count from 0. Pass names that happen to be numbers, such as signed "
+            "hashes, as strings",
+        )
+    return array
 
 
 def warn_of_unknown(ids: Array, kind: str, source: str) -> None:
@@ -107,7 +115,7 @@ def _read_objects(array: Array, kind: str, source: str) -> Array:
             raise ValueError(f"{source} holds {kind}s of more than 64 bits; pass them as strings")
         return read_ids(exact, kind, source)
     missing = np.array([is_missing(one) for one in array])
-    _refuse(missing, array, kind, source, _MISSING)
+    _refuse(array, kind, source, missing, _MISSING)
     if all(issubclass(one, Real) and one is not bool for one in types):
         return read_ids(array.astype(np.float64), kind, source)
     alike = next((one for one in (str, bytes, Real) if isinstance(array[0], one)), ())
@@ -135,7 +143,7 @@ def as_objects(values: Any) -> Array:
     return np.fromiter(values, object)
 
 
-def _refuse(where: Any, ids: Array, kind: str, source: str, fault: str) -> None:
+def _refuse(ids: Array, kind: str, source: str, where: Any, fault: str) -> None:
     """Raise ValueError about the first id of those that have a fault."""
     if ids.size and np.any(where):
         row = int(np.argmax(where))

@@ -109,8 +109,8 @@ def warn_unused(y: Any, n_rows: int) -> None:
 def check_no_text(X: Any) -> None:
     """Raise ValueError if X, which holds no pairs, is no table, or has a column of text or dates, which is named."""
     X = getattr(X, "_meta", X) if is_dask(X) else X
-    # of Delayed objects nothing is known
-    if is_dask(X) or _is_numeric(X):
+    dtypes = X.dtypes if hasattr(X, "dtypes") else [getattr(X, "dtype", None)]
+    if is_dask(X) or all(map(_is_numeric, dtypes)):  # of Delayed objects nothing is known
         return
     if (columns := columns_of(X)) is None and not hasattr(X, "__array__"):
         raise ValueError(
@@ -119,7 +119,7 @@ def check_no_text(X: Any) -> None:
         )
     columns = columns or []
     for at, column in enumerate(columns):
-        if _is_numeric(column):
+        if _is_numeric(column.dtype):
             continue
         name: Any = at
         entries = column
@@ -143,12 +143,10 @@ def check_no_text(X: Any) -> None:
         raise ValueError(f"{fault}. {_TABLE}")
 
 
-def _is_numeric(column: Any) -> bool:
-    """Return whether an array, or a narwhals Series, has a dtype of numbers."""
-    dtype: Any = getattr(column, "dtype", None)
-    return getattr(dtype, "kind", "O") in "biufc" or (
-        isinstance(column, nw.Series) and (dtype.is_numeric() or dtype == nw.Boolean)
-    )
+def _is_numeric(dtype: Any) -> bool:
+    """Return whether a dtype of NumPy, pandas, polars or narwhals is one of numbers."""
+    is_number = getattr(dtype, "kind", "O") in "biufc" or isinstance(dtype, nw.Boolean)
+    return is_number or bool(getattr(dtype, "is_numeric", bool)())
 
 
 def is_table(rows: Any) -> bool:

@@ -181,13 +181,13 @@ def choose_hold_out(pieces: Rows, key: np.uint64, share: float) -> HoldOut:
     ValueError
         If there are fewer than two ratings.
     """
-    hashes = pieces.reduce(partial(_ends_of_piece, key), _ends, "mf-hold-out").tolist()
-    least, greatest = min(hashes), max(hashes)
-    if least == greatest:
+    hashes = set(pieces.reduce(partial(_ends_of_piece, key), _ends, "mf-hold-out").tolist())
+    if len(hashes) < 2:
         raise ValueError(
-            "early_stopping=True holds out validation_fraction of the ratings, but there is one rating only; pass "
-            "more, or set early_stopping=False"
+            "some ratings are held out, to be judged by what the others say, but there are fewer than two; pass more, "
+            "or fit with early_stopping=False"
         )
+    least, greatest = sorted(hashes)
     return HoldOut(key, np.uint64(min(max(int(share * 2.0**64), least + 1), greatest)))
 
 

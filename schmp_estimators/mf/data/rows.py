@@ -298,7 +298,11 @@ def _side_by_side(pairs: Any, columns: Named) -> list[Arguments]:
     ):
         # In one expression: by themselves, columns read from small files come in fewer partitions than X.
         joined = pairs.map_partitions(
-            _together, *frames[1:], meta=pairs._meta, enforce_metadata=False, align_dataframes=False
+            lambda *columns: columns,
+            *frames[1:],
+            meta=pairs._meta,
+            enforce_metadata=False,
+            align_dataframes=False,
         )
         return [(one,) for one in joined.to_delayed()]
     if hasattr(pairs, "columns"):
@@ -335,10 +339,6 @@ def _as_column(values: Any) -> Any:
     elif not is_dask(values):
         values = da.from_array(np.asanyarray(values))  # this keeps a mask
     return values if values.ndim == 1 else values.rechunk({1: -1})
-
-
-def _together(*columns: Any) -> Arguments:
-    return columns
 
 
 def _ratings_of_chunk(

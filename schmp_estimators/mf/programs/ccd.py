@@ -134,7 +134,10 @@ class CcdFactorization(Factorization):
         return self.restore(at, CcdState(self._draw_items(at.shard.item_ids, self._mine(at))))
 
     def restore(self, at: At, saved: CcdState) -> tuple[CcdState, Numbered]:
-        """Return a saved state, or one in which only the items are set: the first rounds make the users."""
+        """Return a saved state, or one in which only the items are set: the first rounds make the users.
+
+        Residuals are saved, because they would differ in their last bits if they were computed again.
+        """
         shard, state = at.shard, own(saved)
         if state.users is not None:
             return state, {}
@@ -195,10 +198,6 @@ class CcdFactorization(Factorization):
             given = freeze((some.reshape(-1, LANES), penalties[rows]))
             kernels.solve_rows(*given, *free, improved[rows])
         return improved
-
-    def save(self, at: At, state: CcdState) -> CcdState:
-        """Return the state with its residuals, which would differ in their last bits if they were computed again."""
-        return state
 
     def harvest(self, at: At, state: CcdState) -> tuple[Side, Chunks]:
         """Return the users, in the order of the shard, and the chunks of the items that it stores."""

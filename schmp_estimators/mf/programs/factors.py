@@ -107,12 +107,10 @@ class Factorization(Program[Any, Any, Any, Any]):
 
 def gather(sides: Sequence[Side], placement: Placement, unit: float = 1.0) -> Side:
     """Return the rows of all groups in the order of the data, rescaled by `unit`; rows in no group are zeros."""
-    gathered = Side(
-        *(np.zeros((placement.group.size, *part.shape[1:]), part.dtype) for part in sides[0])
-    )
+    n = placement.group.size
+    gathered = Side(np.zeros((n, sides[0].factors.shape[1]), np.float32), np.zeros(n, np.float32))
     for rows, side in zip(placement.members, sides, strict=True):
-        for all_rows, part in zip(gathered, side, strict=True):
-            all_rows[rows] = part
+        gathered.factors[rows], gathered.bias[rows] = side
     return rescaled(gathered, unit, gathered)
 
 

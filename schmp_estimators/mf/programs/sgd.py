@@ -96,14 +96,8 @@ class SgdFactorization(Factorization):
         shard = at.shard
         users = self._fresh(shard.user_ids, shard.user_counts, USERS)
         block = self._fresh(shard.item_ids, shard.item_counts, ITEMS)
-        return self._started(at, users), {at.number: block}
-
-    def restore(self, at: At, saved: FactorBlock) -> tuple[SgdState, dict[int, FactorBlock]]:
-        """Return saved rows of users, without any errors yet."""
-        return self._started(at, own(saved)), {}
-
-    def _started(self, at: At, users: FactorBlock) -> SgdState:
-        return SgdState(users, np.zeros((4, len(at.shard.train.offsets) - 1)))
+        errors = np.zeros((4, len(shard.train.offsets) - 1))
+        return SgdState(users, errors), {at.number: block}
 
     def update(self, at: At, state: SgdState, block: FactorBlock) -> tuple[SgdState, FactorBlock]:
         """Take the steps of one block of ratings."""
@@ -164,10 +158,6 @@ class SgdFactorization(Factorization):
             return super().record(sweep, model)
         return {"running_loss": float(model.errors[0] / model.sizes[0])}
 
-    def save(self, at: At, state: SgdState) -> FactorBlock:
-        """Return the users' rows."""
-        return state.users
-
     def measures(self, sweep: int) -> bool:
         """Return whether the objective is wanted after this sweep."""
         return bool(self.evaluate_every) and (sweep + 1) % self.evaluate_every == 0
@@ -206,13 +196,14 @@ class SgdFactorization(Factorization):
         members : sequence of sequences of int64
             The users of each shard, and the items of each block.
         """
-        shards, blocks = (
+        users, blocks = (
             [self._fresh(ids, rated[ids, 0], stream, side) for ids in groups]
             for side, rated, groups, stream in zip(
                 sides, counts, members, (USERS, ITEMS), strict=True
             )
         )
-        return Saved(None, shards, blocks)
+        errors = np.zeros((4, len(blocks)))
+        return Saved(None, [SgdState(one, errors) for one in users], blocks)
 
     def _fresh(
         self, ids: Integers, counts: Array, stream: int, earlier: Side | None = None

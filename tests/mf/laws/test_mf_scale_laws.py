@@ -104,7 +104,7 @@ def test_one_rating_cannot_be_held_out(solver, in_place):
         else [da.from_array(PAIRS[:1]), da.from_array(RATINGS[:1])]
     )
     with pytest.raises(
-        ValueError, match="there is one rating only; pass more, or set early_stopping=False"
+        ValueError, match="fewer than two; pass more, or fit with early_stopping=False"
     ):
         estimator.fit(*given)
     assert not [name for name in vars(estimator) if name.endswith("_")]
