@@ -301,7 +301,9 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         with the number of their earlier ratings.  The objective in `history_` includes it.  `global_mean_`,
         `rating_scale_` and an automatic `alpha_` do not change.  Both solvers use epochs of "ccd".  A call with exactly
         the ratings of an earlier call changes nothing.  With `unobserved_weight` it is different: a pair of an earlier
-        call counts as one more click, so that confidences add up.
+        call counts as one more click, so that confidences add up.  With a `loss` that ranks, at most `max_iter` epochs
+        over all clicks, earlier and new, begin with the earlier factors; pairs of earlier calls count once.  Three
+        epochs are about as good as a fit of all clicks.
 
         Parameters
         ----------
@@ -320,9 +322,9 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         Raises
         ------
         DuplicateRatingError
-            If a pair was rated in an earlier call, without `unobserved_weight`; the user guide says when this is known.
+            If a pair was rated in an earlier call, with ratings; the user guide says when this is known.
         ValueError
-            As in `fit`; if the ratings are on another scale; if `loss` is not "squared".
+            As in `fit`; if the ratings are on another scale; if `loss` ranks, and earlier clicks came on Dask.
         """
         try:
             return self._factorise(X, y, fit_params, anew=not hasattr(self, "components_"))

@@ -33,6 +33,9 @@ from schmp_estimators.mf.data.seen import (
     RepeatedCallError,
     SeenItems,
     check_not_seen,
+    pairs_of_all,
+    rows_of_pairs,
+    without_pairs,
 )
 from schmp_estimators.mf.kernels.layout import Placement, deal
 from schmp_estimators.mf.losses import RANKING
@@ -75,16 +78,18 @@ class MFFit:
         self._shape = len(ratings.known.users), len(ratings.known.items)
         #: The attributes of the earlier fit, and its users and items, if there is one.
         self._before: Named = {} if anew else dict(vars(estimator))
+        self._n_epochs: int = self._before.get("_n_epochs", 0)
         self._earlier: tuple[Side, ...] = ()
         if not anew:
             users = Side(estimator.user_factors_, estimator.user_bias_)
             self._earlier = users, Side(estimator.components_.T, estimator.item_bias_)
-        # After an earlier fit ratings are fitted by sums, to which the influence of earlier ratings is added.
-        self._solver = parameters.choose_solver(estimator, ratings.are_weighted)
-        self._gradients = self._solver == "sgd" and anew
-        self._rotating = self._gradients and estimator.schedule == "rotation"
         self._unobserved = float(estimator.unobserved_weight)
         self._ranks = estimator.loss in RANKING
+        # After an earlier fit ratings are fitted by sums, to which the influence of earlier ratings is added.
+        self._solver = parameters.choose_solver(estimator, ratings.are_weighted)
+        self._gradients = self._solver == "sgd" and (anew or self._ranks)
+        self._rotating = self._gradients and (estimator.schedule == "rotation" or not anew)
+        self._n_earlier = self._read_earlier() if self._ranks and not anew else 0
         self._power, weight = parameters.power_of(estimator.penalty, self._unobserved)
         #: What missing pairs add to the counts of a user and of an item in the penalty.
         self._missing = weight * self._shape[1], weight * self._shape[0]
@@ -113,6 +118,16 @@ class MFFit:
                 users[twice.user], items[twice.item], twice.earlier
             ) from None
 
+    def _read_earlier(self) -> int:
+        """Add the clicks of earlier calls, so that all are fitted and counted again; return their number."""
+        seen, *_ = (self._before.pop(name) for name in ("_seen", "_occur", "_counts"))
+        pieces, pairs = self._pieces, pairs_of_all(seen)
+        shared = pieces.place.share(pairs)
+        new = [(piece, shared) for piece in pieces.partitions]
+        earlier = pieces.place.share(rows_of_pairs(pairs, self._shape[0]))
+        pieces.partitions = [*pieces.tasks(without_pairs, new, "mf-new-clicks"), earlier]
+        return pairs.size
+
     def _run(self, X: Any, y: Any) -> Named:
         estimator = self._estimator
         self._choose()
@@ -120,9 +135,13 @@ class MFFit:
         plan = self._plan
         if self._earlier:
             sides = [rescaled(side, 1 / self._scale.unit) for side in self._earlier]
-            counts = self._before["_counts"], self._counts
-            items = plan.item_ids, plan.item_counts[plan.item_ids]
-            saved = self._program.begin_from(sides, *counts, plan.users.members, *items)
+            if self._gradients:
+                rows = plan.users.members, plan.items.members
+                saved = self._program.begin_from(sides, self._counts, rows)
+            else:
+                counts = self._before["_counts"], self._counts
+                items = plan.item_ids, plan.item_counts[plan.item_ids]
+                saved = self._program.begin_from(sides, *counts, plan.users.members, *items)
         estimator.n_iter_ = first
         with static_run(
             self._program,
@@ -138,7 +157,7 @@ class MFFit:
             if plan.keep_seen:
                 self._seen = SeenItems(tuple(found), plan.users, plan.item_ids)
                 if self._earlier and not self._unobserved:
-                    check_not_seen(self._seen, estimator._seen or ())
+                    check_not_seen(self._seen, self._before.get("_seen") or ())
             for done in estimator._follow(
                 run,
                 X,
@@ -241,6 +260,8 @@ class MFFit:
         elif estimator.alpha == "auto" and any(self._missing) and not before:
             self._alpha = parameters.scaled_alpha(self._alpha, self._power, self._missing, counts)
         self._n_ratings = int(counts[0].sum())
+        if self._n_ratings == self._n_earlier:
+            raise RepeatedCallError
         mean, spread = mean_and_spread(weighted, grid)
         keep_seen = self._pieces.place.is_local
         if self._unobserved or self._ranks:  # clicks have no scale, and add up
@@ -340,8 +361,9 @@ class MFFit:
         without_mean = estimator.fit_bias or self._ranks or clicks
         mean = 0.0 if without_mean else (mean - centre) / unit
         fit_bias = bool(estimator.fit_bias and not clicks)
+        seed = self._seed + self._n_epochs  # so that each call draws other items
         common = (
-            int(estimator.n_components), mean, self._alpha, self._power, fit_bias, positive, self._seed, unit
+            int(estimator.n_components), mean, self._alpha, self._power, fit_bias, positive, seed, unit
         )  # fmt: skip
         if clicks:
             anew = not self._earlier and not positive  # centred items are not positive
@@ -386,6 +408,7 @@ class MFFit:
             "_counts": self._counts,
             "_unobserved": self._unobserved,
             "_loss": self._estimator.loss,
+            "_n_epochs": self._n_epochs + self._estimator.n_iter_,
             # Ratings of a Dask input are not kept, so it is not known who has rated what.
             "_seen": None if self._seen is None or seen is None else (*seen, self._seen),
             "_told": (*before.get("_told", ()), self._told),

@@ -137,10 +137,9 @@ def check_together(estimator: Any, weights: Any, *, anew: bool) -> None:
                 )
     if weighted:
         refuse_weights(estimator, estimator.loss)
-    if ranks and not anew:
+    if ranks and not anew and estimator._seen is None:
         raise ValueError(
-            f"partial_fit needs loss='squared'; with {ranks} pass new users to recommend or transform, as a matrix, "
-            "and fit anew for new items"
+            f"partial_fit with {ranks} fits all clicks, but this model has kept none, as they were on Dask; fit anew"
         )
     if weighted and anew and estimator.solver == "sgd":
         raise ValueError(

@@ -18,12 +18,17 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval
 
 from schmp_estimators.core.engine.running import Source, static_run
+from schmp_estimators.core.errors import SpillWarning
 from schmp_estimators.core.following import SweepingEstimator, undone_on_error
+from schmp_estimators.core.inputs.files import memory_of_workers
 from schmp_estimators.core.inputs.validation import COUNT, NOT_NEGATIVE, is_dask, keep
 from schmp_estimators.core.io.checkpoint import Checkpoint, check_records, identity_of
+from schmp_estimators.core.io.files import temporary_directory
+from schmp_estimators.core.io.slices import Filed, Slices, memory_left, read_back
 from schmp_estimators.core.places.place import Place, choose_place, retry
 from schmp_estimators.core.program import Harvest, Saved, check_saved, identity
 from schmp_estimators.core.typing import Array, Floats, Named
+from schmp_estimators.core.values import nbytes
 from schmp_estimators.mf.data.clicks import (
     amounts_of,
     arrange,
@@ -48,6 +53,9 @@ from schmp_estimators.mf.programs.columns import (
 _SHARDS = 32
 #: Pairs of clicks of one user that make a portion, and the number of portions at most.
 _PORTION, _PORTIONS = 2_000_000, 50
+#: Bytes of arrays that stay in memory in any case, and the share of the free memory that larger
+#: ones may take.
+_SMALL, _SHARE = 1 << 28, 0.5
 
 
 class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
@@ -110,8 +118,8 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
         `ModelParallelMF`.
     history_ : list of dict
         A record for each portion of the items: ``iterations``, ``seconds``, ``samples`` (columns)
-        and ``coefficients`` so far, and ``dual_gap``, the largest gap so far as a part of the
-        objective at zero.
+        and ``coefficients`` so far, and ``dual_gap``: that of all columns, unsolved ones at zero,
+        as a part of their objective at zero.  It falls from 1 to at most `tol`.
     n_features_in_ : int
         Number of columns of X in `fit`: the number of items, or 2 if X was pairs.
     feature_names_in_ : ndarray of str
@@ -317,7 +325,8 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
             self._portions,
         )
         columns = NO_COLUMNS if anew else columns_of(self.coef_)
-        shared = place.lasting((arranged, columns))
+        slices = _choose_files(nbytes(arranged), place)
+        shared = place.lasting(Filed((arranged, columns), slices))
         sources = [Source(partial(_make_shard, items), (shared,)) for items in shards]
         of_all: Named = {
             "clicks_": clicks,
@@ -409,9 +418,27 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
     _portions: int
 
 
-def _make_shard(items: Any, shared: Any) -> ColumnShard:
-    arranged, earlier = shared
-    return ColumnShard(arranged, earlier, items)
+def _choose_files(needed: int, place: Place) -> Slices | None:
+    """Return files for what each process reads, or None if it stays in memory."""
+    if needed <= _SMALL:
+        return None
+    left = [needed + memory_left()] if place.is_local else memory_of_workers(place)
+    if needed <= _SHARE * min(left):
+        return None
+    folder = temporary_directory()
+    where = f"{folder!r}" if place.is_local else f"workers (local_directory), and in {folder!r}"
+    warnings.warn(
+        f"clicks and products of items take {needed / 2**30:.3g} GiB, more than half of what is "
+        f"left of the memory limit: they are in files of {where} until the fit ends",
+        SpillWarning,
+        stacklevel=2,
+    )
+    return Slices(folder)
+
+
+def _make_shard(items: Any, shared: Any) -> Filed[ColumnShard]:
+    arranged, earlier = read_back(shared)
+    return Filed(ColumnShard(arranged, earlier, items))
 
 
 def _values(history: list[Named], saved: Saved) -> Named:

@@ -42,7 +42,7 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
 
     rating_scale_: float
     rating_range_: FloatPair
-    n_iter_: int
+    _n_epochs: int
 
     def transform(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Any:
         """Return the vectors of users; those of new users by ridge regression, while the items stay fixed.
@@ -228,7 +228,7 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
             candidates = self._once(
                 "candidates", lambda counts: candidates_of(counts[:, 0]), self._counts[1]
             )
-            drawing = loss, candidates, float(parameters.learning_rate), self.n_iter_
+            drawing = loss, candidates, float(parameters.learning_rate), self._n_epochs
         flags = bool(parameters.positive), fit_bias, weight
         rest = weight * gram, self._limits(), parameters.confidence, drawing
         return Items(features, bias, *numbers, *flags, *rest)

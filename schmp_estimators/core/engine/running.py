@@ -19,6 +19,7 @@ from schmp_estimators.core.engine.static import GroupRun
 from schmp_estimators.core.engine.sweep import Rank
 from schmp_estimators.core.io.archive import pack
 from schmp_estimators.core.io.checkpoint import Checkpoint, check_sweeps, identity_of_run, settle
+from schmp_estimators.core.io.slices import read_back
 from schmp_estimators.core.places.place import Place, choose_place
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.program import (
@@ -71,7 +72,7 @@ class LocalRun:
             found = freeze(
                 load(*freeze(brought)) if slices is None else slices.keep(load(*freeze(brought)))
             )
-            shards.append(found[0] if tells else found)
+            shards.append(read_back(found[0] if tells else found))
             self._told.append(found[1] if tells else None)
         course.release()
         self._n_shards = len(shards)

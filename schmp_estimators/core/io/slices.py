@@ -56,15 +56,26 @@ _FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
 
 
 class Filed(Generic[T]):
-    """The result of a task, a value with arrays in files: Dask takes it for small, and does not move it."""
+    """A value with arrays in files: Dask takes it for small, and does not move it.
 
-    def __init__(self, value: T) -> None:
-        self.value = value
+    Parameters
+    ----------
+    value : object
+    slices : Slices, optional
+        Each process that reads the value back puts its arrays into these files first.
+    """
+
+    def __init__(self, value: T, slices: Slices | None = None) -> None:
+        self.value, self.slices = value, slices
 
 
 def read_back(value: Any) -> Any:
-    """Return the value of a task's result, which may be `Filed`."""
-    return value.value if isinstance(value, Filed) else value
+    """Return a value, which may be `Filed`."""
+    if not isinstance(value, Filed):
+        return value
+    if value.slices is not None:
+        value.value = value.slices.keep(value.value)
+    return value.value
 
 
 #: All files that are mapped in this process, by any thread.

@@ -30,6 +30,7 @@ from schmp_estimators.core.errors import (
     WorkerLostError,
     WorkLostError,
 )
+from schmp_estimators.core.io.slices import read_back
 from schmp_estimators.core.places.answers import (
     ask,
     check_alike,
@@ -401,7 +402,7 @@ class DaskPlace(Place):
 
     def share(self, value: Any) -> Any:
         """Return a future of a value: of a task, which Dask can repeat; a large value is sent to two workers."""
-        if sizeof(value) <= _IN_A_TASK:
+        if sizeof(read_back(value)) <= _IN_A_TASK:
             return self.map(itself, [(value,)], "shared")[0]
         sent = scatter(self.client, f"shared-{uuid4().hex}", value, *self.addresses[:2])
         return self._noted([sent])[0]

@@ -5,7 +5,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from schmp_estimators.core.typing import Array, Integers, Masks
-from schmp_estimators.mf.kernels.layout import NOWHERE, Placement
+from schmp_estimators.mf.kernels.layout import (
+    NOWHERE,
+    Placement,
+    UserRows,
+    pairs_of,
+    rated,
+    rows_of,
+    select,
+)
+from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 
 class Seen(NamedTuple):
@@ -76,6 +85,23 @@ class DuplicateRatingError(ValueError):
             "mean (pandas: frame.groupby(['user', 'item']).mean()); for clicks, keep their number (….size()) and set "
             "confidence=numpy.log1p"
         )
+
+
+def pairs_of_all(seen: tuple[SeenItems, ...]) -> Integers:
+    """Return all pairs of some fits, as `SeenItems.pairs` does, in ascending order."""
+    return np.sort(np.concatenate([one.pairs(one.users.group != NOWHERE) for one in seen]))
+
+
+def rows_of_pairs(pairs: Integers, n_users: int) -> UserRows:
+    """Return the pairs as ratings of 1."""
+    users, items = (side.astype(np.int32) for side in np.divmod(pairs, 2**32))
+    return rated(rows_of(RatingBlock(users, items, np.ones(pairs.size, np.float32)), n_users))
+
+
+def without_pairs(ratings: UserRows, pairs: Integers) -> UserRows:
+    """Return those ratings whose pairs are not among `pairs`."""
+    users, items, _ = pairs_of(ratings)
+    return select(ratings, ~np.isin(users.astype(np.int64) << 32 | items, pairs))
 
 
 def check_not_seen(now: SeenItems, earlier: tuple[SeenItems, ...]) -> None:

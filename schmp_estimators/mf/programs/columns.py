@@ -32,8 +32,8 @@ class Solved(NamedTuple):
 
     n_columns: int
     n_coefficients: int
-    #: The largest duality gap, as a part of the objective at zero.
-    gap: float
+    #: What gaps leave of their objectives at zero, as a share of the objectives of all columns.
+    certified: float
 
 
 NOTHING_SOLVED = Solved(0, 0, 0.0)
@@ -89,9 +89,8 @@ class ItemColumns(Program[_State, None, Solved, Solved]):
             self.tol,
             self.max_passes,
         )
-        at_zero = np.maximum(clicks.squares[items] / 2, np.finfo(float).tiny)
-        worst = float((found.gaps / at_zero).max(initial=0.0))
-        return (*state, found), Solved(items.size, found.items.size, worst)
+        certified = (clicks.squares[items] - 2 * found.gaps).sum() / clicks.squares.sum()
+        return (*state, found), Solved(items.size, found.items.size, float(certified))
 
     def report(self, at: At, state: _State) -> Solved:
         """Return that nothing is new."""
@@ -99,15 +98,14 @@ class ItemColumns(Program[_State, None, Solved, Solved]):
 
     def aggregate(self, model: Solved | None, reports: Sequence[Solved]) -> Solved:
         """Return what is known of all columns so far."""
-        columns, coefficients, gaps = zip(model or NOTHING_SOLVED, *reports, strict=True)
-        return Solved(sum(columns), sum(coefficients), max(gaps))
+        return Solved(*map(sum, zip(model or NOTHING_SOLVED, *reports, strict=True)))
 
     def record(self, sweep: int, model: Solved) -> Named:
-        """Return numbers of columns and coefficients, and the largest relative gap."""
+        """Return numbers of columns and coefficients, and the gap of all, unsolved ones at zero."""
         return {
             "samples": model.n_columns,
             "coefficients": model.n_coefficients,
-            "dual_gap": model.gap,
+            "dual_gap": 1.0 - model.certified,
         }
 
     def harvest(self, at: At, state: _State) -> tuple[Integers, Columns]:

@@ -16,16 +16,16 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from schmp_estimators.core.lanes import empty_rows
-from schmp_estimators.core.program import Harvest
+from schmp_estimators.core.program import Harvest, Saved
 from schmp_estimators.core.reduction import add, tree_sum
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Stage, changes, each, observes, reads
-from schmp_estimators.core.typing import Arguments, Floats, Integers, Named
+from schmp_estimators.core.typing import Arguments, Array, Floats, Floats32, Integers, Named
 from schmp_estimators.core.values import freeze, own
 from schmp_estimators.mf.kernels import sgd as kernels
 from schmp_estimators.mf.kernels.sgd import FactorBlock, StepSizes, candidates_of
-from schmp_estimators.mf.kernels.steps import NORM, PENALTY, numbers_of
+from schmp_estimators.mf.kernels.steps import BIAS, NORM, PENALTY, numbers_of
 from schmp_estimators.mf.losses import RANKING
 from schmp_estimators.mf.programs.factors import DRAWN, ITEMS, USERS, Factorization, Side
 
@@ -179,13 +179,49 @@ class SgdFactorization(Factorization):
         rate = self.learning_rate
         return StepSizes(*map(np.float32, (rate, rate * self.fit_bias, 1 / self.n_components)))
 
-    def _fresh(self, ids: Integers, counts: Integers, stream: int) -> FactorBlock:
-        """Return rows that no rating has moved yet; rows without ratings are zeros."""
+    def begin_from(
+        self,
+        sides: Sequence[Side],
+        counts: Sequence[Floats32],
+        members: Sequence[Sequence[Integers]],
+    ) -> Saved:
+        """Return the start of a run from the factors of an earlier fit; all other rows start as in a first one.
+
+        Parameters
+        ----------
+        sides : sequence of Side
+            Users and items of the earlier fit.
+        counts : sequence of (n, 2) float32
+            Numbers of ratings of each user and item, as in `MFFit.counts`.
+        members : sequence of sequences of int64
+            The users of each shard, and the items of each block.
+        """
+        users, blocks = (
+            [self._fresh(ids, rated[ids, 0], stream, side) for ids in groups]
+            for side, rated, groups, stream in zip(
+                sides, counts, members, (USERS, ITEMS), strict=True
+            )
+        )
+        errors = np.zeros((4, len(blocks)))
+        return Saved(None, [SgdState(one, errors) for one in users], blocks)
+
+    def _fresh(
+        self, ids: Integers, counts: Array, stream: int, earlier: Side | None = None
+    ) -> FactorBlock:
+        """Return rows that no rating of this run has moved; rows without ratings are zeros."""
         factors = empty_rows(ids.size, self.n_components)
         self.draw(ids, stream, factors, self.n_components)
         factors[counts == 0] = 0
         penalty = self.penalty / np.maximum(counts, 1.0) ** (1 - self.power)
-        return FactorBlock(factors, numbers_of(factors, penalty), counts.astype(np.int32))
+        biases = np.zeros(ids.size, np.float32)
+        if earlier is not None:
+            known = np.flatnonzero(ids < len(earlier.bias))
+            known = known[earlier.factors[ids[known]].any(axis=1)]
+            factors[known, : self.n_components] = earlier.factors[ids[known]]
+            biases[known] = earlier.bias[ids[known]]
+        numbers = numbers_of(factors, penalty)
+        numbers[:, BIAS] = biases
+        return FactorBlock(factors, numbers, counts.astype(np.int32))
 
 
 @_overflowing

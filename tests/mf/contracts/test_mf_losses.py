@@ -183,12 +183,12 @@ def test_what_is_predicted_recommended_and_scored(loss):
     assert fitted.score(ROWS) == RankingScorer()(fitted, ROWS)
 
 
-def folded(loss, fitted, row):
+def folded(loss, fitted, row, n_epochs=6):
     """Where the steps of one user go from zero, by loops in float64."""
     items, bias = fitted.components_.T.astype(float), fitted.item_bias_.astype(float)
     counts, own = (SEEN & ~TEST).sum(axis=0), set(np.flatnonzero(row > 0))
     candidates, w, square = kernels.candidates_of(counts), np.zeros(items.shape[1]), 1.0
-    for epoch in range(fitted.n_iter_):
+    for epoch in range(n_epochs):
         for i in sorted(own):
             j = oracle.draw_item(candidates, own, bits_at(0, epoch + 1), 0, i, kernels.ATTEMPTS)
             _, up, down = oracle.rank_pull(loss, bias[i] + w @ items[i], bias[j] + w @ items[j])
@@ -222,6 +222,60 @@ def test_new_users_take_the_steps_of_the_fit(loss, parameters):
     )
     rest[:, 5] = -np.inf
     np.testing.assert_array_equal(some[0], np.argsort(-rest, axis=1)[:, :4])
+
+
+FIRST = PAIRS[:, 0] < 100
+
+
+def grown(loss, pairs=PAIRS[~FIRST], ones=ONES[~FIRST], **parameters):
+    """Fit the clicks of the first users in six epochs, and then others in three."""
+    fitted = model(loss, **parameters).fit(PAIRS[FIRST], ONES[FIRST])
+    return fitted.set_params(max_iter=3).partial_fit(pairs, ones)
+
+
+@losses
+def test_later_clicks_are_fitted_with_all_earlier_ones(loss, in_place):
+    """Known pairs count once, and in any chunks; a call with nothing else changes nothing."""
+    again = np.r_[PAIRS[100:300], PAIRS[~FIRST][::-1]]
+    ones = np.ones(len(again))
+    chunks = da.from_array(again, chunks=(90, 2)), da.from_array(ones, chunks=90)
+    fitted, on_dask = grown(loss), grown(loss, *chunks)
+    assert [one["samples"] for one in fitted.history_] == [len(PAIRS) * n for n in (1, 2, 3)]
+    for found in (grown(loss, again, ones), on_dask, grown(loss, n_jobs=2)):
+        assert bits(found) == bits(fitted)
+    np.testing.assert_allclose(
+        fitted.transform(ROWS[:1])[0], folded(loss, fitted, np.nan_to_num(ROWS[0]), 9), rtol=1e-8
+    )
+    before = bits(fitted)
+    assert bits(fitted.partial_fit(again, ones)) == before
+    if in_place is not None:
+        with pytest.raises(ValueError, match=r"has kept none.*on Dask; fit anew"):
+            on_dask.partial_fit(PAIRS[:1], [1.0])
+
+
+def test_later_fits_are_about_as_good_as_a_fit_of_all_clicks():
+    later = LATER, np.ones(len(LATER))
+    fitted = model("bpr", max_iter=40).fit(PAIRS[FIRST], ONES[FIRST])
+    before = fitted.score(*later)
+    after = fitted.set_params(max_iter=3).partial_fit(PAIRS[~FIRST], ONES[~FIRST]).score(*later)
+    anew = model("bpr", max_iter=40).fit(PAIRS, ONES).score(*later)
+    assert before + 0.03 < 0.97 * anew < after
+
+
+@losses
+@pytest.mark.parametrize("schedule", ["rotation", "bsp"])
+def test_later_fits_begin_with_the_earlier_factors(loss, schedule):
+    """With steps of nothing those of known users and items stay, and others are drawn."""
+    known = model(loss, schedule=schedule).fit(PAIRS[FIRST], ONES[FIRST])
+    before = known.user_factors_, known.components_.T, known.item_bias_
+    later = known.set_params(learning_rate=1e-30).partial_fit(PAIRS, ONES)
+    for now, then in zip(
+        (later.user_factors_, later.components_.T, later.item_bias_), before, strict=True
+    ):
+        old = then.reshape(len(then), -1).any(axis=1)
+        np.testing.assert_array_equal(now[old], then[old])
+    new = np.unique(PAIRS[~FIRST][:, 0])
+    assert not before[0][new].any() and later.user_factors_[new].any(axis=1).all()
 
 
 def test_where_nothing_can_be_drawn_that_is_said():
@@ -280,10 +334,6 @@ def test_what_does_not_go_with_a_ranking_is_refused(loss, parameters, message):
         (
             lambda mf: mf.transform(PAIRS, ONES, sample_weight=ONES),
             "sample_weight needs loss='squared'",
-        ),
-        (
-            lambda mf: mf.partial_fit(LATER, np.ones(len(LATER))),
-            "partial_fit needs loss='squared'.*recommend or",
         ),
         (
             lambda mf: mf.set_params(loss="squared").partial_fit(PAIRS, ONES),

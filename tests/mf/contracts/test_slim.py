@@ -1,7 +1,9 @@
 """The item model for users: inputs, ids, recommendations, refusals, the same bits everywhere."""
 
+import os
 import pickle
 
+import dask
 import dask.array as da
 import numpy as np
 import pandas as pd
@@ -15,7 +17,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 
 from schmp_estimators import DistributedSLIM, ranking
-from schmp_estimators.exceptions import CheckpointMismatchError, DuplicateRatingError
+from schmp_estimators.exceptions import (
+    CheckpointMismatchError,
+    DuplicateRatingError,
+    SpillWarning,
+)
 from schmp_estimators.mf import slim as module
 
 RNG = np.random.default_rng(0)
@@ -83,7 +89,9 @@ def test_threads_and_portions_change_nothing(fitted, many_portions, n_jobs):
     assert found.history_[-1]["samples"] == 30
     assert found.history_[-1]["coefficients"] == found.coef_.nnz
     assert len(found.history_) > 3
-    assert found.history_[-1]["dual_gap"] <= 1e-3
+    gaps, at_zero = [one["dual_gap"] for one in found.history_], CLICKS.sum() / 2
+    assert gaps == sorted(gaps, reverse=True) and gaps[0] > 0.5
+    assert gaps[-1] == pytest.approx(found.dual_gap_.sum() / at_zero, rel=1e-6)
 
 
 def test_a_fit_that_dies_goes_on_from_its_checkpoint(fitted, many_portions, tmp_path):
@@ -108,6 +116,54 @@ def test_a_fit_that_dies_goes_on_from_its_checkpoint(fitted, many_portions, tmp_
         make(checkpoint=path).fit(CLICKS[::-1])
     with pytest.raises(ValueError, match="checkpoint needs a fit that starts anew"):
         make(checkpoint=path).fit(CLICKS).partial_fit(CLICKS)
+
+
+def files_in(folder):
+    """Return how many files of a folder this process maps; they have no names any more."""
+    with open("/proc/self/maps") as maps:
+        return len({line.split()[4] for line in maps if f"{folder}{os.sep}" in line})
+
+
+def files_of_worker(dask_worker):
+    return files_in(dask_worker.local_directory)
+
+
+@pytest.fixture
+def large(many_portions, monkeypatch):
+    """Clicks whose arrays are beyond the limit that is set in this process."""
+    monkeypatch.setattr(module, "_SMALL", 1 << 16)
+    return sp.csr_array((np.random.default_rng(1).random((3000, 30)) < 0.3).astype(float))
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="asks the system for maps")
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_what_is_beyond_the_limit_is_in_files_while_the_fit_lasts(large, n_jobs, tmp_path):
+    expected, seen = make().fit(large), []
+    look = AfterSweeps(lambda estimator, context: seen.append(files_in(tmp_path)))
+    config = {"temporary-directory": str(tmp_path), "schmp-estimators.memory-limit": 1}
+    with dask.config.set(config), pytest.warns(SpillWarning, match=f"GiB.*{tmp_path}"):
+        found = make(n_jobs=n_jobs).set_callbacks(look).fit(large)
+    assert same(found, expected)
+    assert set(seen) == {1}
+    assert files_in(tmp_path) == 0
+    assert not list(tmp_path.iterdir())
+    with dask.config.set(config | {"schmp-estimators.memory-limit": "1 TB"}):
+        assert same(make().fit(large), expected)
+
+
+@pytest.mark.slow
+def test_each_worker_has_one_file_of_what_is_beyond_its_limit(large, processes, monkeypatch):
+    expected, seen = make().fit(large), []
+
+    def look(estimator, context):
+        seen.extend(processes.run(files_of_worker).values())
+
+    monkeypatch.setattr(module, "memory_of_workers", lambda place: [1 << 40, 1])
+    with processes.as_current(), pytest.warns(SpillWarning, match="local_directory"):
+        found = make().set_callbacks(AfterSweeps(look)).fit(large)
+    assert same(found, expected)
+    assert set(seen) == {1}
+    assert set(processes.run(files_of_worker).values()) == {0}
 
 
 @pytest.mark.slow
