@@ -1,5 +1,6 @@
 """Lanes, kernels and fixtures of all tests."""
 
+import fcntl
 import gc
 import os
 import re
@@ -38,6 +39,16 @@ def pytest_configure(config):
     lane = config.option.markexpr
     if not re.search(r"\bslow\b", lane):
         config.option.markexpr = f"({lane}) and not slow" if lane else "not slow"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    """Let one process import a module, and write the bytecode of what is new; the others read it."""
+    if not isinstance(collector, pytest.Module):
+        return (yield)
+    with open(collector.path) as module:
+        fcntl.flock(module, fcntl.LOCK_EX)
+        return (yield)
 
 
 #: Samplers that are no default of any corpus, in names of tests and of cases: their kernels are long in compilation.
