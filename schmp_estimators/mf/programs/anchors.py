@@ -141,7 +141,7 @@ def _times(rows: Chunks, matrix: Floats32) -> Chunks:
     out = np.empty_like(rows)
     for chunk, product in enumerate(out):
         block = np.ascontiguousarray(matrix[:, chunk * LANES : (chunk + 1) * LANES])
-        shared = freeze((clicks, nothing, np.float32(0), nothing, nobody, nobody, rows, block))
-        gather_clicks(*shared, sums)
+        given, shared = freeze((clicks, nothing, np.float32(0))), (nobody, nobody, rows, block)
+        gather_clicks(*given, nothing, *freeze(shared), sums)
         np.negative(sums.reshape(-1, SUMS, LANES)[:, PRODUCTS], out=product)
     return out

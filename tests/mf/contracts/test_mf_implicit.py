@@ -15,6 +15,7 @@ from sklearn.model_selection import GridSearchCV, KFold
 from schmp_estimators import ModelParallelMF
 from schmp_estimators.core.errors import CheckpointMismatchError
 from schmp_estimators.core.rng import stream_key
+from schmp_estimators.core.values import freeze
 from schmp_estimators.exceptions import DuplicateRatingError
 from schmp_estimators.mf.kernels.registers import PASSES
 from schmp_estimators.mf.kernels.sgd import draw_factors
@@ -99,7 +100,8 @@ def test_items_start_where_clicks_take_them(n_shards):
     )
     drawn = np.zeros((N_ITEMS, 11), np.float32)
     width = np.float32(11**-0.5)
-    draw_factors(np.arange(N_ITEMS), 0, 11, stream_key(0, 1), np.float32(0), width, drawn)
+    ids = freeze(np.arange(N_ITEMS))
+    draw_factors(ids, 0, 11, stream_key(0, 1), np.float32(0), width, drawn)
     users, items = (
         np.zeros((N_USERS, 11)),
         oracle.turned(SEEN, drawn.astype(float), 8, width / 3**0.5),
