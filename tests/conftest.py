@@ -52,7 +52,7 @@ def pytest_make_collect_report(collector):
 
 
 #: Samplers that are no default of any corpus, in names of tests and of cases: their kernels are long in compilation.
-NEVER_DEFAULT = re.compile("hybrid|data.?parallel|fplus", re.IGNORECASE)
+NEVER_DEFAULT = re.compile(r"hybrid|data.?parallel|fplus|\[light", re.IGNORECASE)
 
 
 @pytest.hookimpl(tryfirst=True)
