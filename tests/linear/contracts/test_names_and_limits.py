@@ -87,6 +87,7 @@ def test_groups_that_are_no_names_are_refused(name):
         coef(X, groups=pd.Series([1, 1, 2, 2], index=[3, 2, 1, 0]), **GROUPED)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("penalty", ["l1", "elasticnet", "group", "mcp", MCP(1.0, 5.0)])
 @pytest.mark.parametrize("target", ["one", "two", "classes", "three classes"])
 def test_columns_that_scikit_learn_selects_are_those_with_a_coefficient(penalty, target):
@@ -227,7 +228,7 @@ LEARNED = ["coef_", "intercept_", "coefs_path_", "mse_path_", "deviance_path_", 
 
 
 def slow_or_not(setting):
-    """Folds, and objects in place of names, are slow, and MCP: with factors it compiles for seconds."""
+    """Slow are folds, objects in place of names, and MCP, which with factors compiles for long."""
     name, given = setting
     is_slow = name.endswith("CV") and given
     is_slow = is_slow or given.get("penalty") in ("mcp", MCP(1.0, 5.0))
