@@ -1,5 +1,6 @@
 """Lanes, kernels and fixtures of all tests."""
 
+import fcntl
 import gc
 import os
 import re
@@ -40,8 +41,18 @@ def pytest_configure(config):
         config.option.markexpr = f"({lane}) and not slow" if lane else "not slow"
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    """Let one process import a module, and write the bytecode of what is new; the others read it."""
+    if not isinstance(collector, pytest.Module):
+        return (yield)
+    with open(collector.path) as module:
+        fcntl.flock(module, fcntl.LOCK_EX)
+        return (yield)
+
+
 #: Samplers that are no default of any corpus, in names of tests and of cases: their kernels are long in compilation.
-NEVER_DEFAULT = re.compile("hybrid|data.?parallel|fplus", re.IGNORECASE)
+NEVER_DEFAULT = re.compile(r"hybrid|data.?parallel|fplus|\[light", re.IGNORECASE)
 
 
 @pytest.hookimpl(tryfirst=True)

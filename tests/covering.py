@@ -10,11 +10,15 @@ def slow_but(quick, cases):
     return [case if case in quick else pytest.param(case, marks=pytest.mark.slow) for case in cases]
 
 
-def fewest(cases):
+#: A case on a cluster takes as long as some others.
+CLUSTER = 3
+
+
+def fewest(cases, costs):
     """Return the numbers of some `cases`, sets of values, that have all values of all of them.
 
     They are few, by greed: next comes a case with the most values that are still missing, of these one whose other
-    values were had the least, so that they take turns.
+    values have cost the least, so that they take turns.
     """
     missing, chosen, had = set().union(*cases), [], Counter()
     while missing:
@@ -25,7 +29,7 @@ def fewest(cases):
         best = -max(gain)[2]
         chosen.append(best)
         missing -= cases[best]
-        had.update(cases[best])
+        had.update(dict.fromkeys(cases[best], costs[best]))
     return chosen
 
 
@@ -48,6 +52,7 @@ def mark_the_rest_slow(items):
         if item.get_closest_marker("covering") and not item.get_closest_marker("slow"):
             tests[item.nodeid.partition("[")[0]].append(item)
     for cases in tests.values():
-        needed = fewest([values_of(case) for case in cases])
+        costs = [CLUSTER if case.get_closest_marker("cluster") else 1 for case in cases]
+        needed = fewest([values_of(case) for case in cases], costs)
         for number in set(range(len(cases))).difference(needed):
             cases[number].add_marker("slow")

@@ -115,7 +115,7 @@ class ItemColumns(Program[_State, None, Solved, Solved]):
 
 
 def _portion(at: At, n_portions: int) -> Integers:
-    items: Integers = at.shard.items[at.sweep :: n_portions]
+    items: Integers = np.ascontiguousarray(at.shard.items[at.sweep :: n_portions])
     return items
 
 

@@ -521,7 +521,7 @@ def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path):
     ready = spawn.Event()
     writer = spawn.Process(target=write_and_die, args=(place, ready), daemon=True)
     writer.start()
-    assert ready.wait(60)
+    assert ready.wait(300)
     assert len(parts(tmp_path)) == 2
     written(place)  # a writer that is alive is left in peace
     assert len(parts(tmp_path)) == 2

@@ -319,6 +319,7 @@ def test_rows_are_drawn_anew_for_each_check_and_uniformly():
     assert len(set(samples)) == 100 and chisquare(counts).pvalue > 1e-3
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("form", [np.ascontiguousarray, np.asfortranarray, sp.csc_array])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_sampled_correlations_are_unbiased_and_within_their_bound(form, weighted):

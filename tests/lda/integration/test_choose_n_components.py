@@ -78,7 +78,9 @@ def assert_same(one, other):
     assert (fits[0] != fits[1]).nnz == 0
 
 
-@pytest.mark.parametrize("form", [sparse.csr_matrix, pd.DataFrame, "threads"])
+@pytest.mark.parametrize(
+    "form", [pytest.param(sparse.csr_matrix, marks=pytest.mark.slow), pd.DataFrame, "threads"]
+)
 def test_forms_and_threads_do_not_matter(found, form):
     lda, given = (clone(LDA).set_params(n_jobs=2), X) if form == "threads" else (LDA, form(X))
     if form is pd.DataFrame:

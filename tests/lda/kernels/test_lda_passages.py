@@ -37,9 +37,8 @@ def draw(counts, rows, size, key=KEY):
     rows = np.asarray(rows, np.int64)
     ptr = np.concatenate([[0], np.cumsum(np.minimum(np.sum(counts, axis=1)[rows], size))])
     words = np.full(ptr[-1], -1, np.int32)
-    draw_passages(
-        piece.indptr, piece.indices, piece.data, rows, np.arange(len(rows)), key, ptr, words
-    )
+    counted = piece.indptr, piece.indices, piece.data
+    draw_passages(*freeze((*counted, rows, np.arange(len(rows)), key, ptr)), words)
     return [words[a:b].tolist() for a, b in pairwise(ptr)]
 
 

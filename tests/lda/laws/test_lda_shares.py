@@ -61,7 +61,9 @@ def test_draws_are_those_of_the_posterior():
         np.testing.assert_allclose(found.share[0], chance @ expected, atol=0.01)
 
 
-@pytest.mark.parametrize("weighted_by", ["documents", "tokens"])
+@pytest.mark.parametrize(
+    "weighted_by", ["documents", pytest.param("tokens", marks=pytest.mark.slow)]
+)
 def test_intervals_cover_what_the_documents_were_drawn_with(weighted_by):
     covered, group = [], np.arange(40) % 2
     for seed in range(50):

@@ -61,6 +61,7 @@ SETTINGS = {
 
 
 SLOW = {"three proposals", "topics of four bytes", "one proposal", "seeds"}
+SLOW |= {"one topic", "sparse", "prior of each topic"}  # which are in memory as they are here
 
 
 @pytest.mark.covering

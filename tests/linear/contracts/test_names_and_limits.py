@@ -90,6 +90,7 @@ def test_groups_that_are_no_names_are_refused(name):
         coef(X, groups=pd.Series([1, 1, 2, 2], index=[3, 2, 1, 0]), **GROUPED)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("penalty", ["l1", "elasticnet", "group", "mcp", MCP(1.0, 5.0)])
 @pytest.mark.parametrize("target", ["one", "two", "classes", "three classes"])
 def test_columns_that_scikit_learn_selects_are_those_with_a_coefficient(penalty, target):
@@ -229,13 +230,16 @@ SETTINGS.append(("SparseGLMCV", {"alphas": [0.02, 0.1]}))
 LEARNED = ["coef_", "intercept_", "coefs_path_", "mse_path_", "deviance_path_", "scores_"]
 
 
-def slow_cv(setting):
+def slow_or_not(setting):
+    """Slow are folds, objects in place of names, and MCP, which with factors compiles for long."""
     name, given = setting
     is_slow = name.endswith("CV") and given
+    is_slow = is_slow or given.get("penalty") in ("mcp", MCP(1.0, 5.0))
+    is_slow = is_slow or isinstance(given.get("loss"), Huber)
     return pytest.param(name, given, marks=[pytest.mark.slow] if is_slow else [])
 
 
-@pytest.mark.parametrize(("name", "given"), [slow_cv(one) for one in SETTINGS])
+@pytest.mark.parametrize(("name", "given"), [slow_or_not(one) for one in SETTINGS])
 def test_each_parameter_acts_or_is_refused(name, given):
     kind = getattr(se, name)
     known = set(kind._get_param_names())

@@ -25,7 +25,7 @@ Quantised = example("plot_your_own_storage").Quantised
 RNG = np.random.default_rng(0)
 N, P = PIECE + 300, 70
 X = RNG.integers(1, 100, (N, P)) * (RNG.random((N, P)) < 0.6) * 1.0
-X[:, 3] = 40.0 + X[:, 4]
+X[:, 3] = 20.0 + X[:, 4]
 VECTOR, WEIGHTS = RNG.normal(size=N), RNG.integers(1, 4, N) * 1.0
 CHOSEN = np.array([0, 3, 4, 20, 66])
 
@@ -76,7 +76,7 @@ FORMS = {
     "least": lambda: Least(X),
     "by rows": lambda: as_matrix(X),
     "by columns": lambda: as_matrix(np.asfortranarray(X)),
-    "int8": lambda: as_matrix(X.astype(np.int16)),
+    "int8": lambda: as_matrix(X.astype(np.int8)),
     "sparse": lambda: as_matrix(sp.csc_array(X)),
     "packed": lambda: pack(DOSES).filled(FILL),
     "mapped": lambda: mapped(True),

@@ -213,6 +213,7 @@ def test_groups_are_in_or_out_together(problem, loss):
         assert (np.linalg.norm(slopes[~kept], axis=1) <= 0.08 * np.sqrt(3) + 1e-6).all()
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("form", [np.asarray, sp.csc_array])
 @pytest.mark.parametrize("most_at_hand", [1 << 22, 0])
 @pytest.mark.parametrize("loss", ["squared", "logistic", "poisson"])

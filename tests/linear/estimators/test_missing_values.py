@@ -67,6 +67,7 @@ FORMS = {
 }
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["", "weighted"])
 def test_lasso_is_that_of_a_pipeline(solved, form, weights):

@@ -61,6 +61,7 @@ def covariates(request):
     return COVARIATES[request.param]
 
 
+@pytest.mark.covering
 @pytest.mark.usefixtures("solved")
 @pytest.mark.parametrize("fit_intercept", [False, True])
 @pytest.mark.parametrize("form", LANES)

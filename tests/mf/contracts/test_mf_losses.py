@@ -81,7 +81,7 @@ def test_a_block_is_that_of_an_oracle_with_the_same_draws(loss, positive, n_comp
     counts = seen.sum(axis=0)
     counts[3] = 0  # as if nobody had it in other shards: it is in no draw
     turn = generator.permutation(int(seen.sum()))
-    users, items = (ids[turn].astype(np.int32) for ids in np.nonzero(seen))
+    users, items = (ids[turn].astype(np.uint16) for ids in np.nonzero(seen))
     pairs = RatingBlock(users, items, np.ones(users.size, np.float32))
     taken = np.concatenate([[0], np.cumsum(seen.sum(axis=1))]), np.nonzero(seen)[1].astype(np.int32)
     user_ids, key, candidates = (

@@ -15,6 +15,11 @@ from schmp_estimators.mf.kernels.layout import (
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 
+def user_rows(n_users, indptr, items, values):
+    """Return rows of the types that fits have."""
+    return UserRows(np.arange(n_users, dtype=np.int32), indptr, items.astype(np.uint16), values)
+
+
 @pytest.mark.parametrize("n_groups", [1, 2, 5])
 def test_deal_places_every_row_once_and_evenly(n_groups):
     counts = np.random.default_rng(0).zipf(1.5, 1000).clip(max=500)
@@ -67,7 +72,7 @@ def test_where_a_user_has_no_more_the_next_takes_over():
     indptr = np.cumsum([0, 1, *[3] * TILE])
     items = np.concatenate([[0], np.tile([0, 1, 2], TILE)]).astype(np.int32)
     cut = cut_blocks(
-        UserRows(np.arange(TILE + 1), indptr, items, np.ones(items.size, np.float32)),
+        user_rows(TILE + 1, indptr, items, np.ones(items.size, np.float32)),
         deal(np.array([9, 8, 8]), 1),
     )
     turns = [*range(TILE), *[TILE, *range(1, TILE)] * 2, TILE]
@@ -76,7 +81,7 @@ def test_where_a_user_has_no_more_the_next_takes_over():
 
 def test_blocks_of_long_rows_are_cut_into_strips_where_fewer_take_turns():
     items = np.tile(np.arange(7, dtype=np.int32), 5)
-    ratings = UserRows(np.arange(5), np.arange(0, 36, 7), items, np.ones(35, np.float32))
+    ratings = user_rows(5, np.arange(0, 36, 7), items, np.ones(35, np.float32))
     cut = cut_blocks(ratings, deal(np.full(7, 5), 1), width=30_000).block(
         0
     )  # two rows are 240,000 bytes

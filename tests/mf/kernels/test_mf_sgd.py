@@ -19,8 +19,8 @@ def factor_block(n_rows, n_components, generator, penalty=0.05, positive=False):
 
 
 def random_ratings(n_ratings, n_users, n_items, generator):
-    users = np.sort(generator.integers(0, n_users, n_ratings)).astype(np.int32)
-    items = generator.integers(0, n_items, n_ratings).astype(np.int32)
+    users = np.sort(generator.integers(0, n_users, n_ratings)).astype(np.uint16)
+    items = generator.integers(0, n_items, n_ratings).astype(np.uint16)
     return freeze(RatingBlock(users, items, generator.normal(size=n_ratings).astype(np.float32)))
 
 

@@ -115,9 +115,13 @@ def test_rows_settle_at_ridge_regressions_around_their_earlier_vectors(case):
 
 @pytest.mark.parametrize(
     ("u", "weighted", "n_shards", "penalty", "again"),
-    [(0.05, False, 1, "per_rating", 0), (0.3, True, 3, "per_rating", 40), (0.3, False, 3, 0.6, 9),
-     (0.3, True, 2, 1, 0)],
-)  # fmt: skip
+    [
+        *((0.05, False, 1, "per_rating", 0), (0.3, True, 3, 0.6, 40)),
+        pytest.param(0.3, True, 3, "per_rating", 40, marks=pytest.mark.slow),
+        pytest.param(0.3, False, 3, 0.6, 9, marks=pytest.mark.slow),
+        pytest.param(0.3, True, 2, 1, 0, marks=pytest.mark.slow),
+    ],
+)
 def test_clicks_settle_where_all_pairs_and_earlier_clicks_leave_no_gradient(
     u, weighted, n_shards, penalty, again
 ):
