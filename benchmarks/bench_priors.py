@@ -18,7 +18,7 @@ from scipy import sparse
 
 from schmp_estimators import DistributedLDA
 
-#: Document-topic and topic-word priors.
+#: Document-topic and topic-word priors; None is 1/K.
 PRIORS = {
     "1/K": (None, None),
     ".1": (0.1, None),
@@ -113,7 +113,7 @@ def _figures(train, test, n_topics, prior, sampler, seeds):
     for seed in seeds:
         lda = DistributedLDA(
             n_topics,
-            doc_topic_prior=alpha,
+            doc_topic_prior=1 / n_topics if alpha is None else alpha,
             topic_word_prior=beta,
             sampler=sampler,
             random_state=seed,

@@ -47,9 +47,10 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         Number of topics K. A million is possible: a fit never makes a dense array of topics × words.
     doc_topic_prior : float, array-like of shape (n_components,) or "learn", default=None
         Prior of the topic proportions of documents, alpha, from 1e-30 to 1e30: one number for all topics, or one for
-        each.  None means ``1 / n_components``.  "learn" starts from 0.1 and fits one number for each topic [9]_ [10]_.
-        It does so every 5 sweeps, from sweep 30 or half of `max_iter` on, whichever is less.  Later batches of
-        `partial_fit` use `doc_topic_prior_` unchanged; a fit with `warm_start` continues to learn from it.
+        each.  None means "learn" for 500 to 4,096 topics, and otherwise ``1 / n_components``.  "learn" starts from 0.1
+        and fits one number for each topic [9]_ [10]_.  It does so every 5 sweeps, from sweep 30 or half of `max_iter`
+        on, whichever is less.  Later batches of `partial_fit` use `doc_topic_prior_` unchanged; a fit with `warm_start`
+        continues to learn from it.
     topic_word_prior : float or "learn", default=None
         Prior of the word proportions of topics, beta, from 1e-30 to 1e30.  None means ``1 / n_components``.  "learn"
         starts from 0.01 and fits one number for all words and topics [10]_, in the same sweeps as `doc_topic_prior`.

@@ -24,6 +24,8 @@ from schmp_estimators.lda.use import check_room
 LEAST, MOST = 1e-30, 1e30
 #: The first values of learned priors, of documents and of words, and the sweeps between two updates.
 LEARN_FROM, LEARN_BETA_FROM, LEARN_EVERY = 0.1, 0.01, 5
+#: The numbers of topics with which None learns the prior of documents: measured in docs/measurements/lda.
+LEARNED_BY_DEFAULT = range(500, 4097)
 
 
 class Priors(NamedTuple):
@@ -73,7 +75,7 @@ def priors_asked_for(estimator: Any) -> Priors:
     uniform = 1.0 / n_topics
     of_words = LEARN_EVERY if isinstance(beta, str) else 0  # "learn"
     beta = LEARN_BETA_FROM if of_words else uniform if beta is None else float(beta)
-    if isinstance(alpha, str):
+    if isinstance(alpha, str) or (alpha is None and n_topics in LEARNED_BY_DEFAULT):
         return Priors(LEARN_FROM, beta, np.full(n_topics, LEARN_FROM), (LEARN_EVERY, of_words))
     if alpha is None or np.ndim(alpha) == 0:
         return Priors(uniform if alpha is None else float(alpha), beta, None, (0, of_words))

@@ -84,6 +84,18 @@ def test_priors_are_learned_and_go_with_the_model(sampler):
     np.testing.assert_allclose(lda.perplexity(X), completion_perplexity(lda, X))
 
 
+@pytest.mark.parametrize("n_components", [499, 500, 4096, 4097])
+def test_priors_of_many_topics_are_learned_by_default(n_components):
+    X = np.arange(24).reshape(4, 6) % 3
+    given = {"n_components": n_components, "max_iter": 12, "evaluate_every": 0}
+    lda = make(doc_topic_prior=None, **given).fit(X)
+    expected = "learn" if 500 <= n_components <= 4096 else 1 / n_components
+    same = make(doc_topic_prior=expected, **given).fit(X)
+    assert_same_bits(lda, same)
+    np.testing.assert_array_equal(lda.doc_topic_prior_, same.doc_topic_prior_)
+    assert np.ndim(lda.doc_topic_prior_) == (expected == "learn")
+
+
 SEEDS = {0: [12, 11], 2: [30, 31, 12]}
 
 
