@@ -59,7 +59,7 @@ class BlockModel:
         self.bounds = np.diagonal(gram).copy() if self.narrow.all() else _bounds(gram, starts)
 
     def solve(self, goal: float, energy: float | None = None) -> float:
-        """Solve until descent could gain about `goal` at most; returns the number of multiply–adds.
+        """Solve until descent could gain about `goal` at most; returns multiply–adds.
 
         `energy` is the sum of squares of the slopes of rows, divided by their curvatures, if known.
         """
@@ -70,9 +70,8 @@ class BlockModel:
         descend = compiled_for(self.penalty, kernels.descend_blocks)
         gram, bounds = freeze(self.gram), freeze(self.bounds)
         for _ in range(_MOST_ROUNDS):
-            passes = descend(
-                self.penalty, gram, self.slopes, self.coef, *self._numbers, bounds, _PASSES, PASS_LEFT
-            )  # fmt: skip
+            point = gram, self.slopes, self.coef
+            passes = descend(self.penalty, *point, *self._numbers, bounds, _PASSES, PASS_LEFT)
             work += passes * float(self.gram.size)
             left = violation_of(self.penalty, self.slopes, self.coef, *self._numbers, bounds)
             if left <= goal or not self._exact_step():
@@ -93,7 +92,10 @@ class BlockModel:
         return work
 
     def _exact_step(self) -> bool:
-        """Make a Newton step on the nonzero coefficients, or a part of it; returns whether this lowers the model."""
+        """Make a Newton step on the nonzero coefficients, or a part of it.
+
+        Returns whether this lowers the model.
+        """
         support = np.flatnonzero(self.coef)
         if not self._second_order or not len(support):
             return self._second_order or not declared(self.penalty, "in_blocks")
@@ -128,7 +130,7 @@ class BlockModel:
 def violation_of(
     penalty: Any, slopes: Floats, coef: Floats, starts: Indices, numbers: Indices, bounds: Floats
 ) -> float:
-    """Return the violation of the optimality conditions in some blocks, in units of the objective."""
+    """Return the violation of the conditions in some blocks, in units of the objective."""
     if not (penalty.certified or declared(penalty, "in_blocks")):
         return merit(take(penalty, numbers), coef, slopes, bounds)
     violation = compiled_for(penalty, kernels.blocks_violation)

@@ -1,8 +1,8 @@
 """Problems of any size whose loss is not the squared one, or whose coefficients are in blocks.
 
-Objective Σ s_i ℓ(y_i, v_i) + Σ_b P_b(w_b), where v = Wx + Fz has K values for each row; z is one
-for the intercepts, and columns without a penalty.  A block is one coefficient, or those of a group
-of columns, or of all outputs.  One step:
+Objective Σ s_i ℓ(y_i, v_i) + Σ_b P_b(w_b), where v = Wx + Fz has K values for each row; z is
+one for the intercepts, and columns without a penalty.  A block is one coefficient, or those of a
+group of columns, or of all outputs.  One step:
 
     update      move the image of W; loss and derivatives in F    (repeated until F is optimal)
     update      partial gradients over the scope; dual objective
@@ -167,7 +167,7 @@ class ResolveJoint(SingleSteps):
         return change, levels
 
     def _products(self, chosen: Chosen) -> Generator[Any, Any, tuple[Floats, float | None]]:
-        """Return the second derivatives in some coefficients and F, and the energy of the slopes."""
+        """Return second derivatives in some coefficients and F, and the energy of the slopes."""
         point, q = self.point, len(self.layout.order)
         columns = self.layout.order[chosen.places % q]
         self.work.touched += len(columns) ** 2 * float(self.design.n_rows)

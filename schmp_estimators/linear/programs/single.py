@@ -38,7 +38,10 @@ Solved = Generator[Any, Any, tuple[Floats, Floats]]
 
 
 class SingleSteps(JointPoint):
-    """Steps that only single coefficients of one output allow; they return changes of these and of F."""
+    """Steps that only single coefficients of one output allow.
+
+    They return the changes of these, and of F.
+    """
 
     def __init__(self, *given: Any, **start: Any) -> None:
         super().__init__(*given, **start)
