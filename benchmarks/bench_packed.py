@@ -7,9 +7,9 @@
 
 Products are those of a vector with all columns, in 10⁹ genotypes per CPU second of one thread, the
 most in a hundred turns.  The path is of 50 penalties down to a tenth of the largest; its gaps are
-computed again from the file.  The columns that each kernel reads are counted, in units of the whole file.  The last penalty is
-fitted alone, too, with one and two threads, in one and two partitions, and on two workers.  With
---max-worse every tenth person is held out, and nothing else is fitted.
+computed again from the file.  The columns that each kernel reads are counted, in units of the whole
+file.  The last penalty is fitted alone, too, with one and two threads, in one and two partitions,
+and on two workers.  With --max-worse every tenth person is held out, and nothing else is fitted.
 Fits are of the genotypes of bench_lasso.py, packed and as int8, in turn: the least CPU seconds of
 three.  Half the mean square of the difference of their predictions is at most the sum of their
 gaps.  Folds are five of logistic regression with 30 penalties down to a tenth of the largest, three
