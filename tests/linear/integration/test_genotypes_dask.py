@@ -1,5 +1,6 @@
 """Worker processes map the file of the client, and refuse another one at its path."""
 
+import dask
 import numpy as np
 import pytest
 from clusters import at
@@ -7,7 +8,7 @@ from plink import write_plink
 
 import schmp_estimators as se
 from schmp_estimators.exceptions import NotSharedError
-from schmp_estimators.genotypes import read_plink
+from schmp_estimators.genotypes import pack, read_plink
 
 
 @pytest.mark.slow
@@ -30,3 +31,15 @@ def test_workers_compare_their_file_with_that_of_the_client(apart, processes, mo
         (others[1] / "a.bed").unlink()
         with pytest.raises(NotSharedError, match=r"cannot read '.*here/a.bed'"):
             lasso.fit(G, y)
+
+
+def test_delayed_genotypes_are_chunks_of_rows():
+    rng = np.random.default_rng(0)
+    doses, y = rng.integers(-1, 3, (90, 8)), rng.normal(size=90)
+    chunks = [dask.delayed(pack)(part) for part in np.split(doses, 3)]
+    found = se.PrioritizedLasso(0.01, tol=1e-10, missing_values=np.nan).fit(chunks, y)
+    there = se.PrioritizedLasso(0.01, tol=1e-10).fit(pack(doses), y)
+    np.testing.assert_allclose(found.coef_, there.coef_, atol=1e-7)
+    np.testing.assert_allclose(found.fill_values_, there.fill_values_)
+    with pytest.raises(ValueError, match="Input X contains NaN"):
+        se.PrioritizedLasso(0.01).fit(chunks, y)
