@@ -32,6 +32,8 @@ from schmp_estimators.core.typing import Function
 from schmp_estimators.core.values import freeze, part_of_each
 from schmp_estimators.mf.kernels.steps import BIAS, NORM, move_rows, take_steps
 
+#: If rows are longer, the eight rows of two pairs of ratings do not stay in the first cache.
+_LONG_ROW = 512
 #: Number of random bits that are left out, and the factor of the others.
 _DRAWN_BITS, _UNIT = np.uint64(40), np.float32(2.0**-23)
 #: The column as an unsigned index.
@@ -119,45 +121,37 @@ def _differ(first, second, third, fourth):
 
 
 @part
-def _step(users, user, user_numbers, items, item, item_numbers, steps, error, product, positive):
-    """Move the rows of a user and of an item, given their product and the error."""
-    (factors,) = take_steps(
-        user_numbers, (user,), item_numbers, (item,), *steps, (error,), (product,)
-    )
-    move_rows(users.factors, user, items.factors, item, factors, user, item)
-    if positive:
-        clip_row(users, user, user_numbers)
-        clip_row(items, item, item_numbers)
-
-
-@kernel
-def sgd_block(ratings, users, items, steps, positive):
-    """Visit each rating once in the order of storage; each step moves the row of one user and of one item.
-
-    Two ratings that share no row are visited at a time.
-
-    Parameters
-    ----------
-    ratings : RatingBlock
-    users, items : FactorBlock
-        Mutated.
-    steps : StepSizes
-    positive : bool
-        Whether to clip the factors at zero after every step.
-
-    Returns
-    -------
-    float
-        Sum of the squared errors, each taken just before its step.
-
-    Notes
-    -----
-    Kim et al., "STRADS" (EuroSys 2016), §4.3.  4·K flops on 2·K numbers per rating.
-    """
-    sizes = steps.rate, steps.bias_rate, steps.inverse_rank
-    total, number, size = 0.0, 0, ratings.values.size
+def _one_by_one(ratings, start, stop, users, items, user_numbers, item_numbers, sizes, positive):
+    """Visit the ratings from `start` to `stop`, at least one; return the sum of the squared errors."""
+    total, last = 0.0, index(stop - 1)
     # An unsigned index needs no check whether it counts from the end.
-    user_numbers, item_numbers = users.numbers, items.numbers
+    user = index(ratings.users[start])
+    item = index(ratings.items[start])
+    product = row_dot(users.factors, user, items.factors, item)
+    for number in range(start, stop):
+        position = index(number)
+        following = min(position + index(1), last)
+        next_user = index(ratings.users[following])
+        next_item = index(ratings.items[following])
+        error = _error(ratings, position, user_numbers, user, item_numbers, item, product)
+        total += error * error
+        (factors,) = take_steps(
+            user_numbers, (user,), item_numbers, (item,), *sizes, (error,), (product,)
+        )
+        product = move_rows(users.factors, user, items.factors, item, factors, next_user, next_item)
+        if positive:
+            clip_row(users, user, user_numbers)
+            clip_row(items, item, item_numbers)
+        if next_user == user or next_item == item:
+            product = row_dot(users.factors, next_user, items.factors, next_item)
+        user, item = next_user, next_item
+    return total
+
+
+@part
+def _two_by_two(ratings, users, items, user_numbers, item_numbers, sizes, positive):
+    """Visit all ratings, two at a time if they share no row; return the sum of the squared errors."""
+    total, number, size = 0.0, 0, ratings.values.size
     w, h = users.factors, items.factors
     while number < size:
         first = index(number)
@@ -165,22 +159,8 @@ def sgd_block(ratings, users, items, steps, positive):
         pair_users = index(ratings.users[first]), index(ratings.users[second])
         pair_items = index(ratings.items[first]), index(ratings.items[second])
         if pair_users[0] == pair_users[1] or pair_items[0] == pair_items[1]:
-            user, item = pair_users[0], pair_items[0]
-            product = row_dot(w, user, h, item)
-            error = _error(ratings, first, user_numbers, user, item_numbers, item, product)
-            total += error * error
-            _step(
-                users,
-                user,
-                user_numbers,
-                items,
-                item,
-                item_numbers,
-                sizes,
-                error,
-                product,
-                positive,
-            )
+            args = users, items, user_numbers, item_numbers, sizes, positive
+            total += _one_by_one(ratings, number, number + 1, *args)
             number += 1
             continue
         products = (
@@ -231,6 +211,39 @@ def sgd_block(ratings, users, items, steps, positive):
                     clip_row(items, pair_items[side], item_numbers)
             pair_users, pair_items = next_users, next_items
     return total
+
+
+@kernel
+def sgd_block(ratings, users, items, steps, positive):
+    """Visit each rating once in the order of storage; each step moves the row of one user and of one item.
+
+    Parameters
+    ----------
+    ratings : RatingBlock
+    users, items : FactorBlock
+        Mutated.
+    steps : StepSizes
+    positive : bool
+        Whether to clip the factors at zero after every step.
+
+    Returns
+    -------
+    float
+        Sum of the squared errors, each taken just before its step.
+
+    Notes
+    -----
+    Kim et al., "STRADS" (EuroSys 2016), §4.3.  4·K flops on 2·K numbers per rating.
+    """
+    size = ratings.values.size
+    if not size:
+        return 0.0
+    sizes = steps.rate, steps.bias_rate, steps.inverse_rank
+    if users.factors.shape[1] > _LONG_ROW:
+        return _one_by_one(
+            ratings, 0, size, users, items, users.numbers, items.numbers, sizes, positive
+        )
+    return _two_by_two(ratings, users, items, users.numbers, items.numbers, sizes, positive)
 
 
 @kernel
@@ -340,11 +353,11 @@ def rank_block(loss, pairs, taken, candidates, user_ids, key, users, items, step
     float
         Sum of the losses, each computed just before its steps; a skipped pair adds nothing.
     """
-    sizes = steps.rate, steps.bias_rate, steps.inverse_rank
     user_numbers = users.numbers
     item_numbers = items.numbers
     total = 0.0
     offsets, own = taken
+    sizes = (steps.rate, steps.bias_rate, steps.inverse_rank)
     for position in range(pairs.users.size):
         user = index(pairs.users[position])
         item = index(pairs.items[position])
@@ -360,32 +373,21 @@ def rank_block(loss, pairs, taken, candidates, user_ids, key, users, items, step
         scores = item_numbers[item, _BIAS] + products[0], item_numbers[drawn, _BIAS] + products[1]
         value, up, down = pull(loss, np.float64(scores[0]), np.float64(scores[1]))
         total += value
-        pulls = np.float32(up), np.float32(down)
-        _step(
-            users,
-            user,
-            user_numbers,
-            items,
-            item,
-            item_numbers,
-            sizes,
-            pulls[0],
-            products[0],
-            positive,
+        (factors,) = take_steps(
+            user_numbers, (user,), item_numbers, (item,), *sizes, (np.float32(up),), products[:1]
         )
+        move_rows(users.factors, user, items.factors, item, factors, user, drawn)
+        if positive:
+            clip_row(users, user, user_numbers)
+            clip_row(items, item, item_numbers)
         product = row_dot(users.factors, user, items.factors, drawn)
-        _step(
-            users,
-            user,
-            user_numbers,
-            items,
-            drawn,
-            item_numbers,
-            sizes,
-            pulls[1],
-            product,
-            positive,
+        (factors,) = take_steps(
+            user_numbers, (user,), item_numbers, (drawn,), *sizes, (np.float32(down),), (product,)
         )
+        move_rows(users.factors, user, items.factors, drawn, factors, user, item)
+        if positive:
+            clip_row(users, user, user_numbers)
+            clip_row(items, drawn, item_numbers)
     for row in range(user_numbers.shape[0]):
         user_numbers[row, BIAS] = np.float32(0)
     return total
