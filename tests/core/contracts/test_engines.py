@@ -23,6 +23,7 @@ from toys import (
     make_sources,
 )
 
+from schmp_estimators.core.engine import static
 from schmp_estimators.core.engine.running import static_run
 from schmp_estimators.core.io import slices
 from schmp_estimators.core.io.slices import Slices
@@ -34,6 +35,12 @@ from schmp_estimators.core.stages import changes, each, exchanges
 N_SWEEPS = 4
 #: Which ranks have which shards.
 GROUPS = {1: [[0]], 2: [[1], [0]], 3: [[2, 0], [1]], 5: [[2, 0], [1, 3], [4]]}
+
+
+@pytest.fixture(autouse=True)
+def no_snapshots_by_the_clock(monkeypatch):
+    """Of which shards would know on a slow machine."""
+    monkeypatch.setattr(static, "SNAPSHOT_EVERY", 1e9)
 
 
 @pytest.fixture(scope="module")
