@@ -96,7 +96,8 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         - "data-parallel": "fplus" with a copy of all counts in every shard; the copies are merged after each sweep
           [7]_.  It is for comparison.
         - "auto": "frozen" up to 256 topics, if its table of 4 K bytes per word fits in 128 MiB.  "saber" for 257 to
-          4,096 topics, up to 2**25 tokens, and up to 300 tokens per document on average.  Otherwise "warp".
+          4,096 topics, up to 2**25 tokens, and up to 300 tokens per document on average; and for 100 to 256 topics, up
+          to 2**25 tokens, and more than 500 tokens per document.  Otherwise "warp".
     mh_steps : int or "acceptance", default=2
         Proposals for each token: 1 to 4 in each pass of "warp"; 1 to 16 in a sweep of "alias" and "hybrid"; 1 to 16 by
         word and as many by document in a sweep of "light".  With more proposals a sweep is slower, but fewer sweeps are

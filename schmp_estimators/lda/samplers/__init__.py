@@ -40,6 +40,8 @@ TABLE = 1 << 27
 #: Up to so many tokens of a document, on average, and so many topics "auto" looks at all topics of a document, in
 #: corpora of no more than so many tokens: larger ones are for many workers, among whom "warp" is divided at less cost.
 SHORT_DOCUMENT, MANY_TOPICS, MANY_TOKENS = 300, 1 << 12, 1 << 25
+#: With fewer topics, but at least so many, it does so if documents have more than so many tokens on average.
+SOME_TOPICS, LONG_DOCUMENT = 100, 500
 
 
 def choose_sampler(
@@ -58,6 +60,9 @@ def choose_sampler(
     """
     if name != "auto":
         return name
+    has_long = LONG_DOCUMENT * n_docs < n_tokens <= MANY_TOKENS
+    if SOME_TOPICS <= n_topics <= FEW_TOPICS and has_long:
+        return "saber"
     if n_topics <= FEW_TOPICS:
         return "frozen" if 4 * n_topics * n_used_words <= TABLE else "warp"
     has_short = n_topics <= MANY_TOPICS and n_tokens <= min(MANY_TOKENS, SHORT_DOCUMENT * n_docs)

@@ -71,6 +71,16 @@ def test_auto_leaves_large_tables_to_warp(monkeypatch):
         assert make(max_iter=1, n_components=50).fit(SMALL).sampler_ == sampler
 
 
+def test_auto_looks_at_all_topics_of_long_documents():
+    def chosen(n_topics=100, n_tokens=500_001, n_docs=1000):
+        sizes = {"n_topics": n_topics, "n_tokens": n_tokens, "n_docs": n_docs}
+        return choose_sampler("auto", n_used_words=0, **sizes)
+
+    assert [chosen(n) for n in (99, 100, 256, 257)] == ["frozen", "saber", "saber", "warp"]
+    assert chosen(n_tokens=500_000) == "frozen"
+    assert [chosen(n_tokens=n) for n in (1 << 25, (1 << 25) + 1)] == ["saber", "frozen"]
+
+
 def test_auto_leaves_long_documents_and_large_corpora_to_warp():
     def chosen(**sizes):
         usual = {"n_topics": 257, "n_used_words": 0, "n_tokens": 300_000, "n_docs": 1000}
