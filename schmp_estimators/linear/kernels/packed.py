@@ -13,8 +13,8 @@ A sum over people reads blocks of 256 people: a register of words of 64 bits, ea
 It masks the two bits of one person in each word, which are then the lowest digits of a float64 (2⁵²
 has its unit in its last bit), so that neither shifts nor conversions are needed; `lay_out` divides
 the vector by the powers of 4 that this leaves.  Products with copies are exact, so that a processor
-may round once for product and sum.  On 5,000 × 6,000 that is 7.6 G genotypes/s, and 6.1 if 1 % are
-missing; int8 columns have 6.0, float32 by OpenBLAS has 5.3.
+may round once for product and sum.  On 5,000 × 6,000 that is 7.5 G genotypes/s, and 6.4 if 1 % are
+missing; int8 columns have 5.9, float32 by OpenBLAS has 5.3.
 """
 
 from typing import NamedTuple

@@ -74,7 +74,11 @@ class BlockModel:
             passes = descend(self.penalty, *point, *self._numbers, bounds, _PASSES, PASS_LEFT)
             work += passes * float(self.gram.size)
             left = violation_of(self.penalty, self.slopes, self.coef, *self._numbers, bounds)
-            if left <= goal or not self._exact_step():
+            if left <= goal:
+                break
+            if not self._second_order:
+                continue
+            if not self._exact_step():
                 break
             work += float(np.count_nonzero(self.coef)) ** 3 / 3.0
         return work
@@ -97,8 +101,8 @@ class BlockModel:
         Returns whether this lowers the model.
         """
         support = np.flatnonzero(self.coef)
-        if not self._second_order or not len(support):
-            return self._second_order or not declared(self.penalty, "in_blocks")
+        if not len(support):
+            return True
         units, matrix = np.empty(len(self.coef)), self.gram.copy()
         matrix[np.diag_indices(len(matrix))] *= 1.0 + LIFT
         add = compiled_for(self.penalty, kernels.blocks_curvature)

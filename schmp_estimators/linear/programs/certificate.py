@@ -15,8 +15,8 @@ _ROUNDING = 1e-11
 #: the fit ends.
 STALLED, LAST_BITS = 10, 1e-14
 #: How often a point with a negative gap is computed again, and how often a fit goes on although no step has lowered the
-#: objective, or a model could not be solved.
-_MOST_DOUBTS, _MOST_STEP_BACKS, _MOST_FUTILE = 2, 2, 10
+#: objective.
+_MOST_DOUBTS, _MOST_STEP_BACKS = 2, 2
 
 
 @dataclass
@@ -39,8 +39,6 @@ class Certificate:
     doubts: int = 0
     #: how often no step lowered the objective
     step_backs: int = 0
-    #: how often the model of a step was singular, and could not be solved
-    futile: int = 0
 
     def certify(self, objective: float, gap: float, screening: Screening) -> None:
         """Take the objective and the gap at the present point, with the best dual value so far.
@@ -76,13 +74,11 @@ class Certificate:
     @property
     def exhausted(self) -> bool:
         """Whether steps change nothing any more."""
-        stuck = self.step_backs > _MOST_STEP_BACKS or self.futile > _MOST_FUTILE
-        return self.stalled >= STALLED or stuck
+        return self.stalled >= STALLED or self.step_backs > _MOST_STEP_BACKS
 
     def begin_again(self) -> None:
         """Forget the bound and the counts of another penalty."""
         self.best_dual, self.stalled, self.doubts, self.step_backs = -np.inf, 0, 0, 0
-        self.futile = 0
 
     def doubt(self) -> bool:
         """Return whether a negative gap requires that the point is computed again; if so, forget the bound."""

@@ -52,7 +52,7 @@ _OF_SINGULAR = 0.3
 
 
 class ResolveJoint(SingleSteps):
-    """Program of the schedule "resolve" for blocks of coefficients; see `Resolve`."""
+    """Program of the schedule "resolve" for other losses than the squared one, and for blocks."""
 
     def skip(self, previous: Penalty) -> None:
         """Apply the strong rule, after a fit with another penalty."""
@@ -75,9 +75,7 @@ class ResolveJoint(SingleSteps):
         self.work.n_iter += 1
         gap, scope = self.certificate.gap, self.screening.scope
         descent = self._sparse_descent() if scope is None else None
-        if descent is not None:
-            chosen = self.layout.chosen(np.arange(len(self.layout.order)))
-        else:
+        if descent is None:
             chosen, n_violators, complete = self._choose()
             if not len(chosen.numbers):
                 yield from self.advance(NO_COLUMNS, NO_CHANGE)
@@ -85,8 +83,7 @@ class ResolveJoint(SingleSteps):
             descent = self._dense_descent(chosen, complete)
         arrived = False
         if descent is not None:
-            places = np.searchsorted(self.layout.order, descent.columns)
-            chosen = self.layout.chosen(places)
+            chosen = self.layout.chosen(np.searchsorted(self.layout.order, descent.columns))
             change, levels, arrived = yield from self._descend(descent)
         elif self.is_single and (self.sparse or len(chosen.places) > MOST):
             change, levels = yield from self._on_residual(chosen, n_violators, complete)

@@ -104,6 +104,21 @@ class JointPoint(Resolve):
             coef[:, self.free.columns] = self._length * (of_free @ self.free.basis.T)
         return coef
 
+    def round(self) -> bool:
+        """Round coefficients, those of columns without a penalty, too."""
+        changed, coef = super().round(), self._coefficients()
+        if self.free is None:
+            return changed
+        given = coef[:, self.free.columns]
+        rounded = given.astype(self.dtype).astype(np.float64)
+        if np.array_equal(rounded, given):
+            return changed
+        level = self.point.level.copy()
+        directions = [self.free.coordinates(one) / self._length for one in rounded]
+        level[:, int(self.design.fit_intercept) :] = directions
+        self.point.level = level
+        return True
+
     @property
     def _length(self) -> float:
         """Length of directions in F, which is that of ones."""
@@ -227,17 +242,21 @@ class JointPoint(Resolve):
     ) -> Generator[Any, Any, float]:
         """Change the image, and make Newton steps on F until it is optimal; returns the objective.
 
-        A step that raises the loss is halved.
+        A step that raises the loss is halved.  Rounded coefficients do not move.
         """
         point, damping, reach = self.point, 0.0, _REACH
-        ask = partial(jobs.Look, self.loss)
+        ask, moves = partial(jobs.Look, self.loss), np.ones(point.level.shape)
+        if self.rounded:
+            moves[:, int(self.design.fit_intercept) :] = 0.0
+        both = np.outer(moves, moves)
         found: jobs.Looked = yield Sum(ask(columns, change, point.level, 0.0, anew))
         for _ in range(_MOST_SETTLING):
-            size = float(np.abs(found.slope).max(initial=0.0))
+            slope = moves * found.slope
+            size = float(np.abs(slope).max(initial=0.0))
             if not size > self._wanted():
                 break
-            step = np.linalg.pinv(found.curvature, 1e-13, hermitian=True) @ np.ravel(found.slope)
-            step = step.reshape(found.slope.shape)
+            step = np.linalg.pinv(both * found.curvature, 1e-13, hermitian=True) @ np.ravel(slope)
+            step = step.reshape(slope.shape)
             step *= min(1.0, reach / max(float(np.abs(step).max()), LEAST))
             reach, halvings = 2.0 * reach, 0
             while True:
@@ -246,10 +265,10 @@ class JointPoint(Resolve):
                 if new.loss <= found.loss * (1.0 + RISE) or halvings == MOST_HALVINGS:
                     break
                 step, halvings = 0.5 * step, halvings + 1
-            if not float(np.sum(step * found.slope)) > LAST_BITS * found.loss:
+            if not float(np.sum(step * slope)) > LAST_BITS * found.loss:
                 halvings = MOST_HALVINGS  # the slope has directions without curvature
             stands = damping == 1.0 or halvings < MOST_HALVINGS
-            damping, after = damped(damping, halvings), float(np.abs(new.slope).max())
+            damping, after = damped(damping, halvings), float(np.abs(moves * new.slope).max())
             is_level = new.loss <= found.loss * (1.0 + RISE)  # but for rounding
             if new.loss < found.loss or (is_level and after < 0.5 * size):
                 point.level, found = point.level + step, new

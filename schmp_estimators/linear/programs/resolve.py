@@ -258,11 +258,16 @@ class Resolve(ABC):
                 yield from self.step()
             stop = yield from self._tell(kept)
         self.fell_short = not self.certificate.converged
-        returned = self.point.coef.astype(self.dtype).astype(np.float64)
-        if not np.array_equal(returned, self.point.coef):
-            self.point.coef, self.rounded, self.screening = returned, True, Screening()
+        if self.round():
+            self.rounded, self.screening = True, Screening()
             yield from self.refresh()
             yield Report(self.record())
+
+    def round(self) -> bool:
+        """Round coefficients to the returned dtype; returns whether this changes them."""
+        given = self.point.coef
+        self.point.coef = given.astype(self.dtype).astype(np.float64)
+        return not np.array_equal(self.point.coef, given)
 
     def _ends(self, stop: bool) -> bool:
         if stop or self.certificate.converged:
