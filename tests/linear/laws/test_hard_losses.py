@@ -1,4 +1,4 @@
-"""Fits whose steps are hard: counts all but explained, errors all clipped, minima that are local."""
+"""Fits of hard problems: counts all but explained, errors all clipped, minima that are local."""
 
 import numpy as np
 import pytest
