@@ -28,11 +28,9 @@ from schmp_estimators.linear.programs.homotopy import (
 )
 from schmp_estimators.linear.programs.input import Extent, prefer_residual, resolution
 from schmp_estimators.linear.programs.joint import ResolveJoint
-from schmp_estimators.linear.programs.joint_point import JointPoint
 from schmp_estimators.linear.programs.matrix import Floats
-from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
 from schmp_estimators.linear.programs.resolve import Resolve, asking
-from schmp_estimators.linear.programs.rounds import ScheduledLasso, ScheduledLogistic
+from schmp_estimators.linear.programs.rounds import Scheduled
 from schmp_estimators.linear.programs.smooth_path import smooth_problem
 
 #: Solvers that have all columns in one place and need no rounds; largest number of entries of X for them.
@@ -150,9 +148,7 @@ def kind_of(schedule: Any, loss: Loss, penalty: Penalty) -> Any:
         check_needs("blocks", loss, penalty, f"{schedule=!r}")
         return ResolveJoint
     check_needs("resolve" if resolves else "scheduled", loss, penalty, f"{schedule=!r}")
-    if is_quadratic(loss):
-        return ResolveQuadratic if resolves else ScheduledLasso
-    return ResolveJoint if resolves else ScheduledLogistic
+    return ResolveJoint if resolves else Scheduled
 
 
 def make_program(
@@ -172,8 +168,7 @@ def make_program(
         If it needs what the loss or the penalty does not have.
     """
     kind = kind_of(asked.schedule, loss, penalty)
-    if issubclass(kind, JointPoint):
-        options["loss"], options["n_columns"] = loss, size.n_columns
+    options["loss"], options["n_columns"] = loss, size.n_columns
     if asked.schedule == "resolve":
         options["sparse"] = size.sparse and (is_joint(loss) or prefer_residual(size))
     else:

@@ -5,11 +5,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from schmp_estimators.core.engine.dynamic import Steps, Sum
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.values import freeze
-from schmp_estimators.linear.contracts import declared
+from schmp_estimators.linear.contracts import declared, is_quadratic
 from schmp_estimators.linear.kernels import blocks as kernels
 from schmp_estimators.linear.kernels.smooth import MOST_HALVINGS, RISE
 from schmp_estimators.linear.penalties.base import Penalty, compiled_for
@@ -17,11 +18,11 @@ from schmp_estimators.linear.programs import joint_jobs as jobs
 from schmp_estimators.linear.programs.block_model import violation_of
 from schmp_estimators.linear.programs.certificate import LAST_BITS, LEAST
 from schmp_estimators.linear.programs.design import NO_CHANGE, NO_COLUMNS
-from schmp_estimators.linear.programs.kept_products import KeptProducts
 from schmp_estimators.linear.programs.layout import Layout
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.offsets import check_small
 from schmp_estimators.linear.programs.resolve import Resolve
+from schmp_estimators.linear.programs.screening import Screening
 from schmp_estimators.linear.programs.smooth_point import LEVEL_ROUNDING, damped
 
 #: Maximum number of steps to the best F, and the first bound of their length.
@@ -40,10 +41,10 @@ class JointPoint(Resolve):
         self.loss, self.n_outputs = loss, int(declared(loss, "n_outputs"))
         self.layout = Layout.of(self.penalty, n_columns, self.n_outputs)
         self.certificate.certified = loss.certified and self.penalty.certified
-        self._constant = bool(declared(loss, "constant_curvature"))
+        self.is_single = not self.layout.in_blocks and self.n_outputs == 1
+        self._constant = is_quadratic(loss)
         self._given = self.point.coef, self.point.level
         self._response = 0.0
-        self.kept = KeptProducts(loss, MOST)
         self._looked: jobs.Looked
 
     # -- what a surface asks -----------------------------------------------------------------------
@@ -83,11 +84,6 @@ class JointPoint(Resolve):
         value = compiled_for(self.penalty, kernels.blocks_value)
         given = freeze(coef[chosen.places]), freeze(chosen.starts), freeze(chosen.numbers)
         return float(value(self._own, *given))
-
-    def follow(self, other: Any) -> None:
-        """Take over the columns and their products of an earlier fit to the same partitions."""
-        super().follow(other)
-        self.kept = other.kept
 
     def unpenalised(self) -> Indices:
         """Return the columns without a penalty."""
@@ -140,11 +136,13 @@ class JointPoint(Resolve):
         self._response = sums.response / sums.total if shifted else 0.0
         yield from self._prepare()
         first: jobs.Looked = yield Sum(jobs.Look(self.loss, NO_COLUMNS, NO_CHANGE, point.level))
+        certificate.null_objective = first.loss  # at first
         objective = yield from self._settle(NO_COLUMNS, NO_CHANGE)
         known = declared(self.loss, "at_zero")
         null = objective if known is None else sums.total * known(0.0)[0]
+        null = first.loss if self._constant else null
         certificate.null_objective = max(null, LEAST * first.loss)
-        self._check_small()
+        self.check_small()
         certificate.tolerance *= (2.0 if self._constant else 1.0) * certificate.null_objective
         if coef.any():
             null, levels = objective, point.level
@@ -153,12 +151,15 @@ class JointPoint(Resolve):
             if not objective <= null:  # a start that is worse than zero
                 point.coef, point.level = np.zeros_like(point.coef), levels
                 objective = yield from self._settle_anew()
-        if known is None or point.coef.any() or self.free is not None:
+        at_mean = self._constant and design.fit_intercept
+        if not (at_mean or known) or point.coef.any() or self.free is not None:
             yield from self._look(objective)
             return
-        products = tree_sum([part.products_about(0.0) for part in partials])
-        _, of_target, constant = known(float(point.level.sum()))
-        gradient = of_target * products + constant * sums.columns
+        level = self._response + float(point.level.sum())
+        gradient = tree_sum([part.products_about(level if at_mean else 0.0) for part in partials])
+        if known is not None:
+            _, of_target, constant = known(level)
+            gradient = of_target * gradient + constant * sums.columns
         self._set_gradient(gradient[None, self.layout.order], self.layout.order)
         yield from self._certify(objective)
 
@@ -192,22 +193,20 @@ class JointPoint(Resolve):
     def begin_again(self, previous: Penalty, known: bool) -> Steps:
         """Evaluate the present solution with another penalty."""
         self.pace.relax()
-        objective = self._looked.loss + self.cost()
-        yield from (self._certify(objective) if known else self._look(objective))
+        yield from (self._certify(self._looked.loss + self.cost()) if known else self.verify())
 
     def recover(self, state: Mapping[str, Any]) -> Steps:
         """Restore a state; the partitions have been restored."""
         yield from super().recover(state)
         self._response = state["response"]
         self._looked = yield Sum(jobs.Look(self.loss, NO_COLUMNS, NO_CHANGE, self.point.level))
-        yield from self.kept.restore(state["products"], self.point.level)
 
     def state(self) -> dict[str, Any]:
-        """Return also the mean of the response, and which columns have known products."""
-        kept = {"response": self._response, "products": list(self.kept.groups)}
-        return {**super().state(), **kept}
+        """Return also the mean of the response."""
+        return {**super().state(), "response": self._response}
 
-    def _check_small(self) -> None:
+    def check_small(self) -> None:
+        """Raise SumsError if a column whose squares underflow might need a coefficient."""
         strengths = np.zeros(self.design.n_columns)
         unit = np.ones((self.n_outputs, len(self.layout.order)))
         of_cell = 1.0 / self.layout.by_cell(self.layout.levels(self._own, unit, None))
@@ -218,11 +217,31 @@ class JointPoint(Resolve):
         )
         check_small(self.design, strengths, energy)
 
+    def skip(self, previous: Penalty) -> None:
+        """Apply the strong rule, after a fit with another penalty."""
+        present = self.layout.by_cell(self._levels())
+        before = self.layout.levels(self.layout.own(previous), self._tilted(), None)
+        most = float(self.layout.by_cell(before).max(initial=0.0))
+        if not most > 0.0 or not len(present):
+            return
+        ratio = float(present.max()) / most * min(1.0, most)  # of the penalties
+        stay = self.layout.by_cell(self.layout.support(self.point.coef, None))
+        strong = (present >= 2.0 - ratio) | stay | self._is_kept()
+        if ratio > 1.0 + LAST_BITS and not strong.all():
+            scope = self.screening.scope
+            self.point.gradient = self.point.gradient[:, self.layout.within(strong, scope)]
+            kept = np.flatnonzero(strong) if scope is None else scope[strong]
+            self.screening = Screening(kept, self.certificate.tolerance)
+
+    def _is_kept(self) -> NDArray[np.bool_]:
+        """Return which cells every scope has, although they might be skipped."""
+        return np.zeros(len(self.layout.numbers), bool)
+
     # -- points ------------------------------------------------------------------------------------
 
     def advance(self, columns: Indices, change: Floats, anew: bool = False) -> Steps:
         """Change the image, and evaluate the point."""
-        yield from self._look((yield from self._settle(columns, change, anew)))
+        yield from self._look((yield from self._settle(columns, change, anew, self._constant)))
 
     def refresh(self) -> Steps:
         """Compute the state of the partitions from scratch, and evaluate the point."""
@@ -230,7 +249,7 @@ class JointPoint(Resolve):
 
     def verify(self) -> Steps:
         """Evaluate the present point on all columns."""
-        yield from self._look(self.certificate.objective)
+        yield from self._look(self._looked.loss + self.cost())
 
     def _settle_anew(self) -> Generator[Any, Any, float]:
         moved = np.flatnonzero(self.point.coef.any(axis=0))
@@ -238,18 +257,21 @@ class JointPoint(Resolve):
         return (yield from self._settle(self.layout.order[moved], coef, anew=True))
 
     def _settle(
-        self, columns: Indices, change: Floats, anew: bool = False
+        self, columns: Indices, change: Floats, anew: bool = False, with_gradient: bool = False
     ) -> Generator[Any, Any, float]:
         """Change the image, and make Newton steps on F until it is optimal; returns the objective.
 
-        A step that raises the loss is halved.  Rounded coefficients do not move.
+        A step that raises the loss is halved.  Rounded coefficients do not move.  The gradient is
+        computed at the same time if F is expected to be optimal.
         """
-        point, damping, reach = self.point, 0.0, _REACH
+        point, damping = self.point, 0.0
+        reach = np.inf if self._constant else _REACH
         ask, moves = partial(jobs.Look, self.loss), np.ones(point.level.shape)
         if self.rounded:
             moves[:, int(self.design.fit_intercept) :] = 0.0
         both = np.outer(moves, moves)
-        found: jobs.Looked = yield Sum(ask(columns, change, point.level, 0.0, anew))
+        first = ask(columns, change, point.level, 0.0, anew, with_gradient, self._scoped())
+        found: jobs.Looked = yield Sum(first)
         for _ in range(_MOST_SETTLING):
             slope = moves * found.slope
             size = float(np.abs(slope).max(initial=0.0))
@@ -279,22 +301,35 @@ class JointPoint(Resolve):
         self._looked = found
         return found.loss + self.cost()
 
+    @property
+    def _unit(self) -> float:
+        """Size of numbers that are neither large nor small in F."""
+        if not self._constant:
+            return 1.0
+        return float(np.sqrt(2.0 * self.certificate.null_objective / self.design.total_weight))
+
     def _wanted(self) -> float:
         """Return the slope at which F is optimal: the gap contains it times the size of F."""
-        distance = max(1.0, float(np.abs(self.point.level).max(initial=0.0)))
+        distance = max(self._unit, float(np.abs(self.point.level).max(initial=0.0)), LEAST)
         wanted = 0.01 * self.certificate.tolerance / (distance * max(1, self.point.level.size))
-        total = self.design.total_weight
+        size = self._unit * self.design.total_weight
         known = np.isfinite(self.certificate.objective)
-        return max(min(wanted if known else 0.0, 1e-10 * total), LEVEL_ROUNDING * total)
+        return max(min(wanted if known else 0.0, 1e-10 * size), LEVEL_ROUNDING * size)
 
     def _look(self, objective: float) -> Steps:
         """Compute the gradient at the present point, and the gap."""
-        scope = self.screening.scope
-        columns = self.layout.order[self.layout.positions(scope)]
-        asked = None if scope is None else columns
-        gradient = yield Sum(jobs.Gradients(self.loss, self.point.level, asked))
-        self._set_gradient(gradient[:, columns] if scope is None else gradient, columns)
+        asked, gradient = self._scoped(), self._looked.gradient
+        columns = self.layout.order if asked is None else asked
+        self._looked = self._looked._replace(gradient=np.empty((0, 0)))
+        if not gradient.size:
+            gradient = yield Sum(jobs.Gradients(self.loss, self.point.level, asked))
+        self._set_gradient(gradient[:, columns] if asked is None else gradient, columns)
         yield from self._certify(objective)
+
+    def _scoped(self) -> Indices | None:
+        """Return the columns in the scope, or None for all."""
+        scope = self.screening.scope
+        return None if scope is None else self.layout.order[self.layout.positions(scope)]
 
     def _set_gradient(self, gradient: Floats, columns: Indices) -> None:
         """Set the gradient in the scope, given that of columns which are not centred."""
@@ -328,9 +363,9 @@ class JointPoint(Resolve):
             squares = (point.coef * point.coef).sum(axis=0)
             dual -= 0.5 * scale**2 * float(np.sum(self._own.ridges * squares))
         left = np.abs(looked.slope)
-        dual -= 2.0 * float((left * np.maximum(1.0, np.abs(point.level))).sum())
-        steepness = max(1.0, looked.total / self.design.total_weight)
-        settled = (left <= _SETTLED * steepness * self.design.total_weight).all()
+        dual -= 2.0 * float((left * np.maximum(self._unit, np.abs(point.level))).sum())
+        total = self._unit * max(looked.total, self.design.total_weight)
+        settled = (left <= _SETTLED * total).all()
         gap = objective - dual if settled else np.inf
         self.certificate.certify(objective, gap, self.screening)
 
@@ -346,6 +381,12 @@ class JointPoint(Resolve):
         bounds = np.add.reduceat(norms, chosen.starts[:-1]) if len(norms) else norms
         coef, slopes = np.ravel(self.point.coef)[chosen.places], self._everywhere()[chosen.places]
         return violation_of(self._own, slopes, coef, chosen.starts, chosen.numbers, bounds)
+
+    def _of_intercept(self, change: float) -> Floats:
+        """Return a change of the intercept as one of F."""
+        levels = np.zeros_like(self.point.level)
+        levels[:, : int(self.design.fit_intercept)] = change
+        return levels
 
     def _everywhere(self) -> Floats:
         """Return the gradient of all coefficients, which is zero outside the scope."""

@@ -15,7 +15,7 @@ from untouchable import make_untouchable
 
 from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
 from schmp_estimators.linear.programs import choose
-from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
+from schmp_estimators.linear.programs.joint import ResolveJoint
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(90, 40)) * (RNG.random((90, 40)) < 0.6)
@@ -167,14 +167,14 @@ def test_killed_workers_do_not_change_a_bit(monkeypatch, processes, n_killed, pe
     monkeypatch.setattr(choose, "_ROWS", 1 << 30)
     expected, seen = lasso(**penalty).fit(chunked(), Y), []
 
-    class Killing(ResolveQuadratic):
+    class Killing(ResolveJoint):
         def _look(self, slopes):
             seen.append(slopes)
             if len(seen) == 1:
                 kill_workers(processes, n_killed)
             yield from super()._look(slopes)
 
-    monkeypatch.setattr(choose, "ResolveQuadratic", Killing)
+    monkeypatch.setattr(choose, "ResolveJoint", Killing)
     with processes.as_current():
         assert left_by(lasso(**penalty).fit(chunked(), Y)) == left_by(expected)
     assert len(seen) > 1

@@ -10,7 +10,7 @@ from untouchable import make_untouchable
 
 import schmp_estimators as se
 from schmp_estimators.linear.programs import choose
-from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
+from schmp_estimators.linear.programs.joint import ResolveJoint
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(90, 30)) * np.geomspace(0.1, 10.0, 30)
@@ -72,14 +72,14 @@ def test_killed_workers_do_not_change_a_bit(monkeypatch, processes, form):
     model, seen = se.PrioritizedLasso(0.02, **OPTIONS), []
     expected = left_by(model.fit(FORMS[form](), Y))
 
-    class Killing(ResolveQuadratic):
+    class Killing(ResolveJoint):
         def _look(self, slopes):
             seen.append(slopes)
             if len(seen) == 2:
                 kill_workers(processes, 1)
             yield from super()._look(slopes)
 
-    monkeypatch.setattr(choose, "ResolveQuadratic", Killing)
+    monkeypatch.setattr(choose, "ResolveJoint", Killing)
     with processes.as_current():
         assert left_by(model.fit(FORMS[form](), Y)) == expected
     assert len(seen) > 1

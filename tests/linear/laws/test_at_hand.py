@@ -13,8 +13,8 @@ from schmp_estimators.linear.losses.squared import Squared
 from schmp_estimators.linear.penalties.elastic_net import L1
 from schmp_estimators.linear.programs import choose
 from schmp_estimators.linear.programs.choose import choose_solver, is_small
+from schmp_estimators.linear.programs.constant import ConstantSteps
 from schmp_estimators.linear.programs.input import Extent
-from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
 from schmp_estimators.linear.programs.stored import Dense
 
 FORMS = [np.ascontiguousarray, np.asfortranarray, sp.csc_array]
@@ -116,14 +116,14 @@ def test_a_path_by_rounds_reads_the_columns_that_earlier_gradients_leave_in_doub
         read.append(self.n_columns if scope is None else len(scope))
         return gradient(self, vector, scope)
 
-    bounds, bounded = ResolveQuadratic._bounds, []
+    bounds, bounded = ConstantSteps._bounds, []
 
     def noted(self):
-        bounded.append((self.point.coef.copy(), bounds(self)))
+        bounded.append((self.point.coef[0].copy(), bounds(self)))
         return bounded[-1][1] if bounded[-1][1] is None else bounded[-1][1].copy()
 
     monkeypatch.setattr(Dense, "gradient", counted)
-    monkeypatch.setattr(ResolveQuadratic, "_bounds", noted)
+    monkeypatch.setattr(ConstantSteps, "_bounds", noted)
     rng = np.random.default_rng(seed)
     X, weights = rng.normal(size=(80, 600)) + 3.0, rng.random(80) + 0.1
     y = X[:, :12] @ rng.normal(size=12) + rng.normal(size=80)
