@@ -195,7 +195,7 @@ class ConstantSteps(JointPoint):
         bounds = self._bounds()
         if bounds is not None:
             above = self.layout.levels(self._own, bounds, None) > 1.0
-            doubtful = np.flatnonzero(above | (self.point.coef[0] != 0.0))
+            doubtful = np.flatnonzero(above | self._is_kept() | (self.point.coef[0] != 0.0))
             if len(doubtful) <= _DOUBTFUL * len(bounds):
                 yield from self._verify(bounds, doubtful)
                 return

@@ -151,12 +151,12 @@ class JointPoint(Resolve):
             if not objective <= null:  # a start that is worse than zero
                 point.coef, point.level = np.zeros_like(point.coef), levels
                 objective = yield from self._settle_anew()
-        at_mean = self._constant and design.fit_intercept
-        if not (at_mean or known) or point.coef.any() or self.free is not None:
+        if not (self._constant or known) or point.coef.any() or self.free is not None:
             yield from self._look(objective)
             return
         level = self._response + float(point.level.sum())
-        gradient = tree_sum([part.products_about(level if at_mean else 0.0) for part in partials])
+        away = level if self._constant else 0.0
+        gradient = tree_sum([part.products_about(away) for part in partials])
         if known is not None:
             _, of_target, constant = known(level)
             gradient = of_target * gradient + constant * sums.columns
@@ -207,6 +207,8 @@ class JointPoint(Resolve):
 
     def check_small(self) -> None:
         """Raise SumsError if a column whose squares underflow might need a coefficient."""
+        if not len(self.design.small):
+            return
         strengths = np.zeros(self.design.n_columns)
         unit = np.ones((self.n_outputs, len(self.layout.order)))
         of_cell = 1.0 / self.layout.by_cell(self.layout.levels(self._own, unit, None))
@@ -359,7 +361,7 @@ class JointPoint(Resolve):
             return
         scale = 1.0 / max(1.0, float(self._levels().max(initial=0.0)))
         dual = yield Sum(jobs.DualValue(self.loss, point.level, scale))
-        if not self.layout.in_blocks:
+        if not self.layout.in_blocks and np.any(self._own.ridges):
             squares = (point.coef * point.coef).sum(axis=0)
             dual -= 0.5 * scale**2 * float(np.sum(self._own.ridges * squares))
         left = np.abs(looked.slope)
