@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from oracles.l1 import lasso_gap, lasso_objective, logistic_objective
+from oracles.rounds import by_rounds
 from sklearn.linear_model import Lasso
 
 from schmp_estimators.core.engine.dynamic import run_coroutine
@@ -14,7 +15,6 @@ from schmp_estimators.linear.logistic import SparseLogisticRegression
 from schmp_estimators.linear.losses.logistic import Logistic
 from schmp_estimators.linear.losses.squared import Squared
 from schmp_estimators.linear.penalties.elastic_net import L1
-from schmp_estimators.linear.programs import choose
 from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.certificate import Certificate
 from schmp_estimators.linear.programs.design import Design
@@ -160,7 +160,7 @@ def test_nothing_is_certified_while_the_intercept_is_unsettled():
 @pytest.mark.parametrize("form", [np.asarray, sp.csc_array])
 def test_each_record_of_a_logistic_fit_has_a_bound(monkeypatch, form):
     """The best intercept belongs to each certificate: it is looked for until it is found, however far away it is."""
-    monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)
+    by_rounds(monkeypatch)
     X, response = correlated(5, 120, 40)
     y = response > np.quantile(response, 0.97)
     fitted = SparseLogisticRegression(0.5).fit(form(X), y)

@@ -10,6 +10,7 @@ import pytest
 from checkpoints import left_by
 from clusters import keys_left, kill_workers
 from covering import slow_but
+from oracles.rounds import by_rounds
 from scipy import sparse
 from untouchable import make_untouchable
 
@@ -163,8 +164,7 @@ def test_the_client_never_has_x(processes):
     ids=["L1", "net, two columns without penalty"],
 )
 def test_killed_workers_do_not_change_a_bit(monkeypatch, processes, n_killed, penalty):
-    monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)  # so that there are rounds
-    monkeypatch.setattr(choose, "_ROWS", 1 << 30)
+    by_rounds(monkeypatch)  # so that there are rounds
     expected, seen = lasso(**penalty).fit(chunked(), Y), []
 
     class Killing(ResolveJoint):

@@ -5,13 +5,13 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from oracles.rounds import by_rounds
 from sklearn.exceptions import ConvergenceWarning
 
 from schmp_estimators import PrioritizedLasso, prioritized_lasso_path
 from schmp_estimators.linear.losses.logistic import Logistic
 from schmp_estimators.linear.losses.squared import Squared
 from schmp_estimators.linear.penalties.elastic_net import L1
-from schmp_estimators.linear.programs import choose
 from schmp_estimators.linear.programs.choose import choose_solver, is_small
 from schmp_estimators.linear.programs.constant import ConstantSteps
 from schmp_estimators.linear.programs.input import Extent
@@ -47,16 +47,14 @@ def problem(seed):
 
 
 @pytest.mark.parametrize(
-    ("seed", "at_hand"),
+    ("seed", "rounds"),
     [
-        pytest.param(
-            *(seed, 1 << 22 if seed < 20 else 0), marks=[pytest.mark.slow] * (seed % 20 > 9)
-        )
+        pytest.param(*(seed, seed >= 20), marks=[pytest.mark.slow] * (seed % 20 > 9))
         for seed in range(40)
     ],
 )
-def test_every_certificate_is_true(monkeypatch, at_hand, seed):
-    monkeypatch.setattr(choose, "_MOST_AT_HAND", at_hand)
+def test_every_certificate_is_true(monkeypatch, rounds, seed):
+    by_rounds(monkeypatch, value=rounds)
     X, y, weights, rng = problem(seed)
     positive, l1_ratio = seed % 5 == 4, [1.0, 0.9, 0.3][seed % 3]
     factors = rng.uniform(0.3, 3.0, X.shape[1]) if seed % 4 == 1 else np.ones(X.shape[1])
@@ -109,7 +107,7 @@ def test_the_solver_follows_from_the_shape(shape, n_fits, expected):
 def test_a_path_by_rounds_reads_the_columns_that_earlier_gradients_leave_in_doubt(
     monkeypatch, seed, positive
 ):
-    monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)
+    by_rounds(monkeypatch)
     read, gradient = [], Dense.gradient
 
     def counted(self, vector, scope):
