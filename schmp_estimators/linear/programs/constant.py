@@ -22,12 +22,12 @@ from schmp_estimators.linear.programs.certificate import LAST_BITS
 from schmp_estimators.linear.programs.design import NO_CHANGE
 from schmp_estimators.linear.programs.gram import LARGEST_GRAM, GramProblem
 from schmp_estimators.linear.programs.jobs import stacked
-from schmp_estimators.linear.programs.joint_point import JointPoint
 from schmp_estimators.linear.programs.kept import KeptColumns
 from schmp_estimators.linear.programs.kept_jobs import Join
 from schmp_estimators.linear.programs.layout import Chosen
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.residual import ResidualProblem, ridges_of
+from schmp_estimators.linear.programs.resolve import Resolve
 from schmp_estimators.linear.programs.screening import Screening
 
 #: Number of columns that are tried per wanted one, and passes over them: most of them remain zero.
@@ -40,7 +40,7 @@ _DOUBTFUL, _ROUNDING = 0.5, 1e-9
 Solved = Generator[Any, Any, tuple[Chosen, Floats, Floats]]
 
 
-class ConstantSteps(JointPoint):
+class ConstantSteps(Resolve):
     """Steps of the squared loss, and bounds of its gradient on a path."""
 
     #: on a path: the last two points whose gradients are known on all columns, and these gradients

@@ -2,6 +2,7 @@
 
 from collections.abc import Generator, Mapping
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -13,15 +14,17 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.contracts import declared, is_quadratic
 from schmp_estimators.linear.kernels import blocks as kernels
 from schmp_estimators.linear.kernels.smooth import MOST_HALVINGS, RISE
-from schmp_estimators.linear.penalties.base import Penalty, compiled_for
+from schmp_estimators.linear.penalties.base import Penalty, compiled_for, fields_of
 from schmp_estimators.linear.programs import joint_jobs as jobs
 from schmp_estimators.linear.programs.block_model import violation_of
-from schmp_estimators.linear.programs.certificate import LAST_BITS, LEAST
-from schmp_estimators.linear.programs.design import NO_CHANGE, NO_COLUMNS
+from schmp_estimators.linear.programs.certificate import LAST_BITS, LEAST, Certificate
+from schmp_estimators.linear.programs.design import NO_CHANGE, NO_COLUMNS, Design
+from schmp_estimators.linear.programs.jobs import Sums
 from schmp_estimators.linear.programs.layout import Layout
 from schmp_estimators.linear.programs.matrix import Floats, Indices
-from schmp_estimators.linear.programs.offsets import check_small
-from schmp_estimators.linear.programs.resolve import Resolve
+from schmp_estimators.linear.programs.offsets import Span, centre, check_small, find_span
+from schmp_estimators.linear.programs.point import Point, Work
+from schmp_estimators.linear.programs.residual import Pace
 from schmp_estimators.linear.programs.screening import Screening
 from schmp_estimators.linear.programs.smooth_point import LEVEL_ROUNDING, damped
 
@@ -33,19 +36,67 @@ _SETTLED = 1e-9
 MOST = 3000
 
 
-class JointPoint(Resolve):
-    """What a program for blocks of coefficients does at a point; see `Resolve`."""
+#: The parts of a program whose fields are its state.
+_PARTS = "design", "point", "certificate", "screening", "pace", "work"
 
-    def __init__(self, *given: Any, loss: Any, n_columns: int, **start: Any) -> None:
-        super().__init__(*given, **start)
-        self.loss, self.n_outputs = loss, int(declared(loss, "n_outputs"))
-        self.layout = Layout.of(self.penalty, n_columns, self.n_outputs)
-        self.certificate.certified = loss.certified and self.penalty.certified
+
+class JointPoint:
+    """A problem, and the present point: its start, the best F, its duality gap.
+
+    Parameters
+    ----------
+    penalty : Penalty
+    design : Design
+    tolerance : float
+        That of the gap, relative to the objective at zero.
+    max_iter : int
+        Maximum number of outer steps.
+    loss : Loss
+    n_columns : int
+        Number of columns of X.
+    coef : ndarray of shape (p,), (K, p) or (0,)
+        Coefficients at the start; none stand for zeros.
+    level : float or ndarray of shape (K,), default=0.0
+        Intercepts at the start.
+    dtype : type
+        That of the returned coefficients; the last gap is computed after rounding to it.
+    sparse : bool
+        Whether models are solved on rows instead of their matrix; see `prefer_residual`.
+    """
+
+    saves = dict
+
+    def __init__(
+        self,
+        penalty: Penalty,
+        design: Design,
+        tolerance: float,
+        max_iter: int,
+        *,
+        loss: Any,
+        n_columns: int,
+        coef: Floats = NO_CHANGE,
+        level: Any = 0.0,
+        dtype: type = np.float64,
+        sparse: bool = False,
+    ) -> None:
+        self.penalty, self.design, self.max_iter, self.dtype = penalty, design, max_iter, dtype
+        self.loss, self.n_outputs, self.sparse = loss, int(declared(loss, "n_outputs")), sparse
+        self.layout = Layout.of(penalty, n_columns, self.n_outputs)
         self.is_single = not self.layout.in_blocks and self.n_outputs == 1
         self._constant = is_quadratic(loss)
-        self._given = self.point.coef, self.point.level
+        self.point = Point()
+        self.certificate = Certificate(tolerance, loss.certified and penalty.certified)
+        self.screening, self.pace, self.work = Screening(), Pace(), Work()
+        #: columns without a penalty
+        self.free: Span | None = None
+        #: whether coefficients have been rounded to the returned dtype, so that they may not change
+        self.rounded = False
+        self._given = coef.copy(), level
+        #: what was subtracted from the response
         self._response = 0.0
         self._looked: jobs.Looked
+        self._started = perf_counter()
 
     # -- what a surface asks -----------------------------------------------------------------------
 
@@ -85,9 +136,23 @@ class JointPoint(Resolve):
         given = freeze(coef[chosen.places]), freeze(chosen.starts), freeze(chosen.numbers)
         return float(value(self._own, *given))
 
-    def unpenalised(self) -> Indices:
-        """Return the columns without a penalty."""
-        return self.layout.free
+    def follow(self, other: Any) -> None:
+        """Take over the columns of an earlier fit to the same partitions."""
+        self.design = other.design
+
+    def state(self) -> dict[str, Any]:
+        """Return all that `recover` needs, without copies, after a gap."""
+        parts = {part: dict(vars(getattr(self, part))) for part in _PARTS}
+        return {"penalty": fields_of(self.penalty), "response": self._response, **parts}
+
+    def recover(self, state: Mapping[str, Any]) -> Steps:
+        """Restore a state; the partitions have been restored."""
+        self.penalty, self._response = type(self.penalty)(*state["penalty"]), state["response"]
+        for part in _PARTS:
+            vars(getattr(self, part)).update(state[part])
+        self._started = perf_counter() - self.work.seconds
+        self.free = yield from find_span(self.design, self.layout.free)
+        self._looked = yield Sum(jobs.Look(self.loss, NO_COLUMNS, NO_CHANGE, self.point.level))
 
     def _coefficients(self) -> Floats:
         """Return the coefficients of all columns, (K, p)."""
@@ -102,7 +167,9 @@ class JointPoint(Resolve):
 
     def round(self) -> bool:
         """Round coefficients, those of columns without a penalty, too."""
-        changed, coef = super().round(), self._coefficients()
+        exact = self.point.coef
+        self.point.coef = exact.astype(self.dtype).astype(np.float64)
+        changed, coef = not np.array_equal(self.point.coef, exact), self._coefficients()
         if self.free is None:
             return changed
         given = coef[:, self.free.columns]
@@ -130,8 +197,10 @@ class JointPoint(Resolve):
         """Compute the moments of the columns, and evaluate the start."""
         point, certificate, design = self.point, self.certificate, self.design
         coef, level = self._given
-        point.coef, point.level = NO_CHANGE, 0.0
-        partials, sums = yield from self._open()
+        partials = yield from centre(design)
+        sums: Sums = tree_sum(partials)
+        design.set_moments(sums)
+        self.free = yield from find_span(design, self.layout.free)
         shifted = design.fit_intercept and declared(self.loss, "of_difference")
         self._response = sums.response / sums.total if shifted else 0.0
         yield from self._prepare()
@@ -194,16 +263,6 @@ class JointPoint(Resolve):
         """Evaluate the present solution with another penalty."""
         self.pace.relax()
         yield from (self._certify(self._looked.loss + self.cost()) if known else self.verify())
-
-    def recover(self, state: Mapping[str, Any]) -> Steps:
-        """Restore a state; the partitions have been restored."""
-        yield from super().recover(state)
-        self._response = state["response"]
-        self._looked = yield Sum(jobs.Look(self.loss, NO_COLUMNS, NO_CHANGE, self.point.level))
-
-    def state(self) -> dict[str, Any]:
-        """Return also the mean of the response."""
-        return {**super().state(), "response": self._response}
 
     def check_small(self) -> None:
         """Raise SumsError if a column whose squares underflow might need a coefficient."""

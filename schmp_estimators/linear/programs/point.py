@@ -12,9 +12,9 @@ class Point:
     """The current point of a fit."""
 
     #: (K, q) coefficients in the order of `Layout`
-    coef: Floats
+    coef: Floats = field(default_factory=lambda: NO_CHANGE)
     #: (K, f) coefficients of F
-    level: Any
+    level: Any = 0.0
     #: gradient over the columns in the scope
     gradient: Floats = field(default_factory=lambda: NO_CHANGE)
     #: smallest curvature of a row, relative to the largest

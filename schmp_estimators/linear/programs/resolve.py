@@ -1,6 +1,5 @@
 """The outer loop of L1 programs, as a coroutine: compute the gap, choose columns, solve for them."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping
 from time import perf_counter
 from typing import Any
@@ -8,134 +7,33 @@ from typing import Any
 import numpy as np
 
 from schmp_estimators.core.engine.dynamic import Report, Save, Steps
-from schmp_estimators.core.reduction import tree_sum
-from schmp_estimators.linear.penalties.base import Penalty, fields_of
-from schmp_estimators.linear.programs.certificate import LEAST, Certificate
-from schmp_estimators.linear.programs.design import NO_CHANGE, Design
+from schmp_estimators.linear.penalties.base import Penalty
+from schmp_estimators.linear.programs.certificate import LEAST
 from schmp_estimators.linear.programs.homotopy import Solution, record_of
-from schmp_estimators.linear.programs.jobs import Sums
-from schmp_estimators.linear.programs.matrix import Floats, Indices
-from schmp_estimators.linear.programs.offsets import Span, centre, find_span
-from schmp_estimators.linear.programs.point import Point, Work
-from schmp_estimators.linear.programs.residual import Pace
+from schmp_estimators.linear.programs.joint_point import JointPoint
 from schmp_estimators.linear.programs.screening import Screening
-
-#: The parts of a program whose fields are its state.
-_PARTS = "design", "point", "certificate", "screening", "pace", "work"
-
 
 #: Ratio of two strengths on the way to a penalty that is not convex, how much looser their tolerance
 #: is, and their maximum number of steps.
 _NEARER, _ON_THE_WAY, _MOST_ON_THE_WAY = 0.7, 100.0, 20
 
 
-class Resolve(ABC):
+class Resolve(JointPoint):
     """A fit as a coroutine, started with None or with a saved state.
 
-    Each gap is reported; after it the state may be saved.
-
-    Parameters
-    ----------
-    penalty : Penalty
-    design : Design
-    tolerance : float
-        That of the gap, relative to the objective at zero.
-    max_iter : int
-        Maximum number of outer steps.
-    coef : ndarray of shape (p,) or (0,)
-        Coefficients at the start; none stand for zeros.
-    level : float, default=0.0
-        Intercept at the start.
-    dtype : type
-        That of the returned coefficients; the last gap is computed after rounding to it.
-    sparse : bool
-        Whether to solve for candidates or working sets on the residual instead of their Gram matrix; see
-        `prefer_residual`.
+    Each gap is reported; after it the state may be saved.  A subclass defines `step`.
     """
 
-    saves = dict
-
-    def __init__(
-        self,
-        penalty: Penalty,
-        design: Design,
-        tolerance: float,
-        max_iter: int,
-        *,
-        coef: Floats = NO_CHANGE,
-        level: float = 0.0,
-        dtype: type = np.float64,
-        sparse: bool = False,
-    ) -> None:
-        self.penalty, self.design, self.max_iter, self.dtype = penalty, design, max_iter, dtype
-        self.point, self.certificate = (
-            Point(coef.copy(), level),
-            Certificate(tolerance, penalty.certified),
-        )
-        self.screening, self.pace, self.work = Screening(), Pace(), Work()
-        #: columns without a penalty
-        self.free: Span | None = None
-        self.sparse = sparse
-        #: whether coefficients have been rounded to the returned dtype, so that they may not change any more
-        self.rounded = False
+    def __init__(self, *given: Any, **start: Any) -> None:
+        super().__init__(*given, **start)
         #: whether the fit has ended with a gap above the tolerance
         self.fell_short = False
         #: returns the penalty of a larger strength, if such ones are solved first
         self.approach: Callable[[float], Penalty] | None = None
-        self._started = perf_counter()
 
-    @abstractmethod
-    def begin(self) -> Steps:
-        """Centre the problem, and evaluate the starting point."""
-
-    @abstractmethod
-    def begin_again(self, previous: Penalty, known: bool) -> Steps:
-        """Evaluate the present solution with another penalty; the gradient over all columns may be `known`."""
-
-    @abstractmethod
-    def advance(self, columns: Indices, change: Floats, anew: bool = False) -> Steps:
-        """Change coefficients that the partitions do not know yet, or if `anew` all of them, and evaluate the point."""
-
-    @abstractmethod
-    def verify(self) -> Steps:
-        """Evaluate the present point on all columns."""
-
-    @abstractmethod
     def step(self) -> Steps:
         """Make an outer step."""
-
-    @property
-    @abstractmethod
-    def shifted_intercept(self) -> float:
-        """Intercept b, for columns less their shifts."""
-
-    @abstractmethod
-    def refresh(self) -> Steps:
-        """Compute the state of the partitions from scratch, and evaluate the point."""
-
-    @abstractmethod
-    def skip(self, previous: Penalty) -> None:
-        """Apply the strong rule, after a fit with another penalty."""
-
-    @abstractmethod
-    def largest(self, unit: Penalty) -> float:
-        """Return the smallest multiple of a penalty for which zero is the solution."""
-
-    @abstractmethod
-    def cost(self) -> float:
-        """Return the penalty of the present coefficients."""
-
-    @abstractmethod
-    def unpenalised(self) -> Indices:
-        """Return the columns without a penalty."""
-
-    @abstractmethod
-    def described(self) -> tuple[Floats, Any]:
-        """Return the coefficients and the intercept of the present point."""
-
-    @abstractmethod
-    def check_small(self) -> None:
-        """Raise SumsError if a column whose squares underflow might need a coefficient."""
+        raise NotImplementedError
 
     def count(self) -> int:
         """Return the number of outer steps made."""
@@ -144,10 +42,6 @@ class Resolve(ABC):
     def exhausted(self) -> bool:
         """Return whether no further step is possible."""
         return self.work.n_iter >= self.max_iter or self.certificate.exhausted
-
-    def follow(self, other: "Resolve") -> None:
-        """Take over the columns of an earlier fit to the same partitions."""
-        self.design = other.design
 
     def solution(self) -> Solution:
         """Return the present point."""
@@ -166,21 +60,6 @@ class Resolve(ABC):
         self.work.seconds = perf_counter() - self._started
         record = record_of(self.solution(), int(self.work.touched), self.work.seconds)
         return {**record, "scope": self.point.gradient.shape[-1]}
-
-    def state(self) -> dict[str, Any]:
-        """Return all that `recover` needs, without copies, after a gap."""
-        return {
-            "penalty": fields_of(self.penalty),
-            **{part: dict(vars(getattr(self, part))) for part in _PARTS},
-        }
-
-    def recover(self, state: Mapping[str, Any]) -> Steps:
-        """Restore a state, and find the columns without a penalty again; the partitions have been restored."""
-        self.penalty = type(self.penalty)(*state["penalty"])
-        for part in _PARTS:
-            vars(getattr(self, part)).update(state[part])
-        self._started = perf_counter() - self.work.seconds
-        self.free = yield from find_span(self.design, self.unpenalised())
 
     def __call__(self, state: Mapping[str, Any] | None = None) -> Steps:
         """Return the steps of a fit."""
@@ -250,12 +129,6 @@ class Resolve(ABC):
             yield from self.refresh()
             yield Report(self.record())
 
-    def round(self) -> bool:
-        """Round coefficients to the returned dtype; returns whether this changes them."""
-        given = self.point.coef
-        self.point.coef = given.astype(self.dtype).astype(np.float64)
-        return not np.array_equal(self.point.coef, given)
-
     def _ends(self, stop: bool) -> bool:
         if stop or self.certificate.converged:
             return True
@@ -273,16 +146,6 @@ class Resolve(ABC):
             is_solved = self.certificate.converged and self.screening.scope is None
             yield Save(self.state(), stop or is_solved or self.exhausted())
         return stop
-
-    # -- for the steps of a loss -----------------------------------------------------------------------------------
-
-    def _open(self) -> Generator[Any, Any, tuple[list[Sums], Sums]]:
-        """Centre the columns, and find those without a penalty; returns the sums of each partition, and of all."""
-        partials: list[Sums] = yield from centre(self.design)
-        sums: Sums = tree_sum(partials)
-        self.design.set_moments(sums)
-        self.free = yield from find_span(self.design, self.unpenalised())
-        return partials, sums
 
 
 def asking(steps: Steps) -> Steps:

@@ -26,9 +26,9 @@ from schmp_estimators.linear.programs.design import NO_CHANGE, Design
 from schmp_estimators.linear.programs.homotopy import Solution
 from schmp_estimators.linear.programs.jobs import RowPartition
 from schmp_estimators.linear.programs.joint_jobs import seen_of
-from schmp_estimators.linear.programs.joint_point import JointPoint
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.point import Point
+from schmp_estimators.linear.programs.resolve import Resolve
 
 #: A fit counts as diverging if the objective exceeds this multiple of its value at zero.
 _DIVERGED = 1e3
@@ -83,7 +83,7 @@ class Round(NamedTuple):
         return rows.weigh(taken[:count]) @ taken.T
 
 
-class Scheduled(JointPoint):
+class Scheduled(Resolve):
     """Overlapping rounds between two gaps; columns without a penalty are fitted with the intercept."""
 
     def __init__(self, *given: Any, rounds: DynamicRegressionSchedule, **start: Any) -> None:
