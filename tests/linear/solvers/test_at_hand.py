@@ -7,11 +7,13 @@ import pytest
 import scipy.sparse as sp
 from oracles.rounds import by_rounds
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import Lasso
 
 from schmp_estimators import PrioritizedLasso, prioritized_lasso_path
 from schmp_estimators.linear.losses.logistic import Logistic
 from schmp_estimators.linear.losses.squared import Squared
 from schmp_estimators.linear.penalties.elastic_net import L1
+from schmp_estimators.linear.programs import constant, joint
 from schmp_estimators.linear.programs.choose import choose_solver, is_small
 from schmp_estimators.linear.programs.constant import ConstantSteps
 from schmp_estimators.linear.programs.input import Extent
@@ -195,3 +197,39 @@ def test_a_weak_penalty_is_reached_by_way_of_others(part, most):
 def test_large_supports_are_solved_by_rounds(shape, solver):
     size = Extent(*shape, shape[0] * shape[1], False, np.dtype(np.float64))
     assert choose_solver(None, size, 1, L1(1.0), Squared()) == solver
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_models_have_the_true_slopes_of_kept_columns(monkeypatch, fit_intercept):
+    """Also of those that the strong rule would skip, and of those whose gradient is only bounded."""
+    by_rounds(monkeypatch)
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(80, 600)) + rng.normal(size=(80, 1))
+    y = X[:, :30] @ rng.normal(size=30) + rng.normal(size=80)
+    centred, on_kept, apart = X - fit_intercept * X.mean(axis=0), ConstantSteps._on_kept, []
+
+    def compared(self, chosen):
+        slopes, coef, known = self._everywhere(), self.point.coef[0].copy(), self.kept.columns
+        found = yield from on_kept(self, chosen)
+        residual = y - fit_intercept * y.mean() - centred @ coef
+        apart.append(np.abs(slopes[known] - residual @ centred[:, known]).max(initial=0.0))
+        return found
+
+    monkeypatch.setattr(ConstantSteps, "_on_kept", compared)
+    prioritized_lasso_path(X, y, alphas=30, eps=0.01, tol=1e-8, fit_intercept=fit_intercept)
+    assert len(apart) > 25 and max(apart) <= 1e-8 * np.linalg.norm(y)
+
+
+@pytest.mark.parametrize("most", [3, 25, 60])
+@pytest.mark.parametrize("n_shards", [1, 3])
+def test_few_products_are_kept_at_a_time(monkeypatch, most, n_shards):
+    by_rounds(monkeypatch)
+    monkeypatch.setattr(constant, "LARGEST_GRAM", most)
+    monkeypatch.setattr(joint, "LARGEST_GRAM", most)
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(80, 200)) + rng.normal(size=(80, 1))
+    y = X[:, :30] @ rng.normal(size=30) + rng.normal(size=80)
+    found = PrioritizedLasso(0.05, tol=1e-12, n_shards=n_shards).fit(X, y)
+    theirs = Lasso(0.05, tol=1e-14, max_iter=1_000_000).fit(X, y)
+    assert np.count_nonzero(found.coef_) > 25
+    np.testing.assert_allclose(found.coef_, theirs.coef_, atol=1e-6)
