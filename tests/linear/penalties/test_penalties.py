@@ -5,7 +5,7 @@ import pytest
 
 from schmp_estimators.core.jit import kernel
 from schmp_estimators.core.values import freeze
-from schmp_estimators.linear.kernels import dense, gram, sparse
+from schmp_estimators.linear.kernels import blocks, dense, gram, sparse
 from schmp_estimators.linear.penalties import base
 from schmp_estimators.linear.penalties.choose import check_factors, choose_penalty
 from schmp_estimators.linear.penalties.elastic_net import L1, ElasticNet
@@ -183,3 +183,11 @@ def test_a_newton_step_on_a_gram_matrix_ends_at_the_least_point(penalty):
     assert active._newton_step() == 0
     slope = products - gram @ active.coef - 0.5 - penalty.tilt(active.coef)
     np.testing.assert_allclose(slope, 0.0, atol=1e-6)
+
+
+def test_single_coefficients_pay_in_blocks_what_they_pay_alone():
+    rng = np.random.default_rng(0)
+    net = ElasticNet(freeze(rng.random(5)), freeze(rng.random(5)), False)
+    coef, numbers = rng.normal(size=5), np.arange(5)
+    given = net, freeze(coef), freeze(np.arange(6)), freeze(numbers)
+    assert blocks.blocks_value(*given) == pytest.approx(net.value(coef), rel=1e-14)
