@@ -1,4 +1,4 @@
-"""Problems of any size whose loss is not the squared one, or whose coefficients are in blocks.
+"""Problems of any size: any loss, and coefficients alone or in blocks.
 
 Objective Σ s_i ℓ(y_i, v_i) + Σ_b P_b(w_b), where v = Wx + Fz has K values for each row; z is
 one for the intercepts, and columns without a penalty.  A block is one coefficient, or those of a
@@ -27,6 +27,7 @@ from schmp_estimators.linear.kernels.smooth import FLAT, MOST_HALVINGS, RISE
 from schmp_estimators.linear.programs import joint_jobs as jobs
 from schmp_estimators.linear.programs.block_model import BlockModel
 from schmp_estimators.linear.programs.certificate import LAST_BITS
+from schmp_estimators.linear.programs.constant import Solved
 from schmp_estimators.linear.programs.design import NO_CHANGE, NO_COLUMNS
 from schmp_estimators.linear.programs.gram import LARGEST_GRAM
 from schmp_estimators.linear.programs.jobs import stacked
@@ -52,7 +53,7 @@ _OF_SINGULAR = 0.3
 
 
 class ResolveJoint(SingleSteps):
-    """Program of the schedule "resolve" for other losses than the squared one, and for blocks."""
+    """Program of the schedule "resolve"."""
 
     def step(self) -> Steps:
         """Choose blocks, solve the second-order model on them, and update the point."""
@@ -66,28 +67,31 @@ class ResolveJoint(SingleSteps):
                 return
             descent = self._dense_descent(chosen, complete)
         arrived = False
-        if self._constant and self.is_single:
-            few = max(len(chosen.places), len(self.kept)) <= LARGEST_GRAM
-            solved = (
-                self._on_kept(chosen)
-                if few and not self.sparse
-                else self._on_rows_alone(chosen, n_violators)
-            )
-            chosen, change, levels = yield from solved
-        elif descent is not None:
+        if descent is not None:
             chosen = self.layout.chosen(np.searchsorted(self.layout.order, descent.columns))
             change, levels, arrived = yield from self._descend(descent)
-        elif self.is_single and (self.sparse or len(chosen.places) > MOST):
-            change, levels = yield from self._on_residual(chosen, n_violators, complete)
         else:
-            on = self._on_rows if self._suits_rows(len(chosen.places)) else self._on_matrix
-            change, levels = yield from on(chosen)
+            chosen, change, levels = yield from self._solve(chosen, n_violators, complete)
         objective = yield from self._move(chosen, change, levels)
         if arrived:
             self.screening = Screening()  # columns of a scope need no evaluation of their own
         yield from self._look(objective)
         if descent is not None:
             self.pace.second_order |= not self.certificate.gap < 0.5 * gap
+
+    def _solve(self, chosen: Chosen, n_violators: int, complete: bool) -> Solved:
+        """Solve for some blocks, of which all violators are if they are `complete`."""
+        count = max(len(chosen.places), len(self.kept))
+        most = LARGEST_GRAM if self._constant else MOST
+        if self.is_single and (self.sparse or count > most):
+            steps = self._on_residual(chosen, n_violators, complete)
+        elif self.is_single and self._constant:
+            steps = self._on_kept(chosen)
+        elif self._suits_rows(count):
+            steps = self._on_rows(chosen)
+        else:
+            steps = self._on_matrix(chosen)
+        return (yield from steps)
 
     def _choose(self) -> tuple[Chosen, int, bool]:
         """Choose blocks, and narrow the scope; also returns how many violate, and if all join."""
@@ -146,8 +150,8 @@ class ResolveJoint(SingleSteps):
         self.point.gradient = self.point.gradient[:, self.layout.within(kept, scope)]
         return kept
 
-    def _on_matrix(self, chosen: Chosen) -> Generator[Any, Any, tuple[Floats, Floats]]:
-        """Solve the second-order model on its matrix, with F eliminated; returns the changes."""
+    def _on_matrix(self, chosen: Chosen) -> Solved:
+        """Solve the second-order model on its matrix, with F eliminated."""
         point, certificate = self.point, self.certificate
         gram, away, energy = yield from self._products(chosen)
         old = np.ravel(point.coef)[chosen.places]
@@ -155,8 +159,7 @@ class ResolveJoint(SingleSteps):
         goal = max(_INNER * certificate.gap, _OF_GOAL * certificate.tolerance)
         self.work.touched += model.solve(max(goal, LAST_BITS * certificate.objective), energy)
         change = model.coef - old
-        levels = -(change @ away).reshape(point.level.shape)
-        return change, levels
+        return chosen, change, -(change @ away).reshape(point.level.shape)
 
     def _products(self, chosen: Chosen) -> Generator[Any, Any, tuple[Floats, Floats, float | None]]:
         """Return second derivatives in some coefficients, with F eliminated.
@@ -196,7 +199,7 @@ class ResolveJoint(SingleSteps):
         )
         return _OF_SINGULAR if singular else self.point.damping
 
-    def _on_rows(self, chosen: Chosen) -> Generator[Any, Any, tuple[Floats, Floats]]:
+    def _on_rows(self, chosen: Chosen) -> Solved:
         """Make second-order steps on the columns of some blocks, with all rows."""
         point = self.point
         places, q = chosen.places, len(self.layout.order)
@@ -209,7 +212,7 @@ class ResolveJoint(SingleSteps):
         damping = self._damping(chosen) if self.n_outputs == 1 else 0.0
         model.solve(0.02 * self.certificate.tolerance, damping)
         self.work.touched += model.visited * self.design.n_rows
-        return model.coef - old, model.levels - point.level
+        return chosen, model.coef - old, model.levels - point.level
 
     def _move(self, chosen: Chosen, change: Floats, levels: Floats) -> Generator[Any, Any, float]:
         """Make a step, halved while the objective rises; returns the objective.

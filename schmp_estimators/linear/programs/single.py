@@ -12,7 +12,7 @@ import numpy as np
 from schmp_estimators.linear.contracts import declared
 from schmp_estimators.linear.penalties.base import take
 from schmp_estimators.linear.programs import joint_jobs as jobs
-from schmp_estimators.linear.programs.constant import ConstantSteps
+from schmp_estimators.linear.programs.constant import ConstantSteps, Solved
 from schmp_estimators.linear.programs.design import NO_CHANGE, NO_COLUMNS
 from schmp_estimators.linear.programs.input import SMALL
 from schmp_estimators.linear.programs.jobs import stacked
@@ -34,14 +34,9 @@ _ROOMY = 8
 #: part of a gap that float32 leaves.
 _OF_TOLERANCE, _OF_GAP, _OF_ROUNDING = 0.7, 1e-2, 1e-6
 
-Solved = Generator[Any, Any, tuple[Floats, Floats]]
-
 
 class SingleSteps(ConstantSteps):
-    """Steps that only single coefficients of one output allow.
-
-    They return the changes of these, and of F.
-    """
+    """Steps that only single coefficients of one output allow."""
 
     def __init__(self, *given: Any, **start: Any) -> None:
         super().__init__(*given, **start)
@@ -50,6 +45,8 @@ class SingleSteps(ConstantSteps):
 
     def _on_residual(self, chosen: Chosen, n_violators: int, complete: bool) -> Solved:
         """Make Newton steps on a working set of sparse columns."""
+        if self._constant:
+            return (yield from self._on_rows_alone(chosen, n_violators))
         point, places = self.point, chosen.places
         gathered = stacked((yield jobs.GatherRows(self.layout.order[places])))
         columns, image, target, weights, extra = gathered
@@ -73,7 +70,7 @@ class SingleSteps(ConstantSteps):
         problem.solve(self.pace, left, 0.02 * self.certificate.tolerance, not many, most)
         self.work.touched += problem.visited * self.design.n_rows
         point.damping = problem.damping
-        return problem.coef - old, self._of_intercept(problem.level - level)
+        return chosen, problem.coef - old, self._of_intercept(problem.level - level)
 
     # -- descent, if one partition has all rows ----------------------------------------------------
 

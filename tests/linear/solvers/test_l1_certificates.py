@@ -175,10 +175,11 @@ def test_steps_that_cannot_lower_the_objective_leave_the_best_point():
 
     class Uphill(ResolveJoint):
         def _on_matrix(self, chosen):
-            change, levels = yield from super()._on_matrix(chosen)
+            chosen, change, levels = yield from super()._on_matrix(chosen)
             if self.work.n_iter < 3:
-                return change, levels
-            return 1e6 * np.sign(self.point.coef[0, chosen.places]) + 1e3, levels
+                return chosen, change, levels
+            uphill = 1e6 * np.sign(self.point.coef[0, chosen.places]) + 1e3
+            return chosen, uphill, levels
 
     program = Uphill(L1(1.0), Design(60), 1e-12, 100, loss=Logistic(), n_columns=30)
     objectives, solution = run(program, X, sign), program.solution()
