@@ -107,16 +107,17 @@ class ConstantSteps(Resolve):
         given, tried = new[coef[new] != 0.0], new[coef[new] == 0.0]
         if len(given):
             yield from self._join(self.layout.order[given])
-        known, found = len(self.kept), np.zeros(len(tried))
+        known, found, fresh = len(self.kept), np.empty(0), np.empty(0)
         if len(tried):
             tried = tried[np.argsort(-np.abs(self._everywhere()[tried]), kind="stable")]
             passes = _PASSES if self.design.n_partitions == 1 else 0
             own = take(self._own, tried)
-            found = yield from self._join(self.layout.order[tried], own, passes)
+            found, fresh = yield from self._join(self.layout.order[tried], own, passes)
         kept = self.kept
         joined = np.arange(known, len(kept))
         together = np.searchsorted(self.layout.order, kept.columns)
         old, slopes = coef[together], self._everywhere()[together]
+        slopes[joined] = fresh  # those known so far may be bounds
         problem = GramProblem(
             kept.gram,
             slopes,
@@ -126,7 +127,7 @@ class ConstantSteps(Resolve):
             np.argsort(kept.columns, kind="stable"),
         )
         if found.any():
-            problem.move(joined, found[found != 0.0])
+            problem.move(joined, found)
         self.work.touched += len(joined) * len(kept) * float(self.design.n_rows)
         problem.solve(self._goal(len(joined)), newton=len(joined) <= 0.05 * len(kept))
         self.work.touched += problem.work

@@ -41,12 +41,15 @@ class KeptColumns:
         return found
 
     def join(self, job: Join, inner: Floats) -> Steps:
-        """Add columns, and return their coefficients after a trial; `inner` has products of F."""
-        coef, *products = yield Sum(job)
+        """Add columns; returns coefficients and slopes of those that have joined.
+
+        `inner` has products of F.
+        """
+        coef, slopes, *products = yield Sum(job)
         joined = np.flatnonzero(coef) if job.passes else np.arange(len(coef))
         means = job.means[joined] if len(job.means) else job.means
         self._extend((job.columns[joined], means), products, inner)
-        return coef
+        return coef[joined], slopes[joined] if len(slopes) else slopes
 
     def restore(self, groups: Sequence[tuple[Indices, Floats]], inner: Floats) -> Steps:
         """Compute the products again, in the same groups, so that they have the same bits."""

@@ -31,30 +31,28 @@ class Join(NamedTuple):
     #: whether earlier ones are forgotten
     anew: bool = False
 
-    def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Floats, Floats, Floats]]:
-        """Return their coefficients, and the products of all columns, and of F, with new ones."""
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Floats, ...]]:
+        """Return their coefficients after the trial, and their slopes before it.
+
+        Also returns the products of all columns, and of F, with new ones.
+        """
         if self.anew:
             rows = rows._replace(gathered=(), members=())
         scaled, coef = scaled_columns(rows, self.columns, self.means), np.zeros(len(self.columns))
-        new = self.columns, self.means
+        residual = rows.target - decision_of(rows, self.levels)[0]
+        residual = weigh(np.sqrt(rows.weights), residual)
+        slopes, new = scaled @ residual, (self.columns, self.means)
         if self.passes:
-            self._descend(rows, scaled, coef)
+            norms, penalty = np.einsum("ij,ij->i", scaled, scaled), freeze(self.penalty)
+            descend = compiled_for(self.penalty, column_passes)
+            descend(freeze(scaled), freeze(norms), coef, residual, penalty, self.passes)
             joined = np.flatnonzero(coef)
             scaled, new = scaled[joined], (self.columns[joined], self.means[joined])
         if not len(new[0]):
-            return rows, (coef, np.empty((0, 0)), np.empty((0, 0)))
+            return rows, (coef, slopes, np.empty((0, 0)), np.empty((0, 0)))
         members = (*rows.members, new)
         rows = rows._replace(gathered=(*rows.gathered, scaled), members=members)
-        return rows, (coef, *_products(rows, len(members)))
-
-    def _descend(self, rows: RowPartition, scaled: Floats, coef: Floats) -> None:
-        """Make passes of coordinate descent; changes `coef`."""
-        residual = rows.target - decision_of(rows, self.levels)[0]
-        residual = weigh(np.sqrt(rows.weights), residual)
-        norms = np.einsum("ij,ij->i", scaled, scaled)
-        descend = compiled_for(self.penalty, column_passes)
-        penalty = freeze(self.penalty)
-        descend(freeze(scaled), freeze(norms), coef, residual, penalty, self.passes)
+        return rows, (coef, slopes, *_products(rows, len(members)))
 
 
 class Products(NamedTuple):

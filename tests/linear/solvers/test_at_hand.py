@@ -16,6 +16,7 @@ from schmp_estimators.linear.penalties.elastic_net import L1
 from schmp_estimators.linear.programs import constant, joint
 from schmp_estimators.linear.programs.choose import choose_solver, is_small
 from schmp_estimators.linear.programs.constant import ConstantSteps
+from schmp_estimators.linear.programs.gram import GramProblem
 from schmp_estimators.linear.programs.input import Extent
 from schmp_estimators.linear.programs.stored import Dense
 
@@ -206,16 +207,23 @@ def test_models_have_the_true_slopes_of_kept_columns(monkeypatch, fit_intercept)
     rng = np.random.default_rng(2)
     X = rng.normal(size=(80, 600)) + rng.normal(size=(80, 1))
     y = X[:, :30] @ rng.normal(size=30) + rng.normal(size=80)
-    centred, on_kept, apart = X - fit_intercept * X.mean(axis=0), ConstantSteps._on_kept, []
+    centred, on_kept = X - fit_intercept * X.mean(axis=0), ConstantSteps._on_kept
+    solve, running, apart = GramProblem.solve, [], []
 
-    def compared(self, chosen):
-        slopes, coef, known = self._everywhere(), self.point.coef[0].copy(), self.kept.columns
-        found = yield from on_kept(self, chosen)
+    def noted(self, chosen):
+        running[:] = [self]
+        return (yield from on_kept(self, chosen))
+
+    def compared(problem, target, newton):
+        [program] = running
+        columns, coef = program.kept.columns, program.point.coef[0].copy()
+        coef[columns] = problem.coef
         residual = y - fit_intercept * y.mean() - centred @ coef
-        apart.append(np.abs(slopes[known] - residual @ centred[:, known]).max(initial=0.0))
-        return found
+        apart.append(np.abs(problem.gradient - residual @ centred[:, columns]).max(initial=0.0))
+        solve(problem, target, newton)
 
-    monkeypatch.setattr(ConstantSteps, "_on_kept", compared)
+    monkeypatch.setattr(ConstantSteps, "_on_kept", noted)
+    monkeypatch.setattr(GramProblem, "solve", compared)
     prioritized_lasso_path(X, y, alphas=30, eps=0.01, tol=1e-8, fit_intercept=fit_intercept)
     assert len(apart) > 25 and max(apart) <= 1e-8 * np.linalg.norm(y)
 
