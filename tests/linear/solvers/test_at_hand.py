@@ -14,7 +14,7 @@ from schmp_estimators.linear.losses.logistic import Logistic
 from schmp_estimators.linear.losses.squared import Squared
 from schmp_estimators.linear.penalties.elastic_net import L1
 from schmp_estimators.linear.programs import constant, joint
-from schmp_estimators.linear.programs.choose import choose_solver, is_small
+from schmp_estimators.linear.programs.choose import Path, choose_solver, is_small
 from schmp_estimators.linear.programs.constant import ConstantSteps
 from schmp_estimators.linear.programs.gram import GramProblem
 from schmp_estimators.linear.programs.input import Extent
@@ -123,6 +123,13 @@ def test_a_path_by_rounds_reads_the_columns_that_earlier_gradients_leave_in_doub
         bounded.append((self.point.coef[0].copy(), bounds(self)))
         return bounded[-1][1] if bounded[-1][1] is None else bounded[-1][1].copy()
 
+    scopes, go_to = [], Path._go_to
+
+    def ended(self, penalty):
+        yield from go_to(self, penalty)
+        scopes.append(self.program.screening.scope)
+
+    monkeypatch.setattr(Path, "_go_to", ended)
     monkeypatch.setattr(Dense, "gradient", counted)
     monkeypatch.setattr(ConstantSteps, "_bounds", noted)
     rng = np.random.default_rng(seed)
@@ -133,6 +140,7 @@ def test_a_path_by_rounds_reads_the_columns_that_earlier_gradients_leave_in_doub
     for alpha, coef in zip(alphas, coefs.T, strict=True):
         assert exact_gap(X, y, weights, coef, alpha, 1.0, np.ones(600), positive) <= 2.02e-7
     assert sum(read) < 0.5 * 60 * 600
+    assert scopes == [None] * 60  # no point is that of a part of the columns
     centred, left = X - np.average(X, axis=0, weights=weights), y - np.average(y, weights=weights)
     known = [(coef, bound) for coef, bound in bounded if bound is not None]
     assert len(known) > 40
