@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import closing
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
+import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator, _fit_context
 from sklearn.callback import with_callbacks
@@ -17,19 +19,23 @@ from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.core.inputs.validation import COUNT, NOT_NEGATIVE, SHARE, is_dask, keep
 from schmp_estimators.core.places.place import choose_place, retry
 from schmp_estimators.core.rng import stream_key
-from schmp_estimators.core.typing import Named
+from schmp_estimators.core.typing import Array, Integers, Named
 from schmp_estimators.lda.data.corpus import open_corpus
 from schmp_estimators.lda.fit import LDAFit
 from schmp_estimators.lda.names import names_of_words
 from schmp_estimators.lda.parameters import (
     LEAST,
     MOST,
+    check_most,
     check_parameters,
     priors_asked_for,
+    seeds_given,
 )
 from schmp_estimators.lda.samplers import MOST_STEPS, SAMPLERS
 from schmp_estimators.lda.shares import SharesOfTopics
 from schmp_estimators.lda.spill import check_spill
+
+logger = logging.getLogger(__name__)
 
 _PRIOR = [None, Interval(Real, LEAST, MOST, closed="both"), StrOptions({"learn"})]
 
@@ -259,6 +265,8 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         "checkpoint_every": [COUNT],
         "spill": [None, str, os.PathLike],
         "warm_start": ["boolean"],
+        "half_life": [None, Interval(Real, 0, None, closed="neither")],
+        "max_features": [None, COUNT],
         "verbose": ["verbose"],
         "random_state": ["random_state"],
     }
@@ -285,6 +293,8 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         checkpoint_every: int = 25,
         spill: str | os.PathLike[str] | None = None,
         warm_start: bool = False,
+        half_life: float | None = None,
+        max_features: int | None = None,
         verbose: int = 0,
         random_state: Any = None,
     ) -> None:
@@ -332,15 +342,19 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
 
     @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
-    def partial_fit(self, X: Any, y: Any = None) -> DistributedLDA:
-        """Sample topics for more documents, and keep the counts of earlier batches.
+    def partial_fit(self, X: Any, y: Any = None, *, feature_names: Any = None) -> DistributedLDA:
+        """Sample topics for more documents, and keep the counts of earlier batches, or what `half_life` leaves of them.
 
         Parameters
         ----------
         X : input as in `fit`
-            Word counts of new documents, with the same columns as before.
+            Word counts of new documents, with the same columns as before if `feature_names` is None.
         y : None
             Ignored.
+        feature_names : array-like of shape (n_columns,) or vectorizer, default=None
+            Names of the columns of X, for a data frame ``X.columns``.  They are used instead of the parameter
+            `feature_names` of this object.  Columns may be in any order: a word is known by its name.  Words that are
+            new become new columns of the model, at the end; words of the model that X does not have count 0.
 
         Returns
         -------
@@ -350,24 +364,37 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         Raises
         ------
         ValueError
-            As in `fit`, and if X has another number of columns than earlier batches, or if `n_components` or
-            `seed_words` are not those of the first batch.
+            As in `fit`; if X has other columns than earlier batches, and no `feature_names`; if two names are the
+            same, or the words of earlier batches have none; if `n_components` or `seed_words` are not those of the
+            first batch.
         """
-        return self._sample(X, y, getattr(self, "topic_word_counts_", None), keep=True)
+        earlier = getattr(self, "topic_word_counts_", None)
+        return self._sample(X, y, earlier, keep=True, feature_names=feature_names)
 
     def _sample(
-        self, X: Any, y: Any, earlier: sparse.csc_array | None, *, keep: bool
+        self,
+        X: Any,
+        y: Any,
+        earlier: sparse.csc_array | None,
+        *,
+        keep: bool,
+        feature_names: Any = None,
     ) -> DistributedLDA:
         self._validate_params()  # scikit-learn does not in `partial_fit` after a fit
         unmask(y, "y")
         check_parameters(self, earlier)
-        if earlier is not None:
+        is_first = earlier is None
+        if not is_first and feature_names is None:
             self._check_columns(X)
-        self._check_checkpoint(earlier, "partial_fit and for warm_start")
-        check_spill(self, earlier)
-        batch = getattr(self, "_n_batches", 0) if keep and earlier is not None else 0
+        begins_with = None if keep else earlier
+        self._check_checkpoint(begins_with, "warm_start")
+        check_spill(self, begins_with)
+        batch = len(self.batch_topic_sizes_) if keep and not is_first else 0
         seed = make_seed(self.random_state)
         seed = int(stream_key(seed, batch)) if batch else seed
+        seen, columns = self, None
+        if feature_names is not None:
+            seen, words, columns = self._by_name(X, feature_names, anew=is_first)
         with (
             undone_on_error(self),
             self._progress_bar(),
@@ -375,21 +402,54 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         ):
 
             def sample() -> Named:
-                again = self.spill is not None
-                with closing(
-                    open_corpus(X, self, place=place, reset=earlier is None, again=again)
-                ) as corpus:
-                    names = names_of_words(self, X, corpus.n_features, is_first=earlier is None)
-                    given: Named = {"seed": seed, "earlier": earlier, "keep": keep}
-                    return LDAFit(self, corpus, place, names=names, **given).run(X, y)
+                given: Named = {"again": self.spill is not None, "columns": columns}
+                with closing(open_corpus(X, seen, place=place, reset=is_first, **given)) as corpus:
+                    if columns is None:
+                        names = names_of_words(self, X, corpus.n_features, is_first=is_first)
+                        check_most(corpus.n_features, self.max_features)
+                    else:
+                        names = words
+                        self._set_words(seen, names)
+                    given = {"seed": seed, "earlier": earlier, "keep": keep}
+                    fit = LDAFit(self, corpus, place, names=names, **given)
+                    return fit.run(X, y), fit.identity
 
-            attributes = retry(place, sample)
-        self._n_batches = batch + 1
+            attributes, identity = retry(place, sample)
+            for name, value in attributes.items():
+                setattr(self, name, value)
+            self._forget_rare_words()
+        self._identity = identity
+        if is_first or not keep:
+            self._seeds_given = seeds_given(self)
         if not keep:
             self._topic_names = None
-        for name, value in attributes.items():
-            setattr(self, name, value)
         return self
+
+    def _set_words(self, seen: Any, names: Array) -> None:
+        """Take names of words; of a data frame they are also names of columns, if all are strings."""
+        self.n_features_in_ = len(names)
+        is_frame = hasattr(seen, "feature_names_in_")
+        self.__dict__.pop("feature_names_in_", None)
+        if is_frame and all(isinstance(one, str) for one in names):
+            self.feature_names_in_ = names
+
+    def _forget_rare_words(self) -> None:
+        """Keep the `max_features` words with the most tokens, those of seeds included; of equal ones the first."""
+        most = self.max_features
+        if most is None or self.n_features_in_ <= most:
+            return
+        order = np.argsort(-self._tokens().sum(axis=0), kind="stable")
+        kept, left = np.sort(order[:most]), np.sort(order[most:])
+        names = self.feature_names_
+        logger.info(
+            "max_features=%d: %d words leave the model: %s",
+            most, len(left), ", ".join(map(str, names[left])),
+        )  # fmt: skip
+        self.topic_word_counts_ = self.topic_word_counts_[:, kept]
+        if self.seed_counts_ is not None:
+            self.seed_counts_ = self.seed_counts_[:, kept]
+        self.feature_names_ = names[kept]
+        self._set_words(self, self.feature_names_)
 
     def _is_comparable(self, record: Named) -> bool:
         """Return whether a sweep was sampled under the priors asked for, and not in a tempered start."""
@@ -408,3 +468,4 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         return tags
 
     _tempered_sweeps: int
+    batch_topic_sizes_: Integers
