@@ -392,33 +392,33 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         batch = len(self.batch_topic_sizes_) if keep and not is_first else 0
         seed = make_seed(self.random_state)
         seed = int(stream_key(seed, batch)) if batch else seed
-        seen, columns = self, None
-        if feature_names is not None:
-            seen, words, columns = self._by_name(X, feature_names, anew=is_first)
+        seen, words, columns = (
+            (self, None, None)
+            if feature_names is None
+            else self._by_name(X, feature_names, anew=is_first)
+        )
         with (
             undone_on_error(self),
             self._progress_bar(),
             choose_place(self.n_jobs, is_dask=is_dask(X), label="schmp-lda") as place,
         ):
 
-            def sample() -> Named:
+            def sample() -> tuple[Named, Named | None]:
                 given: Named = {"again": self.spill is not None, "columns": columns}
                 with closing(open_corpus(X, seen, place=place, reset=is_first, **given)) as corpus:
-                    if columns is None:
+                    if (names := words) is None:
                         names = names_of_words(self, X, corpus.n_features, is_first=is_first)
                         check_most(corpus.n_features, self.max_features)
                     else:
-                        names = words
                         self._set_words(seen, names)
                     given = {"seed": seed, "earlier": earlier, "keep": keep}
                     fit = LDAFit(self, corpus, place, names=names, **given)
                     return fit.run(X, y), fit.identity
 
-            attributes, identity = retry(place, sample)
+            attributes, self._identity = retry(place, sample)
             for name, value in attributes.items():
                 setattr(self, name, value)
             self._forget_rare_words()
-        self._identity = identity
         if is_first or not keep:
             self._seeds_given = seeds_given(self)
         if not keep:
@@ -468,4 +468,5 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         return tags
 
     _tempered_sweeps: int
+    _identity: Named | None = None
     batch_topic_sizes_: Integers

@@ -400,7 +400,7 @@ class LDAFit:
         if not url:
             return 0, None, []
         self.identity = self._fingerprint()
-        before = None if self._is_first else getattr(self._estimator, "_identity", None)
+        before = None if self._is_first else self._estimator._identity
         self._checkpoint = Checkpoint(url, self.identity, before)
         try:
             return self._checkpoint.read(self._go_on) or (0, None, [])

@@ -51,10 +51,7 @@ def columns_by_name(X: Any, given: Any, known: Array | None) -> tuple[Array, Col
             )
     place = {name: at for at, name in enumerate(own)}
     of_input = np.array([place.setdefault(name, len(place)) for name in names.tolist()], np.int32)
-    if len(place) == len(own):
-        return known, Columns(of_input, len(own))
-    together = np.empty(len(place), object)
-    together[:] = [*place]
+    together = np.array([*place, None], object)[:-1]  # NumPy makes tuples alone to rows
     return together, Columns(of_input, len(place))
 
 

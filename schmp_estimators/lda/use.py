@@ -59,6 +59,7 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     topic_word_prior_: float
     #: A class attribute, for models that were fitted before there were seeds.
     seed_counts_: sparse.csc_array | None = None
+    feature_names_: Array | None
 
     @property
     def components_(self) -> Floats:
@@ -211,8 +212,7 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         seen, columns = self._columns(X, feature_names)
 
         def go(place: Place) -> R:
-            given = {"place": place, "reset": False, "columns": columns}
-            with closing(open_corpus(X, seen, **given)) as corpus:
+            with closing(open_corpus(X, seen, place=place, reset=False, columns=columns)) as corpus:
                 return work(corpus, place)
 
         return where_it_is(X, self.n_jobs, go)
