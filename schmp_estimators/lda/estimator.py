@@ -139,8 +139,9 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         thread helps from 262,144 tokens on.
     checkpoint : str or path-like, default=None
         Path (``~`` and environment variables are replaced) or URL known to fsspec, to which the state is written every
-        `checkpoint_every` sweeps.  A fit that finds its own checkpoint there continues from it.  It needs an int as
-        `random_state`.  If it cannot be written, the fit continues with a `CheckpointWarning`.
+        `checkpoint_every` sweeps.  A fit that finds its own checkpoint there continues from it.  `partial_fit` replaces
+        that of the call before.  It needs an int as `random_state`.  If it cannot be written, the fit continues with a
+        `CheckpointWarning`.
     checkpoint_every : int, default=25
         Number of sweeps between two checkpoints.
     spill : {"auto"} or path-like, default=None
@@ -152,6 +153,14 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         guide.
     warm_start : bool, default=False
         Whether `fit` starts by drawing the topics of each word from those of the last fit.
+    half_life : float, default=None
+        Number of further calls of `partial_fit` after which the tokens of a batch count half.  What is left of them are
+        fractions, which add to `topic_word_prior` as `seed_words` do; tokens of the present batch count whole.
+        Fractions of less than a hundredth of that prior are left out.  None: all tokens count whole for ever.
+    max_features : int, default=None
+        How many words the model has at most after a call of `partial_fit` with `feature_names`.  Those with the fewest
+        tokens leave it at the end of the call, and the log names them; seeds count as tokens.  A word that comes again
+        is new.  None: as many as there are.
     verbose : int, default=0
         If not 0, show a progress bar (it needs the package ``rich``), with the objective as last evaluated, values on
         held-out samples, and samples per second.
@@ -161,11 +170,13 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
     Attributes
     ----------
     topic_word_counts_ : scipy.sparse.csc_array of shape (n_components, n_features), int32
-        How many tokens of each word are in each topic.
+        How many tokens of each word are in each topic.  It is float64 if `half_life` has made fractions of some.
     components_ : ndarray of shape (n_components, n_features), float64
         ``topic_word_counts_`` plus the prior and the seeds.  It is made on access, and raises MemoryError above 2 GiB.
     topic_sizes_ : ndarray of shape (n_components,), int64
-        How many tokens each topic has.
+        How many tokens each topic has; float64 if there are fractions.
+    batch_topic_sizes_ : ndarray of shape (n_calls, n_components), int64
+        How many tokens of each batch are in each topic: of `fit`, if it came first, and of each call of `partial_fit`.
     topic_names_ : ndarray of shape (n_components,), dtype object
         Names of the topics in tables and plots: the most relevant words of each, until others are assigned.
     doc_topic_prior_ : float or ndarray of shape (n_components,)
@@ -183,7 +194,7 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         A record for each sweep: ``iterations``, ``seconds`` and ``samples`` (tokens) so far; its ``doc_topic_prior`` (a
         mean, if there are several) and ``topic_word_prior``; what the sampler reports.  Evaluations add
         ``log_likelihood``, the sum of ``document_log_likelihood`` and ``word_log_likelihood``, under the given or
-        learned priors.
+        learned priors.  With fractions of earlier tokens, the latter is that of the batch alone, given these.
     n_shards_ : int
         Number of shards used.
     sampler_ : str
@@ -234,6 +245,16 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
     (40, 2)
     >>> int(lda.topic_word_counts_.sum()) == int(X.sum())
     True
+
+    A stream of documents, whose words are known by their names:
+
+    >>> stream = DistributedLDA(n_components=2, half_life=10, max_iter=50, random_state=0)
+    >>> for batch in (text, ["foxes and dogs bark"] * 10):
+    ...     counter = CountVectorizer()
+    ...     counts = counter.fit_transform(batch)
+    ...     stream = stream.partial_fit(counts, feature_names=counter.get_feature_names_out())
+    >>> stream.feature_names_[-1]
+    'foxes'
     """
 
     _objective = "log_likelihood"
@@ -440,7 +461,7 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
             return
         order = np.argsort(-self._tokens().sum(axis=0), kind="stable")
         kept, left = np.sort(order[:most]), np.sort(order[most:])
-        names = self.feature_names_
+        names = np.asarray(self.feature_names_)
         logger.info(
             "max_features=%d: %d words leave the model: %s",
             most, len(left), ", ".join(map(str, names[left])),
