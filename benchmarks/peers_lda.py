@@ -20,11 +20,16 @@ def make_tomotopy(train, k, alpha, seed):
     import tomotopy
 
     peer = tomotopy.LDAModel(k=k, alpha=alpha, eta=PRIORS["topic_word_prior"], seed=seed, rm_top=0)
-    words = np.char.mod("%d", np.arange(train.shape[1]))
-    for d in range(train.shape[0]):
-        row = slice(*train.indptr[d : d + 2])
-        peer.add_doc(np.repeat(words[train.indices[row]], train.data[row]).tolist())
+    add_documents(peer, train)
     return peer
+
+
+def add_documents(peer, X):
+    """Add documents to a model of tomotopy, with the numbers of their columns as words."""
+    words = np.char.mod("%d", np.arange(X.shape[1]))
+    for d in range(X.shape[0]):
+        row = slice(*X.indptr[d : d + 2])
+        peer.add_doc(np.repeat(words[X.indices[row]], X.data[row]).tolist())
 
 
 def tomotopy_model(train, k, own_priors=False):
@@ -69,6 +74,32 @@ def of_scikit_learn(train, k, own_priors=False):
     seconds = time.process_time() - began
     alpha, beta = peer.doc_topic_prior_, peer.topic_word_prior_
     return _estimator(FINE * (peer.components_ - beta), alpha, FINE * beta), seconds
+
+
+def stream_of_gensim(X, batches, k, options):
+    """Return an estimator of ours with the topics of gensim's online variational method, after one update a batch."""
+    from gensim.matutils import Sparse2Corpus
+    from gensim.models import LdaModel
+
+    peer = LdaModel(
+        num_topics=k, id2word={n: str(n) for n in range(X.shape[1])}, random_state=0,
+        alpha=PRIORS["doc_topic_prior"], eta=PRIORS["topic_word_prior"],
+    )  # fmt: skip
+    for batch in batches:
+        peer.update(Sparse2Corpus(X[batch], documents_columns=False), passes=2)
+    beta = PRIORS["topic_word_prior"]
+    counts = np.maximum(peer.state.get_lambda() - beta, 0.0)
+    return _estimator(FINE * counts, PRIORS["doc_topic_prior"], FINE * beta)
+
+
+def stream_of_tomotopy(X, batches, k, options):
+    """Return an estimator of ours with tomotopy's topics: each batch is added, and then all documents are sampled."""
+    peer = make_tomotopy(X[:0], k, PRIORS["doc_topic_prior"], seed=1)
+    peer.optim_interval = 0
+    for batch in batches:
+        add_documents(peer, X[batch])
+        peer.train(options["max_iter"], workers=1)
+    return of_tomotopy(peer, X.shape[1])
 
 
 def rival(name, train, test, k, own_priors):
