@@ -20,16 +20,11 @@ def make_tomotopy(train, k, alpha, seed):
     import tomotopy
 
     peer = tomotopy.LDAModel(k=k, alpha=alpha, eta=PRIORS["topic_word_prior"], seed=seed, rm_top=0)
-    add_documents(peer, train)
+    words = np.char.mod("%d", np.arange(train.shape[1]))
+    for d in range(train.shape[0]):
+        row = slice(*train.indptr[d : d + 2])
+        peer.add_doc(np.repeat(words[train.indices[row]], train.data[row]).tolist())
     return peer
-
-
-def add_documents(peer, X):
-    """Add documents to a model of tomotopy, with the numbers of their columns as words."""
-    words = np.char.mod("%d", np.arange(X.shape[1]))
-    for d in range(X.shape[0]):
-        row = slice(*X.indptr[d : d + 2])
-        peer.add_doc(np.repeat(words[X.indices[row]], X.data[row]).tolist())
 
 
 def tomotopy_model(train, k, own_priors=False):
@@ -86,19 +81,16 @@ def stream_of_gensim(X, batches, k, options):
         alpha=PRIORS["doc_topic_prior"], eta=PRIORS["topic_word_prior"],
     )  # fmt: skip
     for batch in batches:
-        peer.update(Sparse2Corpus(X[batch], documents_columns=False), passes=2)
+        peer.update(Sparse2Corpus(X[batch], documents_columns=False))
     beta = PRIORS["topic_word_prior"]
     counts = np.maximum(peer.state.get_lambda() - beta, 0.0)
     return _estimator(FINE * counts, PRIORS["doc_topic_prior"], FINE * beta)
 
 
 def stream_of_tomotopy(X, batches, k, options):
-    """Return an estimator of ours with tomotopy's topics: each batch is added, and then all documents are sampled."""
-    peer = make_tomotopy(X[:0], k, PRIORS["doc_topic_prior"], seed=1)
-    peer.optim_interval = 0
-    for batch in batches:
-        add_documents(peer, X[batch])
-        peer.train(options["max_iter"], workers=1)
+    """Return an estimator of ours with tomotopy's topics, fitted at once: it cannot add documents later."""
+    peer = tomotopy_model(X[np.concatenate(batches)], k)
+    trained(peer, options["max_iter"])
     return of_tomotopy(peer, X.shape[1])
 
 
