@@ -29,7 +29,6 @@ from schmp_estimators.lda.parameters import (
     check_most,
     check_parameters,
     priors_asked_for,
-    seeds_given,
 )
 from schmp_estimators.lda.samplers import MOST_STEPS, SAMPLERS
 from schmp_estimators.lda.shares import SharesOfTopics
@@ -424,7 +423,7 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
             choose_place(self.n_jobs, is_dask=is_dask(X), label="schmp-lda") as place,
         ):
 
-            def sample() -> tuple[Named, Named | None]:
+            def sample() -> Named:
                 given: Named = {"again": self.spill is not None, "columns": columns}
                 with closing(open_corpus(X, seen, place=place, reset=is_first, **given)) as corpus:
                     if (names := words) is None:
@@ -433,15 +432,10 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
                     else:
                         self._set_words(seen, names)
                     given = {"seed": seed, "earlier": earlier, "keep": keep}
-                    fit = LDAFit(self, corpus, place, names=names, **given)
-                    return fit.run(X, y), fit.identity
+                    return LDAFit(self, corpus, place, names=names, **given).run(X, y)
 
-            attributes, self._identity = retry(place, sample)
-            for name, value in attributes.items():
-                setattr(self, name, value)
+            self.__dict__.update(retry(place, sample))
             self._forget_rare_words()
-        if is_first or not keep:
-            self._seeds_given = seeds_given(self)
         if not keep:
             self._topic_names = None
         return self
@@ -490,4 +484,5 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
 
     _tempered_sweeps: int
     _identity: Named | None = None
+    _seeds_given: str | None = None
     batch_topic_sizes_: Integers

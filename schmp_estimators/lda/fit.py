@@ -112,6 +112,7 @@ class LDAFit:
         if earlier is not None:
             self._priors = parameters.going_on(self._priors, estimator, keep=keep)
         self._names = names
+        self._seeds_given = parameters.seeds_given(estimator)
         is_later = keep and earlier is not None
         find = parameters.seeds_of_first_batch if is_later else parameters.seed_counts
         self._seeds = find(estimator, corpus.word_totals, self._names)
@@ -126,7 +127,7 @@ class LDAFit:
             self._corpus = corpus.held()
         self._checkpoint: Checkpoint | None = None
         #: What identifies the fit in its checkpoint, if it has one.
-        self.identity: Named | None = None
+        self._identity: Named | None = None
         self._first = no_topics()
 
     def run(self, X: Any, y: Any) -> Named:
@@ -271,6 +272,8 @@ class LDAFit:
             "feature_names_": self._names,
             "n_shards_": self._n_shards,
             "sampler_": self._sampler,
+            "_identity": self._identity,
+            "_seeds_given": self._seeds_given,
         }
 
     def _choose_program(self) -> TopicProgram[Any]:
@@ -399,9 +402,9 @@ class LDAFit:
             url, self._checkpoint_every = os.path.join(self._slices.folder, CHECKPOINT), 1
         if not url:
             return 0, None, []
-        self.identity = self._fingerprint()
+        self._identity = self._fingerprint()
         before = None if self._is_first else self._estimator._identity
-        self._checkpoint = Checkpoint(url, self.identity, before)
+        self._checkpoint = Checkpoint(url, self._identity, before)
         try:
             return self._checkpoint.read(self._go_on) or (0, None, [])
         except CheckpointMismatchError as error:

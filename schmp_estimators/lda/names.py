@@ -26,7 +26,7 @@ def names_of_words(estimator: Any, X: Any, n_words: int, *, is_first: bool) -> A
 
 
 def columns_by_name(X: Any, given: Any, known: Array | None) -> tuple[Array, Columns]:
-    """Return all names, those of new words after those that are `known`, and where the columns of X are among them.
+    """Return all names, new ones after those that are `known`, and where those of X are among them.
 
     `given` are the names of the columns of X, or a vectorizer that has them.
 

@@ -255,7 +255,7 @@ def seeds_of_first_batch(
     fitted: sparse.csc_array | None = estimator.seed_counts_
     if fitted is not None:
         fitted = widened(fitted, len(word_totals))
-    if seeds_given(estimator) == getattr(estimator, "_seeds_given", None):
+    if seeds_given(estimator) == estimator._seeds_given:
         return fitted
     asked = seed_counts(estimator, word_totals, names)
     is_same = asked is fitted

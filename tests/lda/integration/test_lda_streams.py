@@ -1,4 +1,4 @@
-"""Streams: words by name, in any order, new or rare; earlier tokens that lose weight; calls that are interrupted."""
+"""Streams: words by name, new and rare ones; earlier tokens that lose weight; interrupted calls."""
 
 import logging
 import pickle
