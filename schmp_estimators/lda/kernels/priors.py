@@ -23,7 +23,14 @@ from numpy.typing import NDArray
 
 from schmp_estimators.core.jit import by_types, index, inlined, kernel, part
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
-from schmp_estimators.core.typing import Floats, Floats32, Function, Integers, Integers32
+from schmp_estimators.core.typing import (
+    AnyIntegers,
+    Floats,
+    Floats32,
+    Function,
+    Integers,
+    Integers32,
+)
 from schmp_estimators.lda.kernels.draw import at_most, first_above, select, uniform24
 
 _HALF = np.uint64(32)
@@ -214,8 +221,8 @@ class SeedRows(NamedTuple):
     number: Integers32
     #: (n_seeded + 1,) offsets in what follows.
     ptr: Integers
-    #: Topics ascend within a word.
-    topic: Integers32
+    #: Topics ascend within a word; of few bytes, so that a search stays in a line of the cache.
+    topic: AnyIntegers
     weight: Floats
     #: Cumulative weights within each word.
     ends: Floats

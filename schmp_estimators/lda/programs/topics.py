@@ -185,9 +185,8 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
 
     def with_fixed(self, at: At, total: Integers) -> Integers:
         """Return the tokens of each topic, plus those in the fixed rows that the shard keeps."""
-        total = total.copy()
-        np.add.at(total, at.shard.fixed.topic, at.shard.fixed.tokens)
-        return total
+        fixed = at.shard.fixed
+        return total + np.bincount(fixed.topic, fixed.tokens, len(total)).astype(np.int64)
 
     @abstractmethod
     def moves(self, model: SweepModel) -> Named:
@@ -233,10 +232,7 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         self, shard: TokenShard, words: AnyIntegers | slice = slice(None)
     ) -> SeedRows | None:
         """Return the seeds of words in the layout of a shard, by default of all, if there are any."""
-        if self.seeds is None:
-            return None
-        rows = seeding.seed_rows(self.seeds, shard)
-        return freeze(rows._replace(number=rows.number[words]))
+        return None if self.seeds is None else seeding.seed_rows(self.seeds, shard, words)
 
     def prior_identity(self) -> Named:
         """Return what identifies the priors beside the parameters that are shown."""
