@@ -245,7 +245,7 @@ def add_seeds(seeds, word, row):
     return True
 
 
-@where_given(lambda seeds, word, topic, beta: beta, copied=False)
+@where_given(lambda seeds, word, topic, beta: beta)
 def beta_of(seeds, word, topic, beta):
     """Return the prior of a word in a topic, whose seed is found by halving."""
     at = seeds.number[word]
