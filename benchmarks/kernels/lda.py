@@ -17,12 +17,12 @@ from schmp_estimators.lda.kernels.draw import padded
 from schmp_estimators.lda.kernels.foldin import fold_in, make_scratch, rows_of_words, topic_model
 from schmp_estimators.lda.kernels.frozen import frozen_of, make_slots, sample_documents, take_rows
 from schmp_estimators.lda.kernels.warp import pieces_of, sample_words
+from schmp_estimators.lda.programs.sequential import SequentialProgram
 from schmp_estimators.lda.programs.topics import SweepModel
 from schmp_estimators.lda.samplers.alias import AliasLDA
 from schmp_estimators.lda.samplers.fplus import FPlusLDA
 from schmp_estimators.lda.samplers.hybrid import HybridLDA, sample_hybrid
 from schmp_estimators.lda.samplers.light import LightLDA
-from schmp_estimators.lda.samplers.sequential import SequentialProgram
 from schmp_estimators.lda.samplers.sparse import SparseLDA
 
 from .one_kernel import OneKernel

@@ -77,7 +77,7 @@ class SweepModel(NamedTuple):
     #: Priors that have been learned, if there are, and those of the last sweep.
     learned: Learned = Learned()
     learned_before: Learned = Learned()
-    # Where shards change counts token by token: see `samplers.sequential`.
+    # Where shards change counts token by token: see `programs.sequential`.
     n_tokens: int = 0
     #: The largest error of the shards' copies of the totals in a step of the last sweep, for each shard and token.
     s_error: float = 0.0

@@ -26,9 +26,9 @@ from schmp_estimators.lda.kernels.draw import first_above
 from schmp_estimators.lda.kernels.lists import TopicLists, list_words
 from schmp_estimators.lda.kernels.priors import beta_of, build_alias, draw_alias
 from schmp_estimators.lda.kernels.rows import count_of, make_rows
-from schmp_estimators.lda.samplers.documents import document_loop
+from schmp_estimators.lda.programs.documents import document_loop
+from schmp_estimators.lda.programs.sequential import inverse_totals
 from schmp_estimators.lda.samplers.light import LightLDA, moved, row_of, weigh
-from schmp_estimators.lda.samplers.sequential import inverse_totals
 
 #: How many tokens ahead the rows and tables of a word, and before that their bounds, are fetched into the cache.
 _AHEAD, _FAR_AHEAD = 4, 8

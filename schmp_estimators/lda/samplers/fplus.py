@@ -32,9 +32,9 @@ from schmp_estimators.lda.blocks import WordBlock
 from schmp_estimators.lda.kernels import ftree
 from schmp_estimators.lda.kernels.lists import find_in_list, move_in_list, place_of, sum_list
 from schmp_estimators.lda.programs.blocks import WordParts
+from schmp_estimators.lda.programs.sequential import Step
 from schmp_estimators.lda.programs.topics import SweepModel
-from schmp_estimators.lda.samplers.sequential import Step
-from schmp_estimators.lda.samplers.words import WordLDA, WordState, word_loop
+from schmp_estimators.lda.programs.words import WordLDA, WordState, word_loop
 
 #: The tree is rebuilt for a word with more than ``K / _FEW`` tokens; for others it is updated topic by topic.
 _FEW = 16

@@ -33,10 +33,10 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.kernels import ftree
 from schmp_estimators.lda.kernels.draw import first_above, uniform24
 from schmp_estimators.lda.kernels.lists import place_of
+from schmp_estimators.lda.programs.sequential import Cell
 from schmp_estimators.lda.programs.topics import SweepModel
+from schmp_estimators.lda.programs.words import word_loop
 from schmp_estimators.lda.samplers import MOST_STEPS, fplus
-from schmp_estimators.lda.samplers.sequential import Cell
-from schmp_estimators.lda.samplers.words import word_loop
 
 #: Stream of random numbers of proposals.
 _PROPOSALS = 1

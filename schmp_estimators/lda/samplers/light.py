@@ -32,8 +32,8 @@ from schmp_estimators.lda.kernels.priors import (
     prior_mass,
 )
 from schmp_estimators.lda.kernels.rows import add_to, cell_of, count_of, make_rows, take_one
-from schmp_estimators.lda.samplers.documents import DocumentLDA, document_loop
-from schmp_estimators.lda.samplers.sequential import nothing
+from schmp_estimators.lda.programs.documents import DocumentLDA, document_loop
+from schmp_estimators.lda.programs.sequential import nothing
 
 #: How many tokens ahead the rows and the list of a word, and before that their bounds, are fetched into the cache.
 _AHEAD, _FAR_AHEAD = 8, 16

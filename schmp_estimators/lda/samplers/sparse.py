@@ -34,14 +34,14 @@ from schmp_estimators.lda.kernels.lists import (
     sum_list,
 )
 from schmp_estimators.lda.kernels.priors import beta_of, find_seed
-from schmp_estimators.lda.samplers.documents import (
+from schmp_estimators.lda.programs.documents import (
     ROUNDING,
     DocumentLDA,
     document_loop,
     find_in_document,
     sum_others,
 )
-from schmp_estimators.lda.samplers.sequential import inverse_totals
+from schmp_estimators.lda.programs.sequential import inverse_totals
 
 #: How many tokens ahead the lists of words, and before that their offsets, are fetched into the cache.
 _AHEAD, _FAR_AHEAD = 6, 12

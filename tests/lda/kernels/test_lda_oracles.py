@@ -27,9 +27,9 @@ from scipy import sparse
 from scipy.special import gammaln
 
 from schmp_estimators.lda.kernels.priors import topic_priors
+from schmp_estimators.lda.programs.documents import DocumentLDA
 from schmp_estimators.lda.programs.seeds import word_seeds
 from schmp_estimators.lda.samplers import program_of
-from schmp_estimators.lda.samplers.documents import DocumentLDA
 from schmp_estimators.lda.samplers.frozen import FrozenLDA
 
 ORACLES = {

@@ -20,7 +20,7 @@ from schmp_estimators.core.typing import AnySigned, Array, Floats, Integers, Int
 from schmp_estimators.core.values import offsets_of, part_of_each
 from schmp_estimators.lda.blocks import TokenShard, words_of_places
 from schmp_estimators.lda.programs.blocks import WordParts
-from schmp_estimators.lda.samplers.sequential import (
+from schmp_estimators.lda.programs.sequential import (
     SequentialProgram,
     inverse_totals,
     move_total,

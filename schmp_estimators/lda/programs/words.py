@@ -17,7 +17,7 @@ from schmp_estimators.lda.kernels.lists import TopicLists, order_lists
 from schmp_estimators.lda.kernels.priors import add_seeds, make_row
 from schmp_estimators.lda.kernels.rows import add_row
 from schmp_estimators.lda.programs.blocks import WordParts
-from schmp_estimators.lda.samplers.sequential import (
+from schmp_estimators.lda.programs.sequential import (
     SequentialProgram,
     inverse_totals,
     move_total,
