@@ -309,29 +309,3 @@ class LightLDA(DocumentLDA):
     def extra(self, at: At) -> Arguments:
         """Return which proposals there are."""
         return self.kinds
-
-
-class LightWordLDA(LightLDA):
-    """The same with proposals of the word only, as many in all.
-
-    Parameters
-    ----------
-    n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
-    hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far, mh_steps
-        As in `LightLDA`.
-    """
-
-    kinds: ClassVar[tuple[bool, bool]] = True, True
-
-
-class LightDocumentLDA(LightLDA):
-    """The same with proposals of the document only, as many in all.
-
-    Parameters
-    ----------
-    n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
-    hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far, mh_steps
-        As in `LightLDA`.
-    """
-
-    kinds: ClassVar[tuple[bool, bool]] = False, False

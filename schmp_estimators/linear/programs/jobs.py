@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from schmp_estimators.core.jit import compiled_for
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.dense import column_passes
 from schmp_estimators.linear.kernels.sparse import Columns
 from schmp_estimators.linear.losses.base import total_of, weigh
-from schmp_estimators.linear.penalties.base import Penalty, compiled_for
+from schmp_estimators.linear.penalties.base import Penalty
 from schmp_estimators.linear.programs.matrix import Floats, Indices, Storage
 from schmp_estimators.linear.programs.stored import SparseByColumns, join
 
