@@ -17,7 +17,7 @@ from schmp_estimators.lda.kernels.draw import padded
 from schmp_estimators.lda.kernels.foldin import fold_in, make_scratch, rows_of_words, topic_model
 from schmp_estimators.lda.kernels.frozen import frozen_of, make_slots, sample_documents, take_rows
 from schmp_estimators.lda.kernels.warp import pieces_of, sample_words
-from schmp_estimators.lda.programs.sequential import SequentialProgram
+from schmp_estimators.lda.programs.sequential import SequentialSampler
 from schmp_estimators.lda.programs.topics import SweepModel
 from schmp_estimators.lda.samplers.alias import AliasLDA
 from schmp_estimators.lda.samplers.fplus import FPlusLDA
@@ -111,7 +111,7 @@ def sampled(program):
 class Cell(OneKernel):
     """All words and all documents as one cell of a sampler that sees counts as they change."""
 
-    program: SequentialProgram
+    program: SequentialSampler
 
     def fresh(self):
         model = SweepModel(started(0)[1], n_tokens=len(corpus()[1]))

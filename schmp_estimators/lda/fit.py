@@ -35,7 +35,7 @@ from schmp_estimators.lda.data.shards import Plan, local_columns, make_shard
 from schmp_estimators.lda.data.topic_rows import counts_of_rows, rows_of_counts_array
 from schmp_estimators.lda.programs.learning import mean_alpha
 from schmp_estimators.lda.programs.seeds import word_seeds
-from schmp_estimators.lda.programs.topics import TopicProgram
+from schmp_estimators.lda.programs.topics import TopicSampler
 from schmp_estimators.lda.samplers import check_steps, choose_sampler, program_of
 from schmp_estimators.lda.spill import SHARE, Sizes, choose_spilling
 
@@ -189,7 +189,7 @@ class LDAFit:
         )
 
     def _started(
-        self, program: TopicProgram[Any], earlier: sparse.csc_array | None, **options: Any
+        self, program: TopicSampler[Any], earlier: sparse.csc_array | None, **options: Any
     ) -> AbstractContextManager[AnyRun]:
         """Return a run of a program, with counts of earlier documents."""
         return static_run(
@@ -249,7 +249,7 @@ class LDAFit:
             "sampler_": self._sampler,
         }
 
-    def _choose_program(self) -> TopicProgram[Any]:
+    def _choose_program(self) -> TopicSampler[Any]:
         estimator = self._estimator
         sizes = (
             self._n_tokens,

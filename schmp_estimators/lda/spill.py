@@ -21,7 +21,7 @@ from schmp_estimators.core.places.place import Place
 from schmp_estimators.lda.blocks import HEAD
 from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.shards import LARGEST_SHARE
-from schmp_estimators.lda.programs.topics import TopicProgram, topic_bytes
+from schmp_estimators.lda.programs.topics import TopicSampler, topic_bytes
 from schmp_estimators.lda.samplers import SAMPLERS, program_of
 
 #: Share of the free memory that a fit may use; the rest is for the input and the result.
@@ -81,7 +81,7 @@ class Sizes(NamedTuple):
     rotates: bool = False
 
     @classmethod
-    def of(cls, corpus: Corpus, program: TopicProgram[Any]) -> Sizes:
+    def of(cls, corpus: Corpus, program: TopicSampler[Any]) -> Sizes:
         """Return those of a corpus and a program."""
         total = corpus.word_totals
         n_topics = program.n_components
@@ -207,7 +207,7 @@ class Spilling(NamedTuple):
 
 
 def choose_spilling(
-    estimator: Any, program: TopicProgram[Any], corpus: Corpus, place: Place
+    estimator: Any, program: TopicSampler[Any], corpus: Corpus, place: Place
 ) -> Spilling | None:
     """Return how a fit uses files, or None if it stays in memory; raises as `count_slices`."""
     if estimator.spill is None:

@@ -21,7 +21,7 @@ from schmp_estimators.core.values import offsets_of, part_of_each
 from schmp_estimators.lda.blocks import TokenShard, words_of_places
 from schmp_estimators.lda.programs.blocks import WordParts
 from schmp_estimators.lda.programs.sequential import (
-    SequentialProgram,
+    SequentialSampler,
     inverse_totals,
     move_total,
     nothing,
@@ -276,14 +276,14 @@ class DocumentState(NamedTuple):
     total: Integers
 
 
-class DocumentLDA(SequentialProgram[DocumentState]):
+class DocumentSampler(SequentialSampler[DocumentState]):
     """Base of samplers that go document by document within a cell.
 
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
     hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
-        As in `TopicProgram`.
+        As in `TopicSampler`.
     """
 
     def restore(self, at: At, saved: AnySigned) -> tuple[DocumentState, WordParts]:

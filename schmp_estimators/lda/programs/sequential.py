@@ -21,7 +21,7 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import Prior, TokenShard, WordBlock
 from schmp_estimators.lda.kernels.priors import SeedRows, alpha_at
 from schmp_estimators.lda.programs.learning import Learned
-from schmp_estimators.lda.programs.topics import SWEEP, State, SweepModel, TopicProgram
+from schmp_estimators.lda.programs.topics import SWEEP, State, SweepModel, TopicSampler
 
 
 class Cell(NamedTuple):
@@ -46,7 +46,7 @@ class Cell(NamedTuple):
     #: Stream of random numbers of the sweep, and how many of them a token may use.
     key: np.uint64
     n_random: int
-    #: From `SequentialProgram.extra`.
+    #: From `SequentialSampler.extra`.
     extra: Any
 
 
@@ -110,7 +110,7 @@ class SweepReport(NamedTuple):
     n_tokens: int
 
 
-class SequentialProgram(TopicProgram[State]):
+class SequentialSampler(TopicSampler[State]):
     """Base of samplers that change the counts token by token.
 
     What changes of a shard has topics of its tokens, `topic`, how many have each, `total`, and what the sampler adds.
@@ -119,7 +119,7 @@ class SequentialProgram(TopicProgram[State]):
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
     hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
-        As in `TopicProgram`.
+        As in `TopicSampler`.
     """
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:

@@ -103,7 +103,7 @@ class Measured(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
+class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
     """Base of samplers for latent Dirichlet allocation.
 
     Parameters
@@ -425,12 +425,12 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         return blocks.harvest_rows(block, self.n_components)
 
 
-class FrozenCountsLDA(TopicProgram[State]):
+class FrozenCountsSampler(TopicSampler[State]):
     """Base of samplers whose tokens all read counts of the beginning of a sweep, or of a pass.
 
     Their topics do not depend on how documents are divided.  What changes of a shard has the tokens of each topic,
     `totals`, and how many tokens `moved` in the last sweep, perhaps in each pass.  Parameters are those of
-    `TopicProgram`.
+    `TopicSampler`.
     """
 
     partition_invariant: ClassVar[bool] = True

@@ -18,7 +18,7 @@ from schmp_estimators.lda.kernels.priors import add_seeds, make_row
 from schmp_estimators.lda.kernels.rows import add_row
 from schmp_estimators.lda.programs.blocks import WordParts
 from schmp_estimators.lda.programs.sequential import (
-    SequentialProgram,
+    SequentialSampler,
     inverse_totals,
     move_total,
     nothing,
@@ -146,14 +146,14 @@ class WordState(NamedTuple):
     moved: int = 0
 
 
-class WordLDA(SequentialProgram[WordState]):
+class WordSampler(SequentialSampler[WordState]):
     """Base of samplers that go word by word within a cell.
 
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
     hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
-        As in `TopicProgram`.
+        As in `TopicSampler`.
     """
 
     def restore(self, at: At, saved: AnySigned) -> tuple[WordState, WordParts]:

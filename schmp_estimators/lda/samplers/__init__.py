@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Any, cast
 
-from schmp_estimators.lda.programs.topics import TopicProgram
+from schmp_estimators.lda.programs.topics import TopicSampler
 
 #: Module and class of the program of each sampler, by the name that users give.
 SAMPLERS = {
@@ -21,10 +21,10 @@ SAMPLERS = {
 }
 
 
-def program_of(sampler: str) -> type[TopicProgram[Any]]:
+def program_of(sampler: str) -> type[TopicSampler[Any]]:
     """Return the class of a sampler's program.  It is imported now: to import all takes a fifth of a second."""
     module, _, kind = SAMPLERS[sampler].partition(":")
-    return cast("type[TopicProgram[Any]]", getattr(import_module(f"{__name__}.{module}"), kind))
+    return cast("type[TopicSampler[Any]]", getattr(import_module(f"{__name__}.{module}"), kind))
 
 
 #: The most proposals for a token, in a pass of "warp" and in a sweep by others: "warp" keeps those of all tokens.

@@ -22,7 +22,7 @@ from schmp_estimators.core.typing import Arguments, Floats
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.kernels import ftree
 from schmp_estimators.lda.kernels.lists import find_in_list, move_in_list, place_of, sum_list
-from schmp_estimators.lda.programs.words import WordLDA, word_loop
+from schmp_estimators.lda.programs.words import WordSampler, word_loop
 
 #: The tree is rebuilt for a word with more than ``K / _FEW`` tokens; for others it is updated topic by topic.
 _FEW = 16
@@ -205,16 +205,16 @@ def sample_fplus(cell):
     return _loop(cell)
 
 
-class FPlusLDA(WordLDA):
+class FPlusLDA(WordSampler):
     """Latent Dirichlet allocation by collapsed Gibbs sampling, word by word, with an F+ tree.
 
-    With one shard the sampler is exact; with more, topic totals are stale (`SequentialProgram`).
+    With one shard the sampler is exact; with more, topic totals are stale (`SequentialSampler`).
 
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
     hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
-        As in `TopicProgram`.
+        As in `TopicSampler`.
     """
 
     kernel = staticmethod(sample_fplus)

@@ -31,23 +31,23 @@ from schmp_estimators.lda.programs import blocks
 from schmp_estimators.lda.programs.blocks import WordParts
 from schmp_estimators.lda.programs.topics import (
     SWEEP,
-    FrozenCountsLDA,
+    FrozenCountsSampler,
     State,
     SweepModel,
     topic_bytes,
 )
 
 
-class FrozenWordsLDA(FrozenCountsLDA[State]):
+class FrozenWordsLDA(FrozenCountsSampler[State]):
     """Latent Dirichlet allocation by sampling with word counts frozen during a sweep.
 
-    What changes of a shard has the `topic` of each token, word-major, and what `FrozenCountsLDA` asks for.
+    What changes of a shard has the `topic` of each token, word-major, and what `FrozenCountsSampler` asks for.
 
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
     hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
-        As in `TopicProgram`.
+        As in `TopicSampler`.
     """
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
@@ -138,7 +138,7 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
     hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
-        As in `TopicProgram`.
+        As in `TopicSampler`.
     """
 
     def restore(self, at: At, saved: AnySigned) -> tuple[FrozenState, WordParts]:

@@ -32,7 +32,7 @@ from schmp_estimators.lda.kernels.priors import (
     prior_mass,
 )
 from schmp_estimators.lda.kernels.rows import add_to, cell_of, count_of, make_rows, take_one
-from schmp_estimators.lda.programs.documents import DocumentLDA, document_loop
+from schmp_estimators.lda.programs.documents import DocumentSampler, document_loop
 from schmp_estimators.lda.programs.sequential import nothing
 
 #: How many tokens ahead the rows and the list of a word, and before that their bounds, are fetched into the cache.
@@ -281,16 +281,16 @@ def sample_light(cell):
 
 
 @dataclass(frozen=True)
-class LightLDA(DocumentLDA):
+class LightLDA(DocumentSampler):
     """Latent Dirichlet allocation by Metropolis–Hastings, with proposals of a token's word and of its document in turn.
 
-    With one shard the sampler is exact; with more, topic totals are stale (`SequentialProgram`).
+    With one shard the sampler is exact; with more, topic totals are stale (`SequentialSampler`).
 
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
     hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
-        As in `TopicProgram`.
+        As in `TopicSampler`.
     mh_steps : int, at least 1
         Proposals of the word, and of the document, for each token in a sweep.
     """

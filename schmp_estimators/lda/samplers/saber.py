@@ -44,7 +44,7 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
     hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
-        As in `TopicProgram`.
+        As in `TopicSampler`.
     """
 
     weighs_passages: ClassVar[bool] = True

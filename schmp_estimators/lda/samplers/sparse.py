@@ -36,7 +36,7 @@ from schmp_estimators.lda.kernels.lists import (
 from schmp_estimators.lda.kernels.priors import beta_of, find_seed
 from schmp_estimators.lda.programs.documents import (
     ROUNDING,
-    DocumentLDA,
+    DocumentSampler,
     document_loop,
     find_in_document,
     sum_others,
@@ -230,16 +230,16 @@ def sample_sparse(cell):
     return _loop(cell)
 
 
-class SparseLDA(DocumentLDA):
+class SparseLDA(DocumentSampler):
     """Latent Dirichlet allocation by collapsed Gibbs sampling, document by document, with sparse sums.
 
-    With one shard the sampler is exact; with more, topic totals are stale (`SequentialProgram`).
+    With one shard the sampler is exact; with more, topic totals are stale (`SequentialSampler`).
 
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
     hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
-        As in `TopicProgram`.
+        As in `TopicSampler`.
     """
 
     kernel = staticmethod(sample_sparse)

@@ -47,7 +47,12 @@ from schmp_estimators.lda.kernels.warp import (
 )
 from schmp_estimators.lda.kernels.warp_documents import sample_documents
 from schmp_estimators.lda.programs.blocks import WordPart, combine_parts, make_parts, rows_of_tokens
-from schmp_estimators.lda.programs.topics import FrozenCountsLDA, Measured, SweepModel, topic_bytes
+from schmp_estimators.lda.programs.topics import (
+    FrozenCountsSampler,
+    Measured,
+    SweepModel,
+    topic_bytes,
+)
 
 #: Streams of random numbers of the two passes; first topics have the next ones.
 _WORDS, _DOCUMENTS = range(2)
@@ -159,14 +164,14 @@ def _owner(shard: TokenShard) -> TokenShard:
 
 
 @dataclass(frozen=True)
-class WarpLDA(FrozenCountsLDA[WarpState]):
+class WarpLDA(FrozenCountsSampler[WarpState]):
     """Latent Dirichlet allocation by Metropolis–Hastings with counts frozen during a pass.
 
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
     hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
-        As in `TopicProgram`.
+        As in `TopicSampler`.
     mh_steps : int, 1 to 4
         Proposals for each token in each pass.
     """

@@ -7,7 +7,7 @@ from schmp_estimators.core.rng import mix, unit
 from schmp_estimators.lda.kernels.draw import first_above
 from schmp_estimators.lda.kernels.priors import beta_of
 from schmp_estimators.lda.kernels.rows import add_row
-from schmp_estimators.lda.programs.documents import DocumentLDA, document_loop
+from schmp_estimators.lda.programs.documents import DocumentSampler, document_loop
 
 
 @maker
@@ -38,5 +38,5 @@ def sample(cell):
     return loop(cell)
 
 
-class GibbsLDA(DocumentLDA):
+class GibbsLDA(DocumentSampler):
     kernel = staticmethod(sample)
