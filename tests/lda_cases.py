@@ -70,7 +70,7 @@ def fit(
         "seed": 5,
         "evaluate_every": 1,
     } | parameters
-    program = kind(n_components, counts.shape[1], **parameters)
+    program = kind(n_components=n_components, n_words=counts.shape[1], **parameters)
     if history:
         program = program.following(history)
     topics, records = [], []

@@ -121,7 +121,8 @@ class Cell(OneKernel):
 
 def priors(kind, **options):
     """Return a program with the priors of the corpus."""
-    return kind(N_TOPICS, N_WORDS, ALPHA, BETA, **options)
+    given = {"doc_topic_prior": ALPHA, "topic_word_prior": BETA}
+    return kind(n_components=N_TOPICS, n_words=N_WORDS, **given, **options)
 
 
 class FplusCell(Cell):

@@ -312,6 +312,11 @@ def copy_to(values, out):
         out[k] = values[k]
 
 
+def ready(function: Function, how: Function = inlined) -> Any:
+    """Return a function as a part of kernels: `how` compiles it, unless it is compiled already."""
+    return function if hasattr(function, "py_func") else how(function)
+
+
 def by_types(function: Function, *, copied: bool = False, strict: bool = True) -> Any:
     """Let calls of `function` in kernels use what the decorated function returns for the types of the arguments.
 

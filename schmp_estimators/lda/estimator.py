@@ -27,7 +27,8 @@ from schmp_estimators.lda.parameters import (
     check_parameters,
     priors_asked_for,
 )
-from schmp_estimators.lda.samplers import MOST_STEPS, SAMPLERS
+from schmp_estimators.lda.programs.topics import MOST_STEPS, TopicSampler
+from schmp_estimators.lda.samplers import SAMPLERS
 from schmp_estimators.lda.shares import SharesOfTopics
 from schmp_estimators.lda.spill import check_spill
 
@@ -239,7 +240,7 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         "seed_words": [None, dict, "array-like", "sparse matrix"],
         "seed_weight": [Interval(Real, 0, MOST, closed="both")],
         "feature_names": [None, "array-like", HasMethods("get_feature_names_out")],
-        "sampler": [StrOptions({"auto", *SAMPLERS})],
+        "sampler": [StrOptions({"auto", *SAMPLERS}), TopicSampler],
         "mh_steps": [
             Interval(Integral, 1, MOST_STEPS, closed="both"),
             StrOptions({"acceptance"}),
@@ -272,7 +273,7 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         seed_words: Any = None,
         seed_weight: float = 1.0,
         feature_names: Any = None,
-        sampler: str = "auto",
+        sampler: Any = "auto",
         mh_steps: int | str = 2,
         init: str = "auto",
         max_iter: int = 150,

@@ -14,7 +14,7 @@ from scipy import sparse
 
 from schmp_estimators.core.engine.running import AnyRun, Source, static_run
 from schmp_estimators.core.errors import CheckpointMismatchError
-from schmp_estimators.core.io.checkpoint import Checkpoint, check_records, identity_of
+from schmp_estimators.core.io.checkpoint import Checkpoint, check_records, identity_of, recognised
 from schmp_estimators.core.io.files import CHECKPOINT
 from schmp_estimators.core.io.slices import Slices, memory_left
 from schmp_estimators.core.places.place import Place
@@ -36,7 +36,7 @@ from schmp_estimators.lda.data.topic_rows import counts_of_rows, rows_of_counts_
 from schmp_estimators.lda.programs.learning import mean_alpha
 from schmp_estimators.lda.programs.seeds import word_seeds
 from schmp_estimators.lda.programs.topics import TopicSampler
-from schmp_estimators.lda.samplers import check_steps, choose_sampler, program_of
+from schmp_estimators.lda.samplers import check_steps, choose_sampler, sampler_of
 from schmp_estimators.lda.spill import SHARE, Sizes, choose_spilling
 
 #: The most bytes of a table of word rows, where a sampler keeps one in every shard.
@@ -264,8 +264,9 @@ class LDAFit:
             n_docs=sizes[1],
         )
         longest = int(self._corpus.lengths.max())
+        named = isinstance(self._sampler, str)
         check_steps(self._sampler, estimator.mh_steps, min(self._n_topics, longest))
-        program = program_of(self._sampler)
+        program = sampler_of(self._sampler)
         earlier = self._earlier if self._keep else None
         # Topics of earlier documents go on as they are.
         init = estimator.init if self._earlier is None else "uniform"
@@ -277,7 +278,8 @@ class LDAFit:
                 else "uniform"
             )
         self._init = "uniform" if init == "tempered" else init
-        return program(
+        return replace(
+            program,
             n_components=self._n_topics,
             n_words=self._corpus.n_features,
             **self._priors._asdict(),
@@ -292,7 +294,7 @@ class LDAFit:
             seeds=None
             if self._seeds is None
             else word_seeds(self._seeds, self._corpus.word_totals, earlier),
-            **({"mh_steps": estimator.mh_steps} if hasattr(program, "mh_steps") else {}),
+            **({"mh_steps": estimator.mh_steps} if named and hasattr(program, "mh_steps") else {}),
         )
 
     def _choose_shards(self) -> int:
@@ -415,6 +417,7 @@ class LDAFit:
         """Return what must be equal if a checkpoint belongs to this fit."""
         found = {
             **identity(self._program, NAMES),
+            **{name: recognised(one) for name, one in self._program.get_params().items()},
             **self._program.prior_identity(),
             "init": self._init,
         }

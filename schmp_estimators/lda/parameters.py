@@ -14,6 +14,7 @@ import numpy as np
 from scipy import sparse
 
 from schmp_estimators.core.inputs.masks import unmask
+from schmp_estimators.core.program import check_program
 from schmp_estimators.core.typing import Array, FloatPair, Floats, Integers, IntPair
 from schmp_estimators.lda.names import check_labels
 from schmp_estimators.lda.programs.learning import mean_alpha
@@ -44,6 +45,8 @@ def check_parameters(estimator: Any, earlier: sparse.csc_array | None) -> None:
     """Raise ValueError if parameters contradict each other, or the counts of earlier documents."""
     priors_asked_for(estimator)
     check_steps(estimator.sampler, estimator.mh_steps, estimator.n_components)
+    if not isinstance(estimator.sampler, str):
+        check_program(estimator.sampler, 1, [0])
     if estimator.evaluate_every > estimator.max_iter:
         raise ValueError(
             f"evaluate_every={estimator.evaluate_every} is more than max_iter={estimator.max_iter}, so that nothing "

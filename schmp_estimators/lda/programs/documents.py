@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import index, inlined, maker, part
+from schmp_estimators.core.jit import index, inlined, maker, part, ready
 from schmp_estimators.core.rng import GAMMA
 from schmp_estimators.core.stages import At
 from schmp_estimators.core.typing import AnySigned, Array, Floats, Integers, Integers32, Unsigned32
@@ -233,6 +233,9 @@ def document_loop(
     -----
     2 ns for each token of the document, in whichever block, beside what the functions take.
     """
+
+    begin = ready(begin, maker)
+    draw, moved, fetch, write, end = map(ready, (draw, moved, fetch, write, end))
 
     @maker
     def sample_documents(cell):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.jit import index, inlined, maker
+from schmp_estimators.core.jit import compiled_for, index, inlined, maker
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.schedules.rotation import schedule_rotation
@@ -155,7 +155,7 @@ class SequentialSampler(TopicSampler[State]):
     def sample_words(self, at: At, state: State, block: WordBlock) -> tuple[State, WordBlock, Step]:
         """Sample the tokens whose words are in the block."""
         cell = self.cell(at, state, block)
-        moved = self.kernel(cell)
+        moved = compiled_for(self, type(self).kernel)(cell)
         change = cell.total - at.model.topic_total
         state.total[:] += change
         return state, block, Step(change, moved)

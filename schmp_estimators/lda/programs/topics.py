@@ -3,7 +3,7 @@
 import hashlib
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
@@ -44,6 +44,8 @@ from schmp_estimators.lda.programs.learning import Learned
 MIN_JOB, MAX_JOBS = 1 << 17, 16
 #: What a record calls the joint log-likelihood and its parts.
 LIKELIHOODS = ("log_likelihood", "document_log_likelihood", "word_log_likelihood")
+#: The most proposals for a token in a sweep.
+MOST_STEPS = 16
 #: Stream of random numbers of a sweep.
 SWEEP = 0
 #: Those of the first topics; `data.passages` has 3 and 5 to 7.
@@ -102,9 +104,12 @@ class Measured(NamedTuple):
     sweep: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
     """Base of samplers for latent Dirichlet allocation.
+
+    A sampler is a program.  The fields that a subclass adds, as a frozen dataclass, are the parameters of the sampler,
+    for `sklearn.base.clone` and searches, too.  A fit sets these fields:
 
     Parameters
     ----------
@@ -137,18 +142,17 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
         Whether shards are in several processes, so that messages cost time.
     """
 
-    n_components: int
-    n_words: int
-    doc_topic_prior: float
-    topic_word_prior: float
-    seed: int = 0
-    evaluate_every: int = 0
-    hot_priors: FloatPair = (0.0, 0.0)
-    #: Not shown: it is still the same fit if it goes on from a checkpoint with another number.
-    hot_sweeps: int = field(default=0, repr=False)
-    #: Not shown: see `prior_identity`.
+    n_components: int = field(default=0, repr=False)
+    n_words: int = field(default=0, repr=False)
+    doc_topic_prior: float = field(default=0.0, repr=False)
+    topic_word_prior: float = field(default=0.0, repr=False)
+    seed: int = field(default=0, repr=False)
+    hot_priors: FloatPair = field(default=(0.0, 0.0), repr=False)
+    evaluate_every: int = field(default=0, repr=False)
+    # What is not compared: a fit that goes on from a checkpoint may have another value, or `prior_identity` has it.
+    hot_sweeps: int = field(default=0, repr=False, compare=False)
     own_alphas: Floats | None = field(default=None, repr=False, compare=False)
-    learn_every: IntPair = field(default=(0, 0), repr=False)
+    learn_every: IntPair = field(default=(0, 0), repr=False, compare=False)
     drawn_alphas: Floats | None = field(default=None, repr=False, compare=False)
     seeds: seeding.WordSeeds | None = field(default=None, repr=False, compare=False)
     far: bool = field(default=False, repr=False, compare=False)
@@ -164,6 +168,24 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
     begins_tempered: ClassVar[bool] = False
     #: Whether EM steps follow a start from passages: see `data.passages`.
     weighs_passages: ClassVar[bool] = False
+
+    def get_params(self, deep: bool = True) -> Named:
+        """Return the parameters of the sampler, without those of the fit."""
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.repr}
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters of the sampler, as scikit-learn's searches do."""
+        for name, value in params.items():
+            if name not in self.get_params():
+                raise ValueError(
+                    f"{name}={value!r}, but {self!r} has only {[*self.get_params()]} as parameters"
+                )
+            object.__setattr__(self, name, value)
+        return self
+
+    def takes(self, mh_steps: int | str, size: int) -> bool:
+        """Return whether a sampler given by its name makes another number of proposals for a token than 2."""
+        return False
 
     def by_word(self, at: At, state: State) -> Array:
         """Return the topics of a shard's tokens in word-major order."""

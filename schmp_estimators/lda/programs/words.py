@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.jit import index, inlined, maker, part
+from schmp_estimators.core.jit import index, inlined, maker, part, ready
 from schmp_estimators.core.rng import GAMMA
 from schmp_estimators.core.stages import At
 from schmp_estimators.core.typing import AnySigned, Floats, Integers, Integers32, Unsigned32
@@ -94,6 +94,9 @@ def word_loop(
     fetch : ``fetch(own, cell, token)``, optional
         Called before each token.
     """
+
+    begin = ready(begin, maker)
+    draw, moved, enter, leave, fetch = map(ready, (draw, moved, enter, leave, fetch))
 
     @maker
     def sample_words(cell):

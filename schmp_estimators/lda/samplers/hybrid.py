@@ -34,9 +34,9 @@ from schmp_estimators.lda.kernels import ftree
 from schmp_estimators.lda.kernels.draw import first_above, uniform24
 from schmp_estimators.lda.kernels.lists import place_of
 from schmp_estimators.lda.programs.sequential import Cell
-from schmp_estimators.lda.programs.topics import SweepModel
+from schmp_estimators.lda.programs.topics import MOST_STEPS, SweepModel
 from schmp_estimators.lda.programs.words import word_loop
-from schmp_estimators.lda.samplers import MOST_STEPS, fplus
+from schmp_estimators.lda.samplers import fplus
 
 #: Stream of random numbers of proposals.
 _PROPOSALS = 1
@@ -166,7 +166,12 @@ class HybridLDA(fplus.FPlusLDA):
 
     mh_steps: int | str = 2
     long_document: int = 600
-    before: IntPair = field(default=(2, 1), repr=False)
+    before: IntPair = field(default=(2, 1), repr=False, compare=False)
+
+    def takes(self, mh_steps: int | str, size: int) -> bool:
+        """Return whether it makes so many proposals, with so many topics, or tokens of the longest document."""
+        steps = range(1, MOST_STEPS + 1)
+        return size > self.long_document and (mh_steps == "acceptance" or mh_steps in steps)
 
     @staticmethod
     def kernel(cell: Cell) -> Integers:

@@ -34,6 +34,7 @@ from schmp_estimators.lda.kernels.priors import (
 from schmp_estimators.lda.kernels.rows import add_to, cell_of, count_of, make_rows, take_one
 from schmp_estimators.lda.programs.documents import DocumentSampler, document_loop
 from schmp_estimators.lda.programs.sequential import nothing
+from schmp_estimators.lda.programs.topics import MOST_STEPS
 
 #: How many tokens ahead the rows and the list of a word, and before that their bounds, are fetched into the cache.
 _AHEAD, _FAR_AHEAD = 8, 16
@@ -300,6 +301,10 @@ class LightLDA(DocumentSampler):
     kinds: ClassVar[tuple[bool, bool]] = True, False
 
     mh_steps: int = 2
+
+    def takes(self, mh_steps: int | str, size: int) -> bool:
+        """Return whether it makes so many proposals."""
+        return mh_steps in range(1, MOST_STEPS + 1)
 
     @property
     def n_random(self) -> int:

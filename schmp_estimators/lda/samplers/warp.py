@@ -180,6 +180,10 @@ class WarpLDA(FrozenCountsSampler[WarpState]):
 
     mh_steps: int = 2
 
+    def takes(self, mh_steps: int | str, size: int) -> bool:
+        """Return whether it makes so many proposals, which it keeps for all tokens."""
+        return mh_steps in range(1, 5)
+
     def n_blocks(self, n_shards: int) -> int:
         """Return 0: no blocks go round, because shards exchange tokens in every sweep."""
         return 0

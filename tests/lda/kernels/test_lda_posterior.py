@@ -9,7 +9,9 @@ from posterior import TINY, assert_keeps_the_posterior
 
 from schmp_estimators.lda.samplers.fplus import FPlusLDA
 from schmp_estimators.lda.samplers.hybrid import HybridLDA
-from schmp_estimators.lda.samplers.light import LightDocumentLDA, LightLDA, LightWordLDA
+from schmp_estimators.lda.samplers.light import LightLDA
+from schmp_estimators.lda.samplers.light_document import LightDocumentLDA
+from schmp_estimators.lda.samplers.light_word import LightWordLDA
 from schmp_estimators.lda.samplers.sparse import SparseLDA
 
 #: Kernels are compiled for these tests alone.
