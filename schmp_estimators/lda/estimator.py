@@ -27,7 +27,7 @@ from schmp_estimators.lda.parameters import (
     check_parameters,
     priors_asked_for,
 )
-from schmp_estimators.lda.programs.topics import MOST_STEPS, TopicSampler
+from schmp_estimators.lda.programs.topics import TopicSampler
 from schmp_estimators.lda.samplers import SAMPLERS
 from schmp_estimators.lda.shares import SharesOfTopics
 from schmp_estimators.lda.spill import check_spill
@@ -242,7 +242,7 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         "feature_names": [None, "array-like", HasMethods("get_feature_names_out")],
         "sampler": [StrOptions({"auto", *SAMPLERS}), TopicSampler],
         "mh_steps": [
-            Interval(Integral, 1, MOST_STEPS, closed="both"),
+            Interval(Integral, 1, 16, closed="both"),
             StrOptions({"acceptance"}),
         ],
         "init": [StrOptions({"auto", "documents", "sparse", "tempered", "uniform"})],

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.jit import index, inlined, kernel, maker, part
+from schmp_estimators.core.lanes import empty_rows
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, mix
 from schmp_estimators.core.typing import AnySigned, Array, Floats32, Integers, Integers32
@@ -46,6 +47,11 @@ _AHEAD = 2
 _EXACT = 2.0**20
 #: If all weights are smaller, they may have lost some or all of their bits.
 _TINY = np.float32(1e-30)
+
+
+def make_table(n_words: int, n_topics: int) -> Floats32:
+    """Return an array for the weights of words, (n_words, padded K), that begins with a cache line."""
+    return empty_rows(n_words, padded(n_topics))
 
 
 def frozen_of(

@@ -14,7 +14,7 @@ from schmp_estimators.core.jit import index, inlined, part
 BITS = 4
 
 
-def level_offsets(n_topics: int) -> np.ndarray:
+def tree_levels(n_topics: int) -> np.ndarray:
     """Return the offsets of the levels of sums over `n_topics` weights: one more than levels, int64."""
     ptr = [0]
     while n_topics > 1 << BITS:
@@ -24,7 +24,7 @@ def level_offsets(n_topics: int) -> np.ndarray:
 
 
 @part
-def build(weights, level_ptr, sums):
+def build_tree(weights, level_ptr, sums):
     """Fill `sums` (level_ptr[-1],) float64 from `weights` (K,) float64, and return the total; 0.5 ns per weight."""
     below = weights
     for level in range(len(level_ptr) - 1):
@@ -42,7 +42,7 @@ def build(weights, level_ptr, sums):
 
 
 @inlined
-def put(weights, level_ptr, sums, total, topic, weight):
+def put_in_tree(weights, level_ptr, sums, total, topic, weight):
     """Set the weight of a topic (uint64) and mend the sums that it is part of; return the new total; 1 ns per level."""
     change = weight - weights[topic]
     weights[topic] = weight
@@ -54,7 +54,7 @@ def put(weights, level_ptr, sums, total, topic, weight):
 
 
 @part
-def find(weights, level_ptr, sums, point):
+def find_in_tree(weights, level_ptr, sums, point):
     """Return the topic k for which `point` lies between the sums of the weights before k and up to k.
 
     A point beyond the total, which rounding can make, finds the last topic.  8 ns per level.

@@ -25,7 +25,7 @@ import numpy as np
 from schmp_estimators.core.jit import index, inlined, kernel, part
 from schmp_estimators.core.lanes import LANES
 from schmp_estimators.core.prefetch import prefetch
-from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
+from schmp_estimators.core.rng import GAMMA, mix, uniform40
 from schmp_estimators.core.typing import (
     AnySigned,
     Floats,
@@ -361,9 +361,8 @@ def sample_words(
                 i = begun + others[index(which)]
                 old = np.int64(topic[index(i)])
                 bits = mix(origin + np.uint64(i) * GAMMA)
-                uniform = np.float64(np.int64(bits & MASK_PROPOSE)) * SCALE_PROPOSE
                 new = _draw_other(
-                    uniform * _weigh_others(old, end, smooth), old, found, end, row, smooth
+                    uniform40(bits) * _weigh_others(old, end, smooth), old, found, end, row, smooth
                 )
                 topic[index(i)] = new
                 moved += new != old

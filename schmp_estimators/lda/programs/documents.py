@@ -55,9 +55,6 @@ def order_visits(shard: TokenShard) -> Visits:
     return Visits(ptr, token, word[token])
 
 
-#: A sum from which a term is subtracted may be only rounding errors, if less than this part of it is left.
-ROUNDING = 1e-9
-
 #: Scalars of a document:
 #: `start` and `end`, where its tokens begin and end in document order; `n_listed`, how many topics they have;
 #: `sum`, the sum of `Document.part`; `version`, which grows with every token that moves, and with every document.
@@ -102,10 +99,16 @@ def find_in_document(document, skipped, point):
 
 
 @inlined
+def is_rounding(rest, whole):
+    """Return whether the rest of a sum from which a term was taken out may be only rounding errors."""
+    return rest < 1e-9 * whole
+
+
+@inlined
 def sum_others(document, skipped):
     """Return the sum of `part` over the topics but one."""
     total = document.now[0].sum - document.part[skipped]
-    if total < ROUNDING * document.now[0].sum:
+    if is_rounding(total, document.now[0].sum):
         _, total = find_in_document(document, skipped, np.inf)
     return total
 
@@ -233,7 +236,6 @@ def document_loop(
     -----
     2 ns for each token of the document, in whichever block, beside what the functions take.
     """
-
     begin = ready(begin, maker)
     draw, moved, fetch, write, end = map(ready, (draw, moved, fetch, write, end))
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from schmp_estimators.core.jit import compiled_for, index, inlined, maker
 from schmp_estimators.core.reduction import tree_sum
-from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Stage, changes, each
 from schmp_estimators.core.typing import Arguments, Floats, Integers, Named
@@ -21,7 +20,7 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import Prior, TokenShard, WordBlock
 from schmp_estimators.lda.kernels.priors import SeedRows, alpha_at
 from schmp_estimators.lda.programs.learning import Learned
-from schmp_estimators.lda.programs.topics import SWEEP, State, SweepModel, TopicSampler
+from schmp_estimators.lda.programs.topics import State, SweepModel, TopicSampler
 
 
 class Cell(NamedTuple):
@@ -149,7 +148,7 @@ class SequentialSampler(TopicSampler[State]):
         return Cell(
             at.block, first, at.shard, rows, state, at.model.topic_total.copy(),
             freeze(self.alphas(at.sweep, at.model)), beta, self.beta_sums(beta), self.seeds_of(at.shard),
-            stream_key(self.seed, at.sweep, SWEEP), self.n_random, self.extra(at),
+            self.key(at), self.n_random, self.extra(at),
         )  # fmt: skip
 
     def sample_words(self, at: At, state: State, block: WordBlock) -> tuple[State, WordBlock, Step]:

@@ -44,11 +44,7 @@ from schmp_estimators.lda.programs.learning import Learned
 MIN_JOB, MAX_JOBS = 1 << 17, 16
 #: What a record calls the joint log-likelihood and its parts.
 LIKELIHOODS = ("log_likelihood", "document_log_likelihood", "word_log_likelihood")
-#: The most proposals for a token in a sweep.
-MOST_STEPS = 16
-#: Stream of random numbers of a sweep.
-SWEEP = 0
-#: Those of the first topics; `data.passages` has 3 and 5 to 7.
+#: Streams of random numbers of the first topics; sweeps have 0 and 1, `data.passages` 3 and 5 to 7.
 _ORIGIN, _OF_TOKENS, _OF_SEEDS = 2, 4, 8
 
 #: What changes of a shard: topics of its tokens, and what follows from these.
@@ -182,6 +178,10 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
                 )
             object.__setattr__(self, name, value)
         return self
+
+    def key(self, at: At, stream: int = 0) -> np.uint64:
+        """Return a stream of random numbers of a sweep; there are two."""
+        return stream_key(self.seed, at.sweep, stream)
 
     def takes(self, mh_steps: int | str, size: int) -> bool:
         """Return whether a sampler given by its name makes another number of proposals for a token than 2."""

@@ -94,7 +94,6 @@ def word_loop(
     fetch : ``fetch(own, cell, token)``, optional
         Called before each token.
     """
-
     begin = ready(begin, maker)
     draw, moved, enter, leave, fetch = map(ready, (draw, moved, enter, leave, fetch))
 

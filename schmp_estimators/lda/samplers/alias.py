@@ -17,18 +17,29 @@ have moved since because of that.
 from typing import NamedTuple
 
 import numpy as np
+from numpy import uint64 as index
 
-from schmp_estimators.core.jit import index, inlined, kernel, maker
-from schmp_estimators.core.prefetch import prefetch
-from schmp_estimators.core.rng import GAMMA, mix, unit
 from schmp_estimators.core.typing import Floats, Integers, Integers32
-from schmp_estimators.lda.kernels.draw import first_above
-from schmp_estimators.lda.kernels.lists import TopicLists, list_words
-from schmp_estimators.lda.kernels.priors import beta_of, build_alias, draw_alias
-from schmp_estimators.lda.kernels.rows import count_of, make_rows
-from schmp_estimators.lda.programs.documents import document_loop
-from schmp_estimators.lda.programs.sequential import inverse_totals
 from schmp_estimators.lda.samplers.light import LightLDA, moved, row_of, weigh
+from schmp_estimators.sampling import (
+    GAMMA,
+    TopicLists,
+    beta_of,
+    build_alias,
+    count_of,
+    document_loop,
+    draw_alias,
+    first_above,
+    inlined,
+    inverse_totals,
+    kernel,
+    list_words,
+    make_rows,
+    maker,
+    mix,
+    prefetch,
+    unit,
+)
 
 #: How many tokens ahead the rows and tables of a word, and before that their bounds, are fetched into the cache.
 _AHEAD, _FAR_AHEAD = 4, 8

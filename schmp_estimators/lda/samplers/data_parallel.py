@@ -10,15 +10,18 @@ shards change a row at the same time.
 from collections.abc import Sequence
 from typing import Any
 
-from schmp_estimators.core.schedules.rotation import schedule_rotation
-from schmp_estimators.core.stages import At, Stage, each, reads
-from schmp_estimators.core.values import own
-from schmp_estimators.lda.blocks import WordBlock
-from schmp_estimators.lda.programs.blocks import WordParts
-from schmp_estimators.lda.programs.sequential import Step
-from schmp_estimators.lda.programs.topics import SweepModel
-from schmp_estimators.lda.programs.words import WordState
 from schmp_estimators.lda.samplers.fplus import FPlusLDA
+from schmp_estimators.sampling import (
+    At,
+    Stage,
+    Step,
+    SweepModel,
+    WordBlock,
+    WordPart,
+    WordState,
+    own,
+)
+from schmp_estimators.schmp import each, reads, schedule_rotation
 
 
 class DataParallelLDA(FPlusLDA):
@@ -40,7 +43,9 @@ class DataParallelLDA(FPlusLDA):
         state, _, step = self.sample_words(at._replace(model=model), state, copied)
         return state._replace(moved=state.moved + step.moved)
 
-    def bring_together(self, at: At, state: WordState) -> tuple[WordState, WordParts, Step]:
+    def bring_together(
+        self, at: At, state: WordState
+    ) -> tuple[WordState, dict[int, WordPart], Step]:
         """End the sweep of a shard: report what it has changed."""
         state, step = self.end_sweep(at, state), Step(state.total - state.began, state.moved)
         return state._replace(began=state.total.copy(), moved=0), self.parts(at, state), step

@@ -12,17 +12,31 @@ of both, the list first.  Its bits are addressed by the token's rank among the t
 from typing import NamedTuple
 
 import numpy as np
+from numpy import uint64 as index
 from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import index, inlined, kernel, maker, part
-from schmp_estimators.core.prefetch import prefetch
-from schmp_estimators.core.rng import mix, unit
-from schmp_estimators.core.stages import At
 from schmp_estimators.core.typing import Arguments, Floats
-from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.kernels import ftree
-from schmp_estimators.lda.kernels.lists import find_in_list, move_in_list, place_of, sum_list
-from schmp_estimators.lda.programs.words import WordSampler, word_loop
+from schmp_estimators.sampling import (
+    At,
+    WordSampler,
+    build_tree,
+    find_in_list,
+    find_in_tree,
+    freeze,
+    inlined,
+    kernel,
+    maker,
+    mix,
+    move_in_list,
+    part,
+    place_of,
+    prefetch,
+    put_in_tree,
+    sum_list,
+    tree_levels,
+    unit,
+    word_loop,
+)
 
 #: The tree is rebuilt for a word with more than ``K / _FEW`` tokens; for others it is updated topic by topic.
 _FEW = 16
@@ -68,7 +82,7 @@ def put(own, cell, topic, weight):
     """Set the weight q of a topic (uint64), and update the tree; 1 ns per level."""
     kept = own.kept[0]
     own.q[topic] = weight
-    kept.smooth = ftree.put(
+    kept.smooth = put_in_tree(
         own.leaves, cell.extra[0], own.sums, kept.smooth, topic, cell.alpha[topic] * weight
     )
 
@@ -100,7 +114,7 @@ def _build(own, cell, row, is_base):
     for k in range(len(own.q)):
         own.q[k] = ((0 if is_base else row.tokens[k]) + cell.beta) * row.inverse[k]
         own.leaves[k] = cell.alpha[k] * own.q[k]
-    own.kept[0].smooth = ftree.build(own.leaves, cell.extra[0], own.sums)
+    own.kept[0].smooth = build_tree(own.leaves, cell.extra[0], own.sums)
 
 
 @inlined
@@ -167,7 +181,7 @@ def draw(own, cell, row, token, word, old, counter):
         new_at = find_in_list(topics, tokens, start, n, q, point)
         new = index(topics[new_at])
     else:
-        new = index(ftree.find(own.leaves, cell.extra[0], own.sums, point - mass))
+        new = index(find_in_tree(own.leaves, cell.extra[0], own.sums, point - mass))
         new_at = place_of(topics, start, start + n, new)
     if new == old:
         tokens[old_at] += 1
@@ -201,7 +215,7 @@ _loop = word_loop(begin, draw, moved, enter, leave, fetch)
 
 @kernel
 def sample_fplus(cell):
-    """Sample the tokens of a `Cell` whose extra is the `ftree.level_offsets` of K; see `word_loop`."""
+    """Sample the tokens of a `Cell` whose extra is the `tree_levels` of K; see `word_loop`."""
     return _loop(cell)
 
 
@@ -221,4 +235,4 @@ class FPlusLDA(WordSampler):
 
     def extra(self, at: At) -> Arguments:
         """Return the levels of the tree."""
-        return (freeze(ftree.level_offsets(self.n_components)),)
+        return (freeze(tree_levels(self.n_components)),)

@@ -18,27 +18,31 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.lanes import empty_rows
-from schmp_estimators.core.rng import stream_key
-from schmp_estimators.core.schedules.rotation import schedule_rotation
-from schmp_estimators.core.stages import At, Stage, each, reads
 from schmp_estimators.core.typing import AnySigned, Floats32, Integers, IntPair, Unsigned32
-from schmp_estimators.core.values import freeze, part_of_each
-from schmp_estimators.lda.blocks import TokenShard, WordBlock
-from schmp_estimators.lda.kernels.draw import padded
-from schmp_estimators.lda.kernels.frozen import frozen_of, make_slots, sample_documents, take_rows
-from schmp_estimators.lda.programs import blocks
-from schmp_estimators.lda.programs.blocks import WordParts
-from schmp_estimators.lda.programs.topics import (
-    SWEEP,
+from schmp_estimators.lda.kernels.frozen import (
+    frozen_of,
+    make_slots,
+    make_table,
+    sample_documents,
+    take_rows,
+)
+from schmp_estimators.sampling import (
+    At,
     FrozenCountsSampler,
-    State,
+    Stage,
     SweepModel,
+    TokenShard,
+    WordBlock,
+    WordPart,
+    freeze,
+    part_of_each,
+    rows_of_tokens,
     topic_bytes,
 )
+from schmp_estimators.schmp import each, reads, schedule_rotation
 
 
-class FrozenWordsLDA(FrozenCountsSampler[State]):
+class FrozenWordsLDA(FrozenCountsSampler[Any]):
     """Latent Dirichlet allocation by sampling with word counts frozen during a sweep.
 
     What changes of a shard has the `topic` of each token, word-major, and what `FrozenCountsSampler` asks for.
@@ -58,18 +62,16 @@ class FrozenWordsLDA(FrozenCountsSampler[State]):
         words = reads(self.sample_words, order=schedule_rotation(n_shards))
         return [words, each(self.end_sweep, parts=True, merge=self.merge), *looking]
 
-    def sample(self, at: At, state: State) -> State:
+    def sample(self, at: At, state: Any) -> Any:
         """Sample the tokens of a single shard, which are its rows."""
-        own = blocks.rows_of_tokens(
-            at.shard.word_ptr, state.topic, at.shard.fixed, self.n_components
-        )
+        own = rows_of_tokens(at.shard.word_ptr, state.topic, at.shard.fixed, self.n_components)
         return self.sample_words(at._replace(block=0), state, freeze(own))
 
     @abstractmethod
-    def sample_words(self, at: At, state: State, block: WordBlock) -> State:
+    def sample_words(self, at: At, state: Any, block: WordBlock) -> Any:
         """Read the rows of the words in a block."""
 
-    def end_sweep(self, at: At, state: State) -> tuple[State, WordParts]:
+    def end_sweep(self, at: At, state: Any) -> tuple[Any, dict[int, WordPart]]:
         """Return the parts of the shard for all blocks."""
         return state, self.parts(at, state)
 
@@ -111,7 +113,7 @@ class Table:
         """
         if self._made is None:
             words = np.flatnonzero(np.diff(shard.word_ptr))
-            rows = empty_rows(words.size, padded(n_topics))
+            rows = make_table(words.size, n_topics)
             self._made = words, np.searchsorted(words, shard.block_ptr).tolist(), rows
         return self._made
 
@@ -131,7 +133,7 @@ class FrozenState(NamedTuple):
     moved: int = 0
 
 
-class FrozenLDA(FrozenWordsLDA[FrozenState]):
+class FrozenLDA(FrozenWordsLDA):
     """Latent Dirichlet allocation by Gibbs sampling with word counts frozen during a sweep.
 
     Parameters
@@ -141,7 +143,7 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
         As in `TopicSampler`.
     """
 
-    def restore(self, at: At, saved: AnySigned) -> tuple[FrozenState, WordParts]:
+    def restore(self, at: At, saved: AnySigned) -> tuple[FrozenState, dict[int, WordPart]]:
         """Return topics that were saved in document order."""
         shard = at.shard
         _, topic, totals = self.begun(at, saved)
@@ -178,7 +180,7 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
 
     def _sample_documents(self, at: At, state: FrozenState) -> FrozenState:
         beta = self.beta(at)
-        key = stream_key(self.seed, at.sweep, SWEEP)
+        key = self.key(at)
         word = freeze(state.word)
         alpha = self.alphas(at.sweep, at.model)
         words, _, rows = state.table.of(at.shard, self.n_components)
@@ -207,4 +209,4 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
 
     def row_bytes(self) -> int:
         """Return how many bytes a shard needs for each word that it has."""
-        return 4 * padded(self.n_components)
+        return make_table(1, self.n_components).nbytes

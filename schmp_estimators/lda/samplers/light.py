@@ -17,24 +17,36 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
+from numpy import uint64 as index
 
-from schmp_estimators.core.jit import copy_to, index, inlined, kernel, maker, part
-from schmp_estimators.core.prefetch import prefetch
-from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
-from schmp_estimators.core.stages import At
 from schmp_estimators.core.typing import AnySigned, Arguments, Floats, Integers, Integers32
-from schmp_estimators.lda.kernels.draw import first_above, uniform24
-from schmp_estimators.lda.kernels.priors import (
+from schmp_estimators.sampling import (
+    GAMMA,
+    At,
+    DocumentSampler,
+    add_to,
     beta_of,
     build_alias,
+    cell_of,
+    copy_to,
+    count_of,
+    document_loop,
     draw_alias,
     draw_of_prior,
+    first_above,
+    inlined,
+    kernel,
+    make_rows,
+    maker,
+    mix,
+    nothing,
+    part,
+    prefetch,
     prior_mass,
+    take_one,
+    uniform24,
+    uniform40,
 )
-from schmp_estimators.lda.kernels.rows import add_to, cell_of, count_of, make_rows, take_one
-from schmp_estimators.lda.programs.documents import DocumentSampler, document_loop
-from schmp_estimators.lda.programs.sequential import nothing
-from schmp_estimators.lda.programs.topics import MOST_STEPS
 
 #: How many tokens ahead the rows and the list of a word, and before that their bounds, are fetched into the cache.
 _AHEAD, _FAR_AHEAD = 8, 16
@@ -141,7 +153,7 @@ def row_of(own, word):
 @inlined
 def _point(bits, total):
     """Return a point between 0 and `total`, from the bits for proposals."""
-    return np.float64(np.int64(bits & MASK_PROPOSE)) * SCALE_PROPOSE * total
+    return uniform40(bits) * total
 
 
 @inlined
@@ -304,7 +316,7 @@ class LightLDA(DocumentSampler):
 
     def takes(self, mh_steps: int | str, size: int) -> bool:
         """Return whether it makes so many proposals."""
-        return mh_steps in range(1, MOST_STEPS + 1)
+        return mh_steps in range(1, 17)
 
     @property
     def n_random(self) -> int:

@@ -12,15 +12,10 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.rng import stream_key
-from schmp_estimators.core.stages import At
 from schmp_estimators.core.typing import AnySigned, Integers, IntPair
-from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.blocks import WordBlock
 from schmp_estimators.lda.kernels import saber
-from schmp_estimators.lda.programs.blocks import WordParts
-from schmp_estimators.lda.programs.topics import SWEEP, topic_bytes
 from schmp_estimators.lda.samplers.frozen import FrozenWordsLDA
+from schmp_estimators.sampling import At, WordBlock, WordPart, freeze, topic_bytes
 
 
 class SaberState(NamedTuple):
@@ -37,7 +32,7 @@ class SaberState(NamedTuple):
     moved: int = 0
 
 
-class SaberLDA(FrozenWordsLDA[SaberState]):
+class SaberLDA(FrozenWordsLDA):
     """Latent Dirichlet allocation by Gibbs sampling with all counts frozen during a sweep.
 
     Parameters
@@ -49,7 +44,7 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
 
     weighs_passages: ClassVar[bool] = True
 
-    def restore(self, at: At, saved: AnySigned) -> tuple[SaberState, WordParts]:
+    def restore(self, at: At, saved: AnySigned) -> tuple[SaberState, dict[int, WordPart]]:
         """Return topics that were saved in document order."""
         shard = at.shard
         _, topic, total = self.begun(at, saved)
@@ -61,7 +56,7 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
         """Sample the words of a single shard, whose tokens are their lists, and list the topics of its documents."""
         return self._listed(at, super().sample(at, state))
 
-    def end_sweep(self, at: At, state: SaberState) -> tuple[SaberState, WordParts]:
+    def end_sweep(self, at: At, state: SaberState) -> tuple[SaberState, dict[int, WordPart]]:
         """List the topics of the documents of a shard, and return its parts for all blocks."""
         return super().end_sweep(at, self._listed(at, state))
 
@@ -72,7 +67,7 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
         beta = self.beta(at)
         alphas = self.alphas(at.sweep, at.model)
         smooth = freeze(saber.smoothing(at.model.topic_total, self.beta_sums(beta), alphas, beta))
-        key = stream_key(self.seed, at.sweep, SWEEP)
+        key = self.key(at)
         lists = freeze(state.documents)
         seeds = self.seeds_of(at.shard)
         n_words = len(block.heads) + len(block.tail_ptr) - 1

@@ -18,8 +18,6 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.rng import stream_key
-from schmp_estimators.core.stages import At, Stage, each, exchanges, observes
 from schmp_estimators.core.typing import (
     AnyIntegers,
     Arguments,
@@ -31,13 +29,6 @@ from schmp_estimators.core.typing import (
     IntPair,
     Numbered,
 )
-from schmp_estimators.core.values import freeze, offsets_of
-from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordBlock
-from schmp_estimators.lda.data.counts import changed
-from schmp_estimators.lda.data.partition import Layout
-from schmp_estimators.lda.data.shards import count_local_words
-from schmp_estimators.lda.data.topic_rows import cut_rows, stack_rows
-from schmp_estimators.lda.kernels.priors import topic_priors
 from schmp_estimators.lda.kernels.warp import (
     Pieces,
     find_pieces,
@@ -46,16 +37,30 @@ from schmp_estimators.lda.kernels.warp import (
     sample_words,
 )
 from schmp_estimators.lda.kernels.warp_documents import sample_documents
-from schmp_estimators.lda.programs.blocks import WordPart, combine_parts, make_parts, rows_of_tokens
-from schmp_estimators.lda.programs.topics import (
+from schmp_estimators.sampling import (
+    At,
     FrozenCountsSampler,
+    Layout,
     Measured,
+    Stage,
     SweepModel,
+    TokenShard,
+    TopicRows,
+    WordBlock,
+    WordPart,
+    changed,
+    combine_parts,
+    count_local_words,
+    cut_rows,
+    freeze,
+    make_parts,
+    offsets_of,
+    rows_of_tokens,
+    stack_rows,
     topic_bytes,
+    topic_priors,
 )
-
-#: Streams of random numbers of the two passes; first topics have the next ones.
-_WORDS, _DOCUMENTS = range(2)
+from schmp_estimators.schmp import each, exchanges, observes
 
 
 class WarpState(NamedTuple):
@@ -270,7 +275,7 @@ class WarpLDA(FrozenCountsSampler[WarpState]):
         words, and tokens of the dtype and shape of theirs.
         """
         prior = np.float32(self.beta(at))
-        key = stream_key(self.seed, at.sweep, _WORDS)
+        key = self.key(at)
         types = (
             tokens[:0].reshape(-1),
             np.empty(0, np.int16 if self.n_components < 1 << 15 else np.int32),
@@ -297,7 +302,7 @@ class WarpLDA(FrozenCountsSampler[WarpState]):
         inverse: Array,
         moved_by_words: int = 0,
     ) -> WarpState:
-        key = stream_key(self.seed, at.sweep, _DOCUMENTS)
+        key = self.key(at, 1)
         prior = np.float32(self.priors(at.sweep, None)[0])
         alpha = prior if self.own_alphas is None else topic_priors(alphas)
 
