@@ -98,7 +98,7 @@ class LDAFit:
             self._seeds = parameters.seeds_of_first_batch(estimator, self._seeds)
         self._program = self._choose_program()
         self._n_shards = self._choose_shards()
-        self._spilling = choose_spilling(estimator, self._program, corpus, place)
+        self._spilling = choose_spilling(estimator, self._program, corpus, place, self._n_shards)
         self._slices: Slices | None = None
         #: Number of parts into which documents are cut: shards, or more slices if not all fit into memory.
         self._n_parts = max(self._n_shards, self._spilling.n_slices if self._spilling else 0)
