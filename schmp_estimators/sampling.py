@@ -1,4 +1,4 @@
-"""Samplers of topic models: the interface for your own, and the parts that those of this package are made of.
+"""Samplers of topic models: the interface for your own, and what those of the package are made of.
 
 :doc:`../user_guide/samplers` shows how to write one.
 """

@@ -138,6 +138,9 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
         Whether shards are in several processes, so that messages cost time.
     """
 
+    #: Where users find it.
+    __module__ = "schmp_estimators.sampling"
+
     n_components: int = field(default=0, repr=False)
     n_words: int = field(default=0, repr=False)
     doc_topic_prior: float = field(default=0.0, repr=False)
