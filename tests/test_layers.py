@@ -64,11 +64,11 @@ def allowed(module, name):
         return True
     if here[0] == "core":
         return there[1] == "core"
-    if here[:2] == ["lda", "samplers"] and here[2] != "__init__":
-        return is_public_or_own(here[2], there[1:])
     if here[0] in WINGS:
         same = there[1] == here[0] and floor(there[1:]) >= floor(here)
-        return same or there[1] == "core" or (there[1] == "monitor" and floor(here) == 0)
+        right = same or there[1] == "core" or (there[1] == "monitor" and floor(here) == 0)
+        is_sampler = here[1] == "samplers" and here[2] != "__init__"
+        return is_public_or_own(here[2], there[1:]) if is_sampler else right
     return here[0] != "monitor" or there[1] == "monitor"
 
 

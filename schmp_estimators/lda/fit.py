@@ -17,7 +17,7 @@ from schmp_estimators.core.errors import CheckpointMismatchError
 from schmp_estimators.core.io.checkpoint import Checkpoint, check_records, identity_of, recognised
 from schmp_estimators.core.io.files import CHECKPOINT
 from schmp_estimators.core.io.slices import Slices, memory_left
-from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.places.place import Place, check_sent
 from schmp_estimators.core.program import Saved, identity
 from schmp_estimators.core.typing import Array, Named
 from schmp_estimators.core.values import offsets_of
@@ -265,6 +265,8 @@ class LDAFit:
         )
         longest = int(self._corpus.lengths.max())
         named = isinstance(self._sampler, str)
+        if not (named or self._place.is_local):
+            check_sent(self._sampler, f"sampler={self._sampler!r}")
         check_steps(self._sampler, estimator.mh_steps, min(self._n_topics, longest))
         program = sampler_of(self._sampler)
         earlier = self._earlier if self._keep else None
