@@ -25,7 +25,14 @@ from schmp_estimators.core.jit import index, inlined, kernel, maker, part
 from schmp_estimators.core.lanes import empty_rows
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, mix
-from schmp_estimators.core.typing import AnySigned, Array, Floats32, Integers, Integers32
+from schmp_estimators.core.typing import (
+    AnySigned,
+    Array,
+    Floats32,
+    Integers,
+    Integers32,
+    Unsigned32,
+)
 from schmp_estimators.lda.blocks import Prior
 from schmp_estimators.lda.kernels.draw import (
     LANES,
@@ -36,7 +43,7 @@ from schmp_estimators.lda.kernels.draw import (
     select,
     uniform24,
 )
-from schmp_estimators.lda.kernels.priors import add_seeds, beta_of
+from schmp_estimators.lda.kernels.priors import add_seeds, beta_of, make_row
 from schmp_estimators.lda.kernels.rows import add_row
 
 #: Documents sampled side by side: with four at K = 100 a token takes 55 ns, with six 50, with eight 51.
@@ -108,6 +115,13 @@ class Slots(NamedTuple):
     weights: Floats32
     #: (SLOTS * (padded K + LANES),) what `add_products` keeps.
     sums: Floats32
+    #: Padded K, and the room for topics of a document.
+    width: int
+    longest: int
+    #: Of the shard, and the topics of its tokens, word-major.
+    doc_ptr: Integers
+    place: Unsigned32
+    topic: AnySigned
 
 
 def make_slots(lengths: Integers, n_topics: int, dtype: Any) -> tuple[Array, ...]:
@@ -179,12 +193,12 @@ def _draw_small(counts, base, alpha, rows, row, own, own_weight, uniform):
 
 
 @inlined
-def _leave(number, doc_ptr, place, topic, n_topics, width, longest, slots, totals):
+def _leave(number, n_topics, slots, totals):
     """Write the topics of a slot's document, and add them to `totals`."""
-    slot, base = slots.slot[number], number * width
-    behind = (number + 1) * longest - slot.end
-    for i in range(doc_ptr[slot.document], slot.end):
-        topic[index(place[index(i)])] = slots.topics[index(behind + i)]
+    slot, base = slots.slot[number], number * slots.width
+    behind = (number + 1) * slots.longest - slot.end
+    for i in range(slots.doc_ptr[slot.document], slot.end):
+        slots.topic[index(slots.place[index(i)])] = slots.topics[index(behind + i)]
     for k in range(n_topics):
         totals[k] += slots.counts[base + k]
         slots.counts[base + k] = 0
@@ -192,12 +206,13 @@ def _leave(number, doc_ptr, place, topic, n_topics, width, longest, slots, total
 
 
 @inlined
-def _enter(number, document, doc_ptr, place, topic, alpha, width, longest, slots):
+def _enter(number, document, alpha, slots):
     """Give a slot, which has no counts, to a document."""
-    start, end, base = doc_ptr[document], doc_ptr[document + 1], number * width
-    behind = (number + 1) * longest - end
+    start, end = slots.doc_ptr[document], slots.doc_ptr[document + 1]
+    base = number * slots.width
+    behind = (number + 1) * slots.longest - end
     for i in range(start, end):
-        k = topic[index(place[index(i)])]
+        k = slots.topic[index(slots.place[index(i)])]
         slots.topics[index(behind + i)] = k
         slots.counts[index(base) + index(k)] += 1
     for k in range(len(alpha)):
@@ -207,7 +222,7 @@ def _enter(number, document, doc_ptr, place, topic, alpha, width, longest, slots
 
 
 @inlined
-def _change_slots(following, last, doc_ptr, place, topic, alpha, width, longest, slots, totals):
+def _change_slots(following, last, alpha, slots, totals):
     """Give slots whose documents are done to those from `following` on.
 
     Return how many tokens of every document under way can be sampled now, 0 if there is none, and the document that
@@ -217,10 +232,10 @@ def _change_slots(following, last, doc_ptr, place, topic, alpha, width, longest,
     for number in range(SLOTS):
         slot = slots.slot[number]
         if slot.document >= 0 and slot.at == slot.end:
-            _leave(number, doc_ptr, place, topic, len(alpha), width, longest, slots, totals)
+            _leave(number, len(alpha), slots, totals)
         while slot.document < 0 and following < last:
-            if doc_ptr[following] < doc_ptr[following + 1]:
-                _enter(number, following, doc_ptr, place, topic, alpha, width, longest, slots)
+            if slots.doc_ptr[following] < slots.doc_ptr[following + 1]:
+                _enter(number, following, alpha, slots)
             following += 1
         if slot.document >= 0:
             left = slot.end - slot.at
@@ -247,7 +262,7 @@ def _put(slot, base, new, alpha, slots):
 
 
 @kernel
-def take_rows(first, last, words, block, inverse, beta, row, rows, seeds):
+def take_rows(first, last, words, block, inverse, beta, rows, seeds):
     """Write rows of words of a block.
 
     Parameters
@@ -262,8 +277,6 @@ def take_rows(first, last, words, block, inverse, beta, row, rows, seeds):
         ``1 / (n_k + V beta)``, earlier batches included; where words are seeded, with the seeds of each topic.
     beta : float
         Topic-word prior.
-    row : (K,) int32, or float64 where words are seeded
-        Zeros, for use here.
     rows : (n_rows, padded K) float32
         Mutated: ``(n_wk + beta) / (n_k + V beta)``, with seeds where there are, then zeros.
     seeds : SeedRows or None
@@ -273,6 +286,7 @@ def take_rows(first, last, words, block, inverse, beta, row, rows, seeds):
     -----
     0.5 ns per token of a tail word in all shards, and 0.3 ns per entry of the rows.
     """
+    row = make_row(seeds, len(inverse))
     for at in range(first, last):
         add_row(block, words[at], row)
         add_seeds(seeds, at, row)
@@ -284,17 +298,15 @@ def take_rows(first, last, words, block, inverse, beta, row, rows, seeds):
 
 
 @kernel
-def sample_documents(
-    first, last, doc_ptr, place, first_token, word, topic, frozen, key, made, totals, seeds
-):
+def sample_documents(first, last, shard, word, topic, frozen, key, made, totals, seeds):
     """Sample the tokens of some documents of a shard.
 
     Parameters
     ----------
     first, last : int
         Range of documents.
-    doc_ptr, place, first_token
-        Of the `TokenShard`.
+    shard : TokenShard
+        Any.
     word : (n_tokens,) uint32
         Row of each token's word, in document order.
     topic : (n_tokens,) uint8, int16 or int32
@@ -324,12 +336,12 @@ def sample_documents(
     n_topics, width, longest = len(alpha), len(counts) // SLOTS, len(topics) // SLOTS
     size = width + LANES
     weights, sums = _zeros_of_lines(SLOTS * width), _zeros_of_lines(SLOTS * size)
-    slots = Slots(begun, topics, counts, weights, sums)
+    slots = Slots(
+        begun, topics, counts, weights, sums, width, longest, shard.doc_ptr, shard.place, topic
+    )
     moved, following = 0, first
     while True:
-        n_steps, following = _change_slots(
-            following, last, doc_ptr, place, topic, alpha, width, longest, slots, totals
-        )
+        n_steps, following = _change_slots(following, last, alpha, slots, totals)
         if n_steps == 0:
             return moved
         for _ in range(n_steps):
@@ -360,7 +372,7 @@ def sample_documents(
                     weights, base, rows, row, width, old, np.float32(weight), sums, k * size
                 )
                 slot.own, slot.old, slot.row, slot.weight, slot.left = own, old, row, weight, left
-                slot.uniform = uniform24(mix(key + np.uint64(first_token + i) * GAMMA))
+                slot.uniform = uniform24(mix(key + np.uint64(shard.first_token + i) * GAMMA))
             for k in range(SLOTS):
                 slot = slots.slot[k]
                 if slot.document >= 0:

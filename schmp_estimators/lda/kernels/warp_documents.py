@@ -119,7 +119,7 @@ def _clear(n, topics, alpha, inverse, totals, row, weights):
 
 
 @kernel
-def sample_documents(first, last, shard, tokens, inverse, alpha, key, totals, steps):
+def sample_documents(first, last, totals, shard, tokens, inverse, alpha, key, steps):
     """Do the document pass for some documents of a shard.
 
     Parameters

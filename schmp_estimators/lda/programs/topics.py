@@ -18,6 +18,7 @@ from schmp_estimators.core.typing import (
     Array,
     FloatPair,
     Floats,
+    Function,
     Integers,
     IntPair,
     Named,
@@ -464,6 +465,19 @@ class FrozenCountsSampler(TopicSampler[State]):
     def jobs(self, ptr: Integers) -> list[IntPair]:
         """Cut documents or words with these offsets into jobs for several threads, worth the O(K) that each costs."""
         return cut_jobs(ptr, max(MIN_JOB, 4 * self.n_components), MAX_JOBS)
+
+    def over(self, at: At, ptr: Integers, kernel: Function) -> tuple[Integers, int]:
+        """Call ``kernel(first, last, totals)`` for jobs of documents or words with these offsets.
+
+        It adds the topics of their tokens to the totals (K,), and returns how many moved; both sums are returned.
+        """
+
+        def work(job: IntPair) -> tuple[Integers, int]:
+            totals = np.zeros(self.n_components, np.int64)
+            return totals, kernel(*job, totals)
+
+        totals, moved = zip(*at.each(work, self.jobs(ptr)), strict=True)
+        return np.sum(totals, axis=0), sum(moved)
 
     def report(self, at: At, state: State) -> tuple[Integers, Any]:
         """Return the tokens of each topic, earlier batches included, and how many moved, perhaps in each pass."""

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.typing import AnySigned, Floats32, Integers, IntPair, Unsigned32
+from schmp_estimators.core.typing import AnySigned, Floats32, Integers, Unsigned32
 from schmp_estimators.lda.kernels.frozen import (
     frozen_of,
     make_slots,
@@ -163,45 +163,31 @@ class FrozenLDA(FrozenWordsLDA):
         words, begins, rows = state.table.of(at.shard, self.n_components)
         mine = slice(*begins[at.block : at.block + 2])
         begin, end = at.shard.block_ptr[at.block : at.block + 2]
-        words, rows, seeds = (
-            freeze(words[mine] - begin),
-            rows[mine],
-            self.seeds_of(at.shard, words[mine]),
-        )
+        seeds = self.seeds_of(at.shard, words[mine])
+        words = freeze(words[mine] - begin)
         ptr = at.shard.word_ptr[begin : end + 1]
         beta = self.beta(at)
         inverse = 1.0 / (at.model.topic_total + self.beta_sums(beta))
-
-        def work(job: IntPair) -> None:
-            row = np.zeros(self.n_components, np.int32 if seeds is None else np.float64)
-            take_rows(*job, words, block, inverse, beta, row, rows, seeds)
-
-        at.each(work, self.jobs(np.append(ptr[words], ptr[-1])))
+        given = words, block, inverse, beta, rows[mine], seeds
+        jobs = self.jobs(np.append(ptr[words], ptr[-1]))
+        at.each(lambda job: take_rows(*job, *given), jobs)
 
     def _sample_documents(self, at: At, state: FrozenState) -> FrozenState:
         beta = self.beta(at)
-        key = self.key(at)
-        word = freeze(state.word)
         alpha = self.alphas(at.sweep, at.model)
         words, _, rows = state.table.of(at.shard, self.n_components)
         frozen = freeze(frozen_of(rows, alpha, at.model.topic_total, beta, self.beta_sums(beta)))
-        of_shard = at.shard.doc_ptr, at.shard.place, at.shard.first_token
+        ptr = at.shard.doc_ptr
+        given = at.shard, freeze(state.word), state.topic, frozen, self.key(at)
         seeds = self.seeds_of(at.shard, words)
 
-        def work(job: IntPair) -> tuple[Integers, int]:
-            slots = make_slots(
-                np.diff(at.shard.doc_ptr[job[0] : job[1] + 1]), self.n_components, state.topic.dtype
-            )
-            totals = np.zeros(self.n_components, np.int64)
-            moved = sample_documents(
-                *job, *of_shard, word, state.topic, frozen, key, slots, totals, seeds
-            )
-            return totals, moved
+        def sample(first: int, last: int, totals: Integers) -> int:
+            lengths = np.diff(ptr[first : last + 1])
+            slots = make_slots(lengths, self.n_components, state.topic.dtype)
+            return int(sample_documents(first, last, *given, slots, totals, seeds))
 
-        done = at.each(work, self.jobs(at.shard.doc_ptr))
-        return state._replace(
-            totals=sum(totals for totals, _ in done), moved=sum(moved for _, moved in done)
-        )
+        totals, moved = self.over(at, ptr, sample)
+        return state._replace(totals=totals, moved=moved)
 
     def state_bytes(self) -> int:
         """Return how many bytes of a shard's state there are for each token: its topic and its word."""

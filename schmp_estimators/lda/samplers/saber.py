@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.typing import AnySigned, Integers, IntPair
+from schmp_estimators.core.typing import AnySigned, Integers
 from schmp_estimators.lda.kernels import saber
 from schmp_estimators.lda.samplers.frozen import FrozenWordsLDA
 from schmp_estimators.sampling import At, WordBlock, WordPart, freeze, topic_bytes
@@ -62,59 +62,31 @@ class SaberLDA(FrozenWordsLDA):
 
     def sample_words(self, at: At, state: SaberState, block: WordBlock) -> SaberState:
         """Sample the tokens whose words are in the block."""
-        block = freeze(block)
-        begin = int(at.shard.block_ptr[at.block])
+        begin, end = at.shard.block_ptr[at.block : at.block + 2].tolist()
         beta = self.beta(at)
         alphas = self.alphas(at.sweep, at.model)
         smooth = freeze(saber.smoothing(at.model.topic_total, self.beta_sums(beta), alphas, beta))
-        key = self.key(at)
-        lists = freeze(state.documents)
         seeds = self.seeds_of(at.shard)
-        n_words = len(block.heads) + len(block.tail_ptr) - 1
-        of_words = at.shard.word_ptr, at.shard.word_total, at.shard.word_first, at.shard.word_rank
+        given = *freeze((block, state.documents)), smooth, self.key(at), seeds
 
-        def work(job: IntPair) -> int:
-            row, together = saber.make_scratch(smooth, seeded=seeds is not None)
-            given = (
-                *job,
-                begin,
-                of_words,
-                block,
-                state.topic,
-                lists,
-                smooth,
-                key,
-                row,
-                together,
-                seeds,
-            )
-            return int(saber.sample_words(*given))
+        def sample(first: int, last: int, _: Integers) -> int:
+            scratch = saber.make_scratch(smooth, seeded=seeds is not None)
+            words = first, last, begin, at.shard, state.topic
+            return int(saber.sample_words(*words, *given, *scratch))
 
-        moved = sum(at.each(work, self.jobs(at.shard.word_ptr[begin : begin + n_words + 1])))
+        _, moved = self.over(at, at.shard.word_ptr[begin : end + 1], sample)
         return state._replace(moving=state.moving + moved)
 
     def _listed(self, at: At, state: SaberState) -> SaberState:
         topic = freeze(state.topic)
-        _, ptr, n_blocks, lists = state.documents
 
-        def work(job: IntPair) -> Integers:
-            totals = np.zeros(self.n_components, np.int64)
+        def list_some(first: int, last: int, totals: Integers) -> int:
             row = np.zeros(self.n_components, np.int32)
-            given = (
-                *job,
-                at.shard.doc_ptr,
-                at.shard.place,
-                topic,
-                ptr,
-                n_blocks,
-                lists,
-                row,
-                np.empty_like(row),
-            )
-            saber.list_documents(*given, totals)
-            return totals
+            found = row, np.empty_like(row), totals
+            saber.list_documents(first, last, at.shard, topic, state.documents, *found)
+            return 0
 
-        totals = np.sum(at.each(work, self.jobs(at.shard.doc_ptr)), axis=0)
+        totals, _ = self.over(at, at.shard.doc_ptr, list_some)
         return state._replace(totals=totals, moving=0, moved=state.moving)
 
     def state_bytes(self) -> int:

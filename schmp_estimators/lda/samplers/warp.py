@@ -282,11 +282,8 @@ class WarpLDA(FrozenCountsSampler[WarpState]):
         )
         given = types, self._inverse(at), prior, key, at.sweep == 0, self._steps
 
-        def work(job: tuple[Arguments, int, int]) -> int:
-            words, first, last = job
-            return int(sample_words(first, last, *words, *given))
-
-        return sum(at.each(work, [(words, *job) for words, ptr in some for job in self.jobs(ptr)]))
+        jobs = [(*job, *words) for words, ptr in some for job in self.jobs(ptr)]
+        return int(sum(at.each(lambda job: sample_words(*job, *given), jobs)))
 
     def _finish(self, at: At, state: WarpState, moved: int) -> WarpState:
         """Do the document pass of a sweep, in whose word pass so many tokens have moved."""
@@ -302,17 +299,13 @@ class WarpLDA(FrozenCountsSampler[WarpState]):
         inverse: Array,
         moved_by_words: int = 0,
     ) -> WarpState:
-        key = self.key(at, 1)
         prior = np.float32(self.priors(at.sweep, None)[0])
         alpha = prior if self.own_alphas is None else topic_priors(alphas)
-
-        def work(job: IntPair) -> tuple[Integers, int]:
-            totals = np.zeros(self.n_components, np.int64)
-            given = *job, at.shard, tokens.reshape(-1), inverse, alpha, key, totals, self._steps
-            return totals, sample_documents(*given)
-
-        totals, moved = zip(*at.each(work, self.jobs(at.shard.doc_ptr)), strict=True)
-        return WarpState(tokens, sum(totals), (moved_by_words, sum(moved)))
+        given = at.shard, tokens.reshape(-1), inverse, alpha, self.key(at, 1), self._steps
+        totals, moved = self.over(
+            at, at.shard.doc_ptr, lambda *job: int(sample_documents(*job, *given))
+        )
+        return WarpState(tokens, totals, (moved_by_words, moved))
 
     def _inverse(self, at: At) -> Floats32:
         """Return ``1 / (n_k + V beta)``, rounded as kernels take it."""
