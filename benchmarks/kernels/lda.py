@@ -69,7 +69,7 @@ def started(n_steps):
     )
     tokens[shard.place] = topics[:, None]  # proposals that change nothing
     inverse = freeze(np.ones(N_TOPICS, np.float32))
-    given = shard, tokens.reshape(-1), inverse, np.float32(ALPHA), KEY, totals, (0,) * n_steps
+    given = totals, shard, tokens.reshape(-1), inverse, np.float32(ALPHA), KEY, (0,) * n_steps
     warp_documents.sample_documents(0, N_DOCS, *given)
     return tokens.reshape(-1), totals
 
@@ -175,16 +175,14 @@ class FrozenDocuments(OneKernel):
         whole = freeze(
             WordBlock(np.zeros((0, N_TOPICS), np.int32), shard.word_ptr, topic, shard.fixed)
         )
-        row, inverse = np.zeros(N_TOPICS, np.int32), 1.0 / (totals + beta_sum)
-        take_rows(0, len(words), freeze(words), whole, inverse, BETA, row, rows, None)
+        inverse = 1.0 / (totals + beta_sum)
+        take_rows(0, len(words), freeze(words), whole, inverse, BETA, rows, None)
         frozen = freeze(frozen_of(rows, np.full(N_TOPICS, ALPHA), totals, BETA, beta_sum))
         slots = make_slots(np.diff(shard.doc_ptr), N_TOPICS, topic.dtype)
         given = (
             0,
             N_DOCS,
-            shard.doc_ptr,
-            shard.place,
-            shard.first_token,
+            shard,
             freeze(word),
             own(topic),
             frozen,
@@ -211,13 +209,15 @@ class FoldIn(OneKernel):
         ptr, words, tokens = freeze((counts[0][:101], *counts[1:3]))
         rows = rows_of_words(fitted().rows, words)
         lengths = np.add.reduceat(tokens, ptr[:-1]).astype(np.float64)
-        theta = np.repeat((lengths[:, None] + fitted().alpha_sum) / N_TOPICS, N_TOPICS, axis=1)
+        theta = np.repeat(
+            (lengths[:, None] + fitted().priors.alpha_sum) / N_TOPICS, N_TOPICS, axis=1
+        )
         return (
             ptr,
             tokens,
             freeze(lengths),
             rows,
-            fitted()[1:6],
+            fitted().priors,
             make_scratch(ptr, rows, N_TOPICS),
             theta,
         )

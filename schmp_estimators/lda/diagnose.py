@@ -29,9 +29,6 @@ from schmp_estimators.lda.use import check_room
 
 dask: Any = Later("dask")
 
-#: Bytes of a token in what `sample_topics` returns.
-_TOKEN = 16
-
 
 class TopicsOfDocuments(DescribedTopics):
     """The methods of a fitted topic model, with those that look at the topics of documents and tokens."""
@@ -152,7 +149,7 @@ class TopicsOfDocuments(DescribedTopics):
         seed = make_seed(random_state)
 
         def sample(corpus: Corpus, place: Place) -> dict[str, AnyIntegers]:
-            needed = _TOKEN * int(corpus.lengths.sum())
+            needed = 16 * int(corpus.lengths.sum())
             remedy = "take some documents at a time, or "
             check_room(needed, "the tokens of X need", " in this process", remedy)
             drawn = corpus.tasks(

@@ -36,7 +36,7 @@ from schmp_estimators.lda.data.passages import topics_of_shard
 from schmp_estimators.lda.kernels.tokens import place_tokens
 
 #: A shard addresses its tokens with 32 bits.
-MAX_TOKENS = 2**32
+MAX_TOKENS = int(np.iinfo(np.uint32).max) + 1
 
 
 def lay_out(

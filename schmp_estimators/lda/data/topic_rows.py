@@ -10,12 +10,9 @@ from scipy import sparse
 from schmp_estimators.core.typing import AnySigned, Array, Integers, Integers32, IntPair, Unsigned32
 from schmp_estimators.core.values import offsets_of
 from schmp_estimators.lda.blocks import TopicRows, documents_of_places
-from schmp_estimators.lda.data.counts import add_at
+from schmp_estimators.lda.data.counts import AT_ONCE, add_at
 from schmp_estimators.lda.data.partition import Layout
 from schmp_estimators.lda.kernels.lists import TopicLists
-
-#: Entries that are counted or moved at a time.
-_ENTRIES = 1 << 20
 
 
 def rows_of_lists(word_ptr: Integers, topic: Array, n_topics: int) -> TopicRows:
@@ -81,8 +78,8 @@ def list_topics(
 
 
 def some_words(ptr: Integers) -> list[IntPair]:
-    """Return ranges of words, each with at most `_ENTRIES` entries, those of its last word not counted."""
-    cuts = np.searchsorted(ptr, np.arange(0, ptr[-1], _ENTRIES))
+    """Return ranges of words, each with at most `AT_ONCE` entries, those of its last word not counted."""
+    cuts = np.searchsorted(ptr, np.arange(0, ptr[-1], AT_ONCE))
     return list(pairwise(np.unique(np.concatenate([[0], cuts, [len(ptr) - 1]])).tolist()))
 
 

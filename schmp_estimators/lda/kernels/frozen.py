@@ -28,6 +28,7 @@ from schmp_estimators.core.rng import GAMMA, mix
 from schmp_estimators.core.typing import (
     AnySigned,
     Array,
+    Floats,
     Floats32,
     Integers,
     Integers32,
@@ -61,32 +62,28 @@ def make_table(n_words: int, n_topics: int) -> Floats32:
     return empty_rows(n_words, padded(n_topics))
 
 
-def frozen_of(
-    rows: Array, alpha: Array, total: Array, beta: float, beta_sum: Prior
-) -> tuple[Array, Array, Array, Array, float]:
-    """Return what tokens read and nobody changes in a sweep.
+class Frozen(NamedTuple):
+    """What tokens read and nobody changes in a sweep."""
 
-    Parameters
-    ----------
-    rows : (n_rows, padded K) float32
-        Weights of words, from `take_rows`.
-    alpha : (K,) float64
-        Document-topic prior.
-    total : (K,) int64
-        Tokens of topics, earlier batches included.
-    beta, beta_sum : float
-        Topic-word prior, and the prior of all words together: with seeds one number for each topic.
+    #: Weights of words, from `take_rows`, one row of padded K after the other.
+    rows: Floats32
+    #: (K,) document-topic prior.
+    alpha: Floats
+    #: (K,) ``n_k + V beta``, and the inverse of that with one token less.
+    both: Floats
+    less: Floats
+    beta: float
 
-    Returns
-    -------
-    tuple
-        The rows one after the other; `alpha`; (K,) float64 ``n_k + V beta``; the inverse of that with one token less;
-        `beta`.
+
+def frozen_of(rows: Array, alpha: Array, total: Array, beta: float, beta_sum: Prior) -> Frozen:
+    """Return what tokens read, given weights, priors and the tokens of topics, earlier batches included.
+
+    `beta_sum` is the prior of all words together, with seeds one number for each topic.
     """
     both = np.asarray(total + beta_sum, np.float64)
     with np.errstate(divide="ignore"):  # of a topic without tokens, which no token reads
         less = np.asarray(1.0 / (total - 1 + beta_sum), np.float64)
-    return rows.reshape(-1), alpha, both, less, beta
+    return Frozen(rows.reshape(-1), alpha, both, less, beta)
 
 
 #: What there is of a document under way: its number `document`, -1 for none; in document order its next token `at`, and
@@ -311,7 +308,7 @@ def sample_documents(first, last, shard, word, topic, frozen, key, made, totals,
         Row of each token's word, in document order.
     topic : (n_tokens,) uint8, int16 or int32
         Mutated: topics, word-major.
-    frozen : tuple
+    frozen : Frozen
         From `frozen_of`.
     key : uint64
         Stream of this sweep.
@@ -331,7 +328,7 @@ def sample_documents(first, last, shard, word, topic, frozen, key, made, totals,
     -----
     31 ns per token at K = 16, 38 at 48, 50 at 100, 75 at 200.
     """
-    rows, alpha, total_and_prior, inverse_less, beta = frozen
+    rows, alpha = frozen.rows, frozen.alpha
     begun, topics, counts = made
     n_topics, width, longest = len(alpha), len(counts) // SLOTS, len(topics) // SLOTS
     size = width + LANES
@@ -360,12 +357,12 @@ def sample_documents(first, last, shard, word, topic, frozen, key, made, totals,
                 n = counts[index(base + old)] - np.int32(1)
                 counts[index(base + old)] = n
                 left = n + alpha[index(old)]
-                own_beta = beta_of(seeds, number, old, beta)
+                own_beta = beta_of(seeds, number, old, frozen.beta)
                 q = _weight_without(
                     rows[index(row + old)],
                     own_beta,
-                    total_and_prior[index(old)],
-                    inverse_less[index(old)],
+                    frozen.both[index(old)],
+                    frozen.less[index(old)],
                 )
                 weight = left * q
                 slot.total = add_products(

@@ -55,8 +55,6 @@ def draw_passages(indptr, indices, counts, rows, numbers, key, ptr, words):
 
 #: One token, in the whole numbers in which sums are kept: the same in any order of documents.
 TOKEN = 1 << 20
-#: Sums of so many weights come about side by side.
-_LANES = 4
 
 
 @inlined
@@ -71,8 +69,8 @@ def _divide(word, ptr, topic, weight, proportions, products):
     odd = np.float32(0.0)
     third = np.float32(0.0)
     fourth = np.float32(0.0)
-    whole = n - n % _LANES
-    for j in range(0, whole, _LANES):
+    whole = n - n % 4
+    for j in range(0, whole, 4):
         even += products[index(j)]
         odd += products[index(j + 1)]
         third += products[index(j + 2)]

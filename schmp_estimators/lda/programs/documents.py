@@ -63,6 +63,10 @@ _NOW = np.dtype(
 )
 
 
+#: How many tokens ahead rows and lists of words, and before that their bounds, are fetched into the cache.
+_NEAR, _FAR = 8, 16
+
+
 class Document(NamedTuple):
     """The counts of the present document, all its tokens included, and values computed from them."""
 
@@ -225,8 +229,9 @@ def document_loop(
         the next ``n_random - 1`` multiples of `GAMMA` above.  Compiled by `core.jit.inlined`, as the others.
     moved : ``moved(own, cell, document, token, word, old, new)``, optional
         Called when all counts have changed.
-    fetch : ``fetch(own, cell, visit)``, optional
-        Called before each of the cell's tokens, of number `visit` among `Visits.token`.
+    fetch : ``fetch(own, cell, near, far)``, optional
+        Called before each token but the last ones, with the number, among ``cell.state.visits``, of one that comes
+        soon, and with the word of one that comes later.
     write : ``write(own, cell, token, word, old, new)``, optional
         Writes the new topic of a token into the rows of the block; by default at once.
     end : ``end(own, cell)``, optional
@@ -252,7 +257,9 @@ def document_loop(
                 continue
             _enter(cell, document, d)
             for visit in range(visit_ptr[d], visit_ptr[d + 1]):
-                fetch(own, cell, visit)
+                if visit + _FAR < visit_ptr[-1]:
+                    near = index(visit + _NEAR)
+                    fetch(own, cell, near, np.int64(visits.word[index(visit + _FAR)]))
                 token = index(visits.token[index(visit)])
                 word = np.int64(visits.word[index(visit)])
                 old = index(topic[token])

@@ -24,7 +24,14 @@ from schmp_estimators.core.typing import (
     Named,
 )
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.blocks import Prior, TokenShard, TopicRows, WordBlock, words_of_places
+from schmp_estimators.lda.blocks import (
+    Prior,
+    Stream,
+    TokenShard,
+    TopicRows,
+    WordBlock,
+    words_of_places,
+)
 from schmp_estimators.lda.data.counts import count_values
 from schmp_estimators.lda.data.partition import Layout, cut_jobs
 from schmp_estimators.lda.data.topic_rows import rows_of_lists
@@ -45,8 +52,6 @@ from schmp_estimators.lda.programs.learning import Learned
 MIN_JOB, MAX_JOBS = 1 << 17, 16
 #: What a record calls the joint log-likelihood and its parts.
 LIKELIHOODS = ("log_likelihood", "document_log_likelihood", "word_log_likelihood")
-#: Streams of random numbers of the first topics; sweeps have 0 and 1, `data.passages` 3 and 5 to 7.
-_ORIGIN, _OF_TOKENS, _OF_SEEDS = 2, 4, 8
 
 #: What changes of a shard: topics of its tokens, and what follows from these.
 State = TypeVar("State", bound=Any)
@@ -183,8 +188,8 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
             object.__setattr__(self, name, value)
         return self
 
-    def key(self, at: At, stream: int = 0) -> np.uint64:
-        """Return a stream of random numbers of a sweep; there are two."""
+    def key(self, at: At, stream: Stream = Stream.SWEEP) -> np.uint64:
+        """Return a stream of random numbers of a sweep, of which there are two."""
         return stream_key(self.seed, at.sweep, stream)
 
     def takes(self, mh_steps: int | str, size: int) -> bool:
@@ -295,7 +300,7 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
         shard = at.shard
         if len(shard.first.ptr) > 1:
             of_words = (words_of_places(shard), *shard.first)
-            key = stream_key(self.seed, 0, _OF_TOKENS)
+            key = stream_key(self.seed, 0, Stream.CHOICES)
             draw_known_topics(
                 shard.place,
                 shard.doc_ptr,
@@ -307,13 +312,13 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
             )
         else:
             seeding.draw_uniform_topics(
-                shard.first_token, stream_key(self.seed, 0, _ORIGIN), self.n_components, topics
+                shard.first_token, stream_key(self.seed, 0, Stream.FIRST), self.n_components, topics
             )
         if self.seeds is not None:
             seeding.draw_of_seeds(
                 shard,
                 seeding.seed_rows(self.seeds, shard),
-                stream_key(self.seed, 0, _OF_SEEDS),
+                stream_key(self.seed, 0, Stream.SEEDS),
                 topics,
             )
         return self.restore(at, topics)

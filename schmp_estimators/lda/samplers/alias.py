@@ -41,9 +41,6 @@ from schmp_estimators.sampling import (
     unit,
 )
 
-#: How many tokens ahead the rows and tables of a word, and before that their bounds, are fetched into the cache.
-_AHEAD, _FAR_AHEAD = 4, 8
-
 
 class Alias(NamedTuple):
     """What the sampler keeps."""
@@ -165,22 +162,19 @@ def _draw(own, cell, document, token, word, old, counter):
 
 
 @inlined
-def _fetch(own, cell, visit):
+def _fetch(own, cell, near, far):
     """Fetch the rows and tables of words that come later."""
-    word = cell.state.visits.word
-    if visit + _FAR_AHEAD < cell.state.visits.ptr[cell.number, -1]:
-        coming = np.int64(word[index(visit + _FAR_AHEAD)])
-        prefetch(own.rows, 2 * coming)
-        prefetch(own.lists.ptr, coming)
-        prefetch(own.sums, coming)
-        coming = np.int64(word[index(visit + _AHEAD)])
-        start = own.rows[index(2 * coming)]
-        table = own.lists.ptr[index(coming)]
-        prefetch(own.stale, start)
-        prefetch(own.share, table)
-        prefetch(own.other, table)
-        for line in range(4):
-            prefetch(own.cells, start + 16 * line)
+    prefetch(own.rows, 2 * far)
+    prefetch(own.lists.ptr, far)
+    prefetch(own.sums, far)
+    coming = index(cell.state.visits.word[near])
+    start = own.rows[index(2) * coming]
+    table = own.lists.ptr[coming]
+    prefetch(own.stale, start)
+    prefetch(own.share, table)
+    prefetch(own.other, table)
+    for line in range(4):
+        prefetch(own.cells, start + 16 * line)
 
 
 _loop = document_loop(_begin, _draw, moved, _fetch)

@@ -49,9 +49,6 @@ from schmp_estimators.sampling import (
     unit,
 )
 
-#: How many tokens ahead the lists of words, and before that their offsets, are fetched into the cache.
-_AHEAD, _FAR_AHEAD = 6, 12
-
 #: Scalars that the sampler keeps:
 #: `smooth`, the sum of the tree; `word`, whose topics have been summed up; `version`, that of the document
 #: (`documents._NOW`) at that time; `of_word`, the sum;
@@ -215,16 +212,14 @@ def _moved(own, cell, document, token, word, old, new):
 
 
 @inlined
-def _fetch(own, cell, visit):
+def _fetch(own, cell, near, far):
     """Fetch the lists of words that come later."""
-    word = cell.state.visits.word
     lists = own.lists
-    if visit + _FAR_AHEAD < cell.state.visits.ptr[cell.number, -1]:
-        prefetch(lists.ptr, np.int64(word[index(visit + _FAR_AHEAD)]))
-        coming = lists.ptr[index(word[index(visit + _AHEAD)])]
-        for line in range(3):
-            prefetch(lists.topic, coming + 16 * line)
-            prefetch(lists.tokens, coming + 16 * line)
+    prefetch(lists.ptr, far)
+    coming = lists.ptr[index(cell.state.visits.word[near])]
+    for line in range(3):
+        prefetch(lists.topic, coming + 16 * line)
+        prefetch(lists.tokens, coming + 16 * line)
 
 
 _loop = document_loop(_begin, _draw, _moved, _fetch)
