@@ -71,7 +71,7 @@ class GramProblem:
                 return
             part = _ActiveSet.of(self, active)
             part.descend(0.5 * target, newton or stubborn, stubborn)
-            self._move(active, part.coef)
+            self.move(active, part.coef)
             self.work += part.work
             gap = self.gap()
             if gap <= target:
@@ -82,7 +82,8 @@ class GramProblem:
                 return  # rounding is all that is left
             before = gap
 
-    def _move(self, chosen: Indices, coef: Floats) -> None:
+    def move(self, chosen: Indices, coef: Floats) -> None:
+        """Set some coefficients."""
         old, change = self.gradient[chosen], coef - self.coef[chosen]
         self.coef[chosen] = coef
         moved = np.flatnonzero(change)
