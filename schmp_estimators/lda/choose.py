@@ -238,7 +238,7 @@ def _try(
         corpus = replace(train, rows=Rows([*train.rows.partitions], place))
         fit = LDAFit(one, corpus, place, seed=seed, earlier=None, keep=False, names=names)
         with undone_on_error(one):
-            vars(one).update(fit.run(None, None), _n_batches=1)
+            vars(one).update(fit.run(None, None))
         fits.append(one)
     seconds = (clock() - began) / len(fits)
     score = partial(completion_scores, each=place.each)

@@ -10,12 +10,14 @@ from collections.abc import Mapping
 from numbers import Number, Real
 from typing import Any, NamedTuple
 
+import joblib
 import numpy as np
 from scipy import sparse
 
 from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.core.program import check_program
 from schmp_estimators.core.typing import Array, FloatPair, Floats, Integers, IntPair
+from schmp_estimators.lda.data.topic_rows import widened
 from schmp_estimators.lda.names import check_labels
 from schmp_estimators.lda.programs.learning import mean_alpha
 from schmp_estimators.lda.samplers import check_steps
@@ -61,6 +63,15 @@ def check_parameters(estimator: Any, earlier: sparse.csc_array | None) -> None:
         raise ValueError(
             f"n_components={estimator.n_components}, but the earlier fit had {earlier.shape[0]} topics; keep the "
             "number, or begin anew with fit and warm_start=False"
+        )
+
+
+def check_most(n_words: int, most: int | None) -> None:
+    """Raise ValueError if there are more columns than `max_features`, which have no names to stay known by."""
+    if most is not None and n_words > most:
+        raise ValueError(
+            f"X has {n_words} columns, more than max_features={most}, which bounds the words of partial_fit with "
+            "feature_names: give names there, or give fewer columns"
         )
 
 
@@ -232,7 +243,9 @@ def seed_counts(
     return found if found.nnz else None
 
 
-def seeds_of_first_batch(estimator: Any, asked: sparse.csc_array | None) -> sparse.csc_array | None:
+def seeds_of_first_batch(
+    estimator: Any, word_totals: Integers, names: Array | None
+) -> sparse.csc_array | None:
     """Return the seeds that a later batch is sampled with: those of the first one, in whose tokens they are weighed.
 
     Raises
@@ -240,7 +253,12 @@ def seeds_of_first_batch(estimator: Any, asked: sparse.csc_array | None) -> spar
     ValueError
         If the parameters ask for others by now: for other words or topics, or for other numbers in an array.
     """
-    fitted: sparse.csc_array | None = getattr(estimator, "seed_counts_", None)
+    fitted: sparse.csc_array | None = estimator.seed_counts_
+    if fitted is not None:
+        fitted = widened(fitted, len(word_totals))
+    if seeds_given(estimator) == estimator._seeds_given:
+        return fitted
+    asked = seed_counts(estimator, word_totals, names)
     is_same = asked is fitted
     if asked is not None and fitted is not None:
         given = estimator.seed_words
@@ -257,6 +275,27 @@ def seeds_of_first_batch(estimator: Any, asked: sparse.csc_array | None) -> spar
             "seed_words are not those of the first batch, which partial_fit keeps: give the same, or begin anew by fit"
         )
     return fitted
+
+
+def seeds_given(estimator: Any) -> str | None:
+    """Return what identifies the parameters about seeds, so that other columns need not be looked through for them."""
+    if estimator.seed_words is None:
+        return None
+    found: str = joblib.hash((estimator.seed_words, estimator.seed_weight))
+    return found
+
+
+def kept_counts(estimator: Any, earlier: sparse.csc_array, n_words: int) -> sparse.csc_array:
+    """Return what a further batch keeps of earlier counts: `half_life` makes them fractions.
+
+    Fractions of less than a hundredth of the prior of words are left out, so that an endless stream does not fill rows.
+    """
+    found = widened(earlier, n_words)
+    if estimator.half_life is not None:
+        found = sparse.csc_array(found * 0.5 ** (1.0 / estimator.half_life))
+        found.data[found.data < 0.01 * estimator.topic_word_prior_] = 0.0
+        found.eliminate_zeros()
+    return found
 
 
 def _of_dict(

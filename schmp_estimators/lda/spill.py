@@ -34,7 +34,7 @@ _CONFIG = "dask.config.set({'schmp-estimators.memory-limit': ...})"
 
 
 def check_spill(estimator: Any, earlier: Any) -> None:
-    """Raise ValueError if the parameters do not go with `spill`; `earlier` are counts of earlier documents."""
+    """Raise ValueError if the parameters do not go with `spill`; `earlier` are counts that `warm_start` begins with."""
     if estimator.spill is None:
         return
     if estimator.checkpoint is not None:
@@ -51,8 +51,7 @@ def check_spill(estimator: Any, earlier: Any) -> None:
         )
     if earlier is not None:
         raise ValueError(
-            "a folder given as spill goes with a fit that starts anew; set spill='auto' for partial_fit and for "
-            "warm_start"
+            "a folder given as spill goes with a fit that starts anew; set spill='auto' for warm_start"
         )
 
 

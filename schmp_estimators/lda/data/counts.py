@@ -8,6 +8,7 @@ A worker returns the first entry that is not a count as a `Fault`, and the clien
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
@@ -18,6 +19,8 @@ from scipy import sparse
 
 from schmp_estimators.core.typing import AnySigned, Array, Integers, Integers32, IntPair
 from schmp_estimators.core.values import freeze, offsets_of, own
+
+logger = logging.getLogger(__name__)
 
 #: The largest count: it must fit in 32 bits.
 LARGEST = int(np.iinfo(np.int32).max)
@@ -46,32 +49,66 @@ class Counts(NamedTuple):
     n_features: int
 
 
-def read_counts(matrix: Any) -> Counts | Fault:
+class Columns(NamedTuple):
+    """The columns of a model that those of an input have, by their names."""
+
+    #: (n_columns,) column of the model, -1 for a word that it does not know.
+    of_input: Integers32
+    #: Columns of the model.
+    n_features: int
+
+
+def read_counts(matrix: Any, columns: Columns | None = None) -> Counts | Fault:
     """Return the canonical counts of a CSR array or matrix, or of a dense array, or the first fault in them.
 
     Index arrays have been checked before.  Arrays that are canonical already are not copied, and the caller's arrays
-    are never written to.
+    are never written to.  With `columns`, the counts are in those of the model.
     """
     n_columns = matrix.shape[1]
     if n_columns > LARGEST:
         return Fault("wide", n_columns, -1, -1)
-    return _read_sparse(matrix) if sparse.issparse(matrix) else _read_dense(matrix)
+    found = _read_sparse(matrix) if sparse.issparse(matrix) else _read_dense(matrix)
+    if columns is None or isinstance(found, Fault):
+        return found
+    if n_columns != len(columns.of_input):
+        raise ValueError(
+            f"X has {n_columns} columns, but feature_names has {len(columns.of_input)} names; give one for each"
+        )
+    return _in_columns(found, columns)
 
 
-def canonical_counts(matrix: Any) -> Counts:
+def _in_columns(counts: Counts, columns: Columns) -> Counts:
+    """Return counts in the columns of a model, and say how many tokens it does not know."""
+    column = columns.of_input[counts.indices]
+    known = column >= 0
+    ptr = offsets_of(known)[counts.indptr]
+    shape = len(counts.indptr) - 1, columns.n_features
+    found = sparse.csr_array((counts.data[known], column[known], ptr), shape=shape)
+    found.sort_indices()
+    if n_unknown := int(counts.data[~known].sum(dtype=np.int64)):
+        n_tokens = int(counts.data.sum(dtype=np.int64))
+        logger.warning(
+            "%d of %d tokens are words that the model does not know", n_unknown, n_tokens
+        )
+    return _counts(found.indptr, found.indices, found.data, columns.n_features)
+
+
+def canonical_counts(matrix: Any, columns: Columns | None = None) -> Counts:
     """Return the canonical counts of a CSR array or matrix, or of a dense array.
 
     Parameters
     ----------
     matrix : CSR array, CSR matrix or ndarray of shape (n_docs, n_features)
         Whole, non-negative, finite numbers of any real dtype.
+    columns : Columns, optional
+        Where its columns are in the model.
 
     Raises
     ------
     ValueError
         With the place, the value and the remedy, if an entry is no count.
     """
-    found = read_counts(matrix)
+    found = read_counts(matrix, columns)
     if isinstance(found, Fault):
         raise_fault(found)
     return found

@@ -166,8 +166,15 @@ def rows_of_counts_array(counts: sparse.csc_array) -> TopicRows:
     )
 
 
-def topic_totals(counts: sparse.csc_array) -> Integers:
-    """Return the number of tokens of each topic."""
-    totals: Integers = np.zeros(counts.shape[0], np.int64)
+def widened(counts: sparse.csc_array, n_words: int) -> sparse.csc_array:
+    """Return the same array (K, V) with `n_words` columns: new ones at the end have nothing."""
+    ptr = np.pad(counts.indptr, (0, n_words - counts.shape[1]), "edge")
+    return sparse.csc_array((counts.data, counts.indices, ptr), shape=(counts.shape[0], n_words))
+
+
+def topic_totals(counts: sparse.csc_array) -> Any:
+    """Return the number of tokens of each topic: int64, or float64 of fractions."""
+    is_whole = counts.dtype.kind == "i"
+    totals: Array = np.zeros(counts.shape[0], np.int64 if is_whole else np.float64)
     add_at(totals, counts.indices, counts.data)
     return totals

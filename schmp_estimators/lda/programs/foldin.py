@@ -11,6 +11,7 @@ from schmp_estimators.core.rng import GAMMA, stream_key
 from schmp_estimators.core.typing import Array, Floats, Integers, Integers32
 from schmp_estimators.core.values import freeze, offsets_of
 from schmp_estimators.lda.data.counts import (
+    Columns,
     Counts,
     canonical_counts,
     hash_documents,
@@ -35,9 +36,11 @@ _PROPORTIONS = 1 << 20
 SKIPPED, THIN = 20, 3
 
 
-def proportions(matrix: Any, model: TopicModel, each: Each = in_turn) -> Floats:
+def proportions(
+    matrix: Any, model: TopicModel, each: Each = in_turn, columns: Columns | None = None
+) -> Floats:
     """Return the topic proportions, shape (n_docs, K), of the documents in a CSR or dense matrix of counts."""
-    return proportions_of(canonical_counts(matrix), model, each)
+    return proportions_of(canonical_counts(matrix, columns), model, each)
 
 
 def proportions_of(documents: Counts, model: TopicModel, each: Each = in_turn) -> Floats:

@@ -32,6 +32,8 @@ class WordSeeds(NamedTuple):
     ptr: Integers
     topic: Integers32
     weight: Floats
+    #: Cumulative weights within each word.
+    ends: Floats
     #: (K,) seeds of each topic, those of words without tokens included.
     total: Floats
     #: (n_rest,) seeds of words that only earlier batches have, and the tokens that they have in these topics.
@@ -71,12 +73,10 @@ def word_seeds(
         tokens = np.asarray(
             sparse.csr_array(earlier[:, absent])[rest.row, rest.col], np.int64
         ).reshape(-1)
-    of_words = (
-        taken.indptr.astype(np.int64),
-        taken.indices.astype(np.int32),
-        taken.data.astype(np.float64),
-        total,
-    )
+    ptr, weight = taken.indptr.astype(np.int64), taken.data.astype(np.float64)
+    before = offsets_of(weight)
+    ends = before[1:] - np.repeat(before[ptr[:-1]], np.diff(ptr))
+    of_words = ptr, taken.indices.astype(np.int32), weight, ends, total
     of_rest = rest.data.astype(np.float64)[tokens > 0], tokens[tokens > 0]
     return WordSeeds(address[kept].astype(np.int64), *of_words, *of_rest)
 
@@ -92,9 +92,7 @@ def seed_rows(seeds: WordSeeds, shard: TokenShard) -> SeedRows:
         if len(seeds.address)
         else np.zeros(len(used), bool)
     )
-    return freeze(
-        SeedRows(np.where(found, at, -1).astype(np.int32), seeds.ptr, seeds.topic, seeds.weight)
-    )
+    return freeze(SeedRows(np.where(found, at, -1).astype(np.int32), *seeds[1:5]))
 
 
 def count_seeds(
