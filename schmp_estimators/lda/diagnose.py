@@ -157,11 +157,7 @@ class TopicsOfDocuments(DescribedTopics):
             )
             found = corpus.rows.here(drawn)
             words, topics = (np.concatenate(part) for part in zip(*found, strict=True))
-            return {
-                "document": part_of_each(corpus.lengths),
-                "word": words,
-                "topic": topics,
-            }
+            return {"document": part_of_each(corpus.lengths), "word": words, "topic": topics}
 
         return self._with_documents(X, sample)
 

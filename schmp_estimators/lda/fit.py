@@ -32,11 +32,7 @@ from schmp_estimators.lda.data.partition import (
     make_layout,
 )
 from schmp_estimators.lda.data.shards import Plan, local_columns, make_shard
-from schmp_estimators.lda.data.topic_rows import (
-    counts_of_rows,
-    rows_of_counts_array,
-    topic_totals,
-)
+from schmp_estimators.lda.data.topic_rows import counts_of_rows, rows_of_counts_array, topic_totals
 from schmp_estimators.lda.programs.learning import mean_alpha
 from schmp_estimators.lda.programs.seeds import word_seeds
 from schmp_estimators.lda.programs.topics import TopicSampler

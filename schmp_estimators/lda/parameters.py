@@ -299,10 +299,7 @@ def kept_counts(estimator: Any, earlier: sparse.csc_array, n_words: int) -> spar
 
 
 def _of_dict(
-    estimator: Any,
-    given: Mapping[Any, Any],
-    word_totals: Integers,
-    names: Array | None,
+    estimator: Any, given: Mapping[Any, Any], word_totals: Integers, names: Array | None
 ) -> sparse.csc_array:
     n_topics = estimator.n_components
     columns = dict[Any, int | None]()  # None where several have the same name

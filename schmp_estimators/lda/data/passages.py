@@ -55,12 +55,7 @@ def draw_sparse_topics(word_totals: Integers, n_topics: int, seed: int) -> WordT
 
 
 def topics_from_passages(
-    corpus: Corpus,
-    documents: list[Any],
-    bounds: Integers,
-    n_topics: int,
-    seed: int,
-    choices: int,
+    corpus: Corpus, documents: list[Any], bounds: Integers, n_topics: int, seed: int, choices: int
 ) -> WordTopics:
     """Return the choices of each column, if each topic begins with a passage.
 
@@ -231,11 +226,7 @@ def draw_without_replacement(n_all: int, n: int, key: np.uint64) -> Integers:
 
 
 def _draw(
-    pieces: Sequence[Counts],
-    rows: Integers,
-    sizes: Integers,
-    numbers: Integers,
-    seed: int,
+    pieces: Sequence[Counts], rows: Integers, sizes: Integers, numbers: Integers, seed: int
 ) -> Integers32:
     """Return the columns of the tokens of passages.
 

@@ -48,10 +48,7 @@ def _tally(cells: Integers, n_cells: int) -> tuple[Array, Integers]:
 
 
 def list_topics(
-    doc_ptr: Integers,
-    place: Unsigned32,
-    topic: AnySigned,
-    n_topics: int,
+    doc_ptr: Integers, place: Unsigned32, topic: AnySigned, n_topics: int
 ) -> tuple[Unsigned32, TopicLists]:
     """Return the document of each token, word-major, and the topic lists of documents, in the order of the topics.
 

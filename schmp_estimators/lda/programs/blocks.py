@@ -32,10 +32,7 @@ WordParts = dict[int, WordPart]
 
 
 def make_parts(
-    shard: TokenShard,
-    topic: Array,
-    n_components: int,
-    n_words: Integers | None = None,
+    shard: TokenShard, topic: Array, n_components: int, n_words: Integers | None = None
 ) -> WordParts:
     """Return the parts of a shard, by the numbers of the blocks.
 

@@ -94,12 +94,7 @@ def u_mass(pair: Floats, lower: Floats, upper: Floats) -> Floats:
 
 
 #: What `mean_over_pairs` takes the mean of.
-MEASURES: dict[str, Function] = {
-    "npmi": npmi,
-    "u_mass": u_mass,
-    "c_npmi": npmi,
-    "c_v": npmi,
-}
+MEASURES: dict[str, Function] = {"npmi": npmi, "u_mass": u_mass, "c_npmi": npmi, "c_v": npmi}
 
 
 def _similarity_to_all(values: Floats, rank: Integers, other: Integers) -> Floats:

@@ -265,10 +265,7 @@ class WarpLDA(FrozenCountsSampler[WarpState]):
         return self._finish(at, state, moved_by_owners + self._pass_words(at, jobs, state.tokens))
 
     def _pass_words(
-        self,
-        at: At,
-        some: Sequence[tuple[Arguments, Integers]],
-        tokens: AnyIntegers,
+        self, at: At, some: Sequence[tuple[Arguments, Integers]], tokens: AnyIntegers
     ) -> int:
         """Do the word pass of words, and return how many tokens moved.
 
@@ -293,12 +290,7 @@ class WarpLDA(FrozenCountsSampler[WarpState]):
         )
 
     def _pass_documents(
-        self,
-        at: At,
-        tokens: Array,
-        alphas: Floats,
-        inverse: Array,
-        moved_by_words: int = 0,
+        self, at: At, tokens: Array, alphas: Floats, inverse: Array, moved_by_words: int = 0
     ) -> WarpState:
         prior = np.float32(self.priors(at.sweep, None)[0])
         alpha = prior if self.own_alphas is None else topic_priors(alphas)
