@@ -10,11 +10,23 @@ from schmp_estimators.core.stages import At, Stage
 from schmp_estimators.core.values import freeze, offsets_of, own, part_of_each
 from schmp_estimators.lda.blocks import Stream, TokenShard, TopicRows, WordBlock
 from schmp_estimators.lda.data.counts import changed
-from schmp_estimators.lda.data.partition import Layout
-from schmp_estimators.lda.data.shards import count_local_words
-from schmp_estimators.lda.data.topic_rows import cut_rows, stack_rows
-from schmp_estimators.lda.kernels.draw import first_above, uniform24
-from schmp_estimators.lda.kernels.ftree import build_tree, find_in_tree, put_in_tree, tree_levels
+from schmp_estimators.lda.data.shards import Layout, count_local_words
+from schmp_estimators.lda.data.topic_rows import (
+    WordPart,
+    combine_parts,
+    cut_rows,
+    make_parts,
+    rows_of_tokens,
+    stack_rows,
+)
+from schmp_estimators.lda.kernels.draw import (
+    build_tree,
+    find_in_tree,
+    first_above,
+    put_in_tree,
+    tree_levels,
+    uniform24,
+)
 from schmp_estimators.lda.kernels.lists import (
     TopicLists,
     find_in_list,
@@ -40,7 +52,6 @@ from schmp_estimators.lda.kernels.rows import (
     make_rows,
     take_one,
 )
-from schmp_estimators.lda.programs.blocks import WordPart, combine_parts, make_parts, rows_of_tokens
 from schmp_estimators.lda.programs.documents import (
     Document,
     DocumentSampler,

@@ -9,8 +9,7 @@ from schmp_estimators.core.stages import At
 from schmp_estimators.core.values import freeze, own
 from schmp_estimators.lda.blocks import HEAD, WordBlock, no_rows
 from schmp_estimators.lda.data.counts import canonical_counts, count_words
-from schmp_estimators.lda.data.partition import make_layout
-from schmp_estimators.lda.data.shards import Plan, make_shard
+from schmp_estimators.lda.data.shards import Plan, make_layout, make_shard
 from schmp_estimators.lda.data.topic_rows import counts_of_rows, rows_of_counts_array, rows_of_lists
 from schmp_estimators.lda.kernels import warp_documents
 from schmp_estimators.lda.kernels.draw import padded

@@ -25,13 +25,15 @@ from schmp_estimators.lda import parameters
 from schmp_estimators.lda.blocks import WordTopics, no_rows, no_topics
 from schmp_estimators.lda.data import passages
 from schmp_estimators.lda.data.corpus import Corpus, documents_as_counted, made_again, narrow
-from schmp_estimators.lda.data.partition import (
+from schmp_estimators.lda.data.shards import (
+    Plan,
     cut_documents,
     default_shards,
     layout_by_column,
+    local_columns,
     make_layout,
+    make_shard,
 )
-from schmp_estimators.lda.data.shards import Plan, local_columns, make_shard
 from schmp_estimators.lda.data.topic_rows import counts_of_rows, rows_of_counts_array, topic_totals
 from schmp_estimators.lda.programs.learning import mean_alpha
 from schmp_estimators.lda.programs.seeds import word_seeds

@@ -15,13 +15,12 @@ import numpy as np
 
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import GAMMA, below, mix, stream_key
-from schmp_estimators.core.typing import AnySigned, Array, Floats, Integers, Integers32
-from schmp_estimators.core.values import freeze, offsets_of, part_of_each
+from schmp_estimators.core.typing import Array, Floats, Integers, Integers32
+from schmp_estimators.core.values import freeze, offsets_of, part_of_each, spans
 from schmp_estimators.lda.blocks import Stream, WordTopics
 from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.counts import Counts
-from schmp_estimators.lda.data.topic_rows import spans
-from schmp_estimators.lda.kernels.passages import draw_passages, expect_topics
+from schmp_estimators.lda.kernels.tokens import draw_passages, expect_topics
 
 #: Tokens of a passage, and number of choices of a word, if there are fewer documents than candidate passages.
 TOKENS, FEW_CHOICES = 100, 8
@@ -178,23 +177,6 @@ def topics_of_words(
         kept
     ]  # if several have the same place, the last one counts
     return topics, n_seen
-
-
-def topics_of_shard(of_columns: WordTopics, column: Integers32, counts: AnySigned) -> WordTopics:
-    """Return the choices of the words that occur in a shard, in layout order.
-
-    Parameters
-    ----------
-    of_columns : WordTopics
-        The result of `topics_from_passages`.
-    column : (n_words,) int32
-        Column of each word of the layout.
-    counts : (n_words,) int32 or int64
-        The shard's tokens of each column.
-    """
-    size = np.where(counts > 0, np.diff(of_columns.ptr), 0)[column]
-    ptr = offsets_of(size)
-    return WordTopics(ptr, of_columns.topic[spans(of_columns.ptr[column], size)])
 
 
 def _choose_documents(lengths: Integers, n: int, seed: int) -> Integers:

@@ -11,7 +11,7 @@ from schmp_estimators.core.typing import Array, Floats, Function, Integers, Inte
 from schmp_estimators.core.values import freeze, offsets_of
 from schmp_estimators.lda.blocks import TopicRows
 from schmp_estimators.lda.data.counts import AT_ONCE, Counts, sum_rows
-from schmp_estimators.lda.kernels.described import count_in_windows
+from schmp_estimators.lda.kernels.tokens import count_in_windows
 
 #: Share of documents that is added to that of a pair, so that there is a logarithm: that of gensim.
 _EPSILON = 1e-12

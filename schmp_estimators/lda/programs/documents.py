@@ -19,7 +19,7 @@ from schmp_estimators.core.stages import At
 from schmp_estimators.core.typing import AnySigned, Array, Floats, Integers, Integers32, Unsigned32
 from schmp_estimators.core.values import offsets_of, part_of_each
 from schmp_estimators.lda.blocks import TokenShard, words_of_places
-from schmp_estimators.lda.programs.blocks import WordParts
+from schmp_estimators.lda.data.topic_rows import WordParts
 from schmp_estimators.lda.programs.sequential import (
     SequentialSampler,
     inverse_totals,

@@ -37,14 +37,13 @@ from scipy.special import psi
 from schmp_estimators.core.typing import Floats, Integers
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import WordBlock
-from schmp_estimators.lda.data.topic_rows import add_sparse
+from schmp_estimators.lda.data.topic_rows import add_sparse, harvest_rows
 from schmp_estimators.lda.kernels.likelihood import (
     TopicCounts,
     count_table,
     merge_counts,
     topic_counts,
 )
-from schmp_estimators.lda.programs.blocks import harvest_rows
 from schmp_estimators.lda.programs.seeds import SeedCounts, WordSeeds
 
 #: Steps of the fixed point each time.

@@ -33,8 +33,16 @@ from schmp_estimators.lda.blocks import (
     words_of_places,
 )
 from schmp_estimators.lda.data.counts import count_values
-from schmp_estimators.lda.data.partition import Layout, cut_jobs
-from schmp_estimators.lda.data.topic_rows import rows_of_lists
+from schmp_estimators.lda.data.shards import Layout, cut_jobs
+from schmp_estimators.lda.data.topic_rows import (
+    WordPart,
+    WordParts,
+    combine_parts,
+    harvest_rows,
+    make_parts,
+    rows_of_lists,
+    rows_of_tokens,
+)
 from schmp_estimators.lda.kernels import likelihood
 from schmp_estimators.lda.kernels.likelihood import (
     TopicCounts,
@@ -42,9 +50,9 @@ from schmp_estimators.lda.kernels.likelihood import (
     merge_counts,
     topic_counts,
 )
-from schmp_estimators.lda.kernels.passages import draw_known_topics
 from schmp_estimators.lda.kernels.priors import SeedRows
-from schmp_estimators.lda.programs import blocks, learning
+from schmp_estimators.lda.kernels.tokens import draw_known_topics
+from schmp_estimators.lda.programs import learning
 from schmp_estimators.lda.programs import seeds as seeding
 from schmp_estimators.lda.programs.learning import Learned
 
@@ -362,7 +370,7 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
         if block is not None:
             return self.measured(at, state, [(at.shard, block, int(at.shard.block_ptr[at.block]))])
         topic = freeze(np.ascontiguousarray(self.by_word(at, state)))
-        own = blocks.rows_of_tokens(at.shard.word_ptr, topic, at.shard.fixed, self.n_components)
+        own = rows_of_tokens(at.shard.word_ptr, topic, at.shard.fixed, self.n_components)
         return self.measured(at, state, [(at.shard, own, 0)])
 
     def measured(
@@ -439,13 +447,13 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
             **dict(zip(LIKELIHOODS, model.likelihood, strict=False)),
         }
 
-    def combine(self, index: int, parts: Sequence[blocks.WordPart]) -> WordBlock:
+    def combine(self, index: int, parts: Sequence[WordPart]) -> WordBlock:
         """Return block `index`, made from the parts of all shards."""
-        return blocks.combine_parts(index, parts, self.n_components)
+        return combine_parts(index, parts, self.n_components)
 
-    def parts(self, at: At, state: State) -> blocks.WordParts:
+    def parts(self, at: At, state: State) -> WordParts:
         """Return the parts of the shard for all blocks."""
-        return blocks.make_parts(at.shard, self.by_word(at, state), self.n_components)
+        return make_parts(at.shard, self.by_word(at, state), self.n_components)
 
     def save(self, at: At, state: State) -> AnySigned:
         """Return the topics in document order, from which all else follows."""
@@ -453,7 +461,7 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
 
     def harvest_block(self, block: WordBlock) -> TopicRows:
         """Return the word rows of a block, without the fixed ones."""
-        return blocks.harvest_rows(block, self.n_components)
+        return harvest_rows(block, self.n_components)
 
 
 class FrozenCountsSampler(TopicSampler[State]):

@@ -12,11 +12,10 @@ from schmp_estimators.core.jit import index, inlined, maker, part, ready
 from schmp_estimators.core.rng import GAMMA
 from schmp_estimators.core.stages import At
 from schmp_estimators.core.typing import AnySigned, Floats, Integers, Integers32, Unsigned32
-from schmp_estimators.lda.data.topic_rows import list_topics
+from schmp_estimators.lda.data.topic_rows import WordParts, list_topics
 from schmp_estimators.lda.kernels.lists import TopicLists, order_lists
 from schmp_estimators.lda.kernels.priors import add_seeds, make_row
 from schmp_estimators.lda.kernels.rows import add_row
-from schmp_estimators.lda.programs.blocks import WordParts
 from schmp_estimators.lda.programs.sequential import (
     SequentialSampler,
     inverse_totals,

@@ -28,7 +28,7 @@ class DataParallelLDA(FPlusLDA):
     """Collapsed Gibbs sampling of every shard against a copy of all counts."""
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
-        """Return the sampling, block by block so that there are few copies at a time, and the merge."""
+        """Return the sampling, block by block few copies at a time, and the merge."""
         words = reads(self.sample_copy, order=schedule_rotation(n_shards))
         return [
             words,
@@ -51,7 +51,7 @@ class DataParallelLDA(FPlusLDA):
         return state._replace(began=state.total.copy(), moved=0), self.parts(at, state), step
 
     def summed(self, model: SweepModel | None, reports: Sequence[Any]) -> SweepModel:
-        """Bring the topic totals up to date, and measure the errors of the shards' copies at the end."""
+        """Bring the topic totals up to date, and measure the errors of the copies."""
         if model is None:
             return super().summed(model, reports)
         model = super().summed(model._replace(s_error_now=0.0, moved_now=0), reports)
