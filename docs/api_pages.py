@@ -7,9 +7,9 @@ from sklearn.base import BaseEstimator
 from sphinx.pycode import ModuleAnalyzer
 
 import schmp_estimators
-from schmp_estimators import exceptions, genotypes, penalised, ranking, schmp
+from schmp_estimators import exceptions, genotypes, penalised, ranking, sampling, schmp
 
-PUBLIC = (schmp_estimators, exceptions, genotypes, penalised, ranking, schmp)
+PUBLIC = (schmp_estimators, exceptions, genotypes, penalised, ranking, sampling, schmp)
 
 
 @cache

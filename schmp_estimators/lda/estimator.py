@@ -30,7 +30,8 @@ from schmp_estimators.lda.parameters import (
     check_parameters,
     priors_asked_for,
 )
-from schmp_estimators.lda.samplers import MOST_STEPS, SAMPLERS
+from schmp_estimators.lda.programs.topics import TopicSampler
+from schmp_estimators.lda.samplers import SAMPLERS
 from schmp_estimators.lda.shares import SharesOfTopics
 from schmp_estimators.lda.spill import check_spill
 
@@ -75,9 +76,9 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         same list to the vectorizer as its ``vocabulary``.  None: the names of the columns of X, if it has any other
         than 0, 1, 2, and so on.  They may differ from those, but no word may have the name of another one.
     sampler : {"auto", "warp", "frozen", "saber", "fplus", "sparse", "light", "light-word", "light-document", "alias", \
-            "hybrid", "data-parallel"}, default="auto"
-        How topics are drawn.  The results of "warp", "frozen" and "saber" do not depend on `n_shards`; those of the
-        other samplers do.
+            "hybrid", "data-parallel"} or object, default="auto"
+        How topics are drawn, by name or by an object of your own, as the user guide shows.  The results of "warp",
+        "frozen" and "saber" do not depend on `n_shards`; those of the other samplers do.
 
         - "warp": Metropolis–Hastings with counts frozen during a pass [1]_.  It takes constant time per token, but does
           not sample the exact posterior.
@@ -106,7 +107,8 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
     mh_steps : int or "acceptance", default=2
         Proposals for each token: 1 to 4 in each pass of "warp"; 1 to 16 in a sweep of "alias" and "hybrid"; 1 to 16 by
         word and as many by document in a sweep of "light".  With more proposals a sweep is slower, but fewer sweeps are
-        needed.  The other samplers, and "hybrid" without topics or documents that need proposals, accept only 2.
+        needed.  The other samplers, objects, and "hybrid" without topics or documents that need proposals, accept only
+        2.
         "acceptance", for "hybrid": 2 in the first sweep, then ⌈1/π⌉, at most 16, where π is the
         share of proposals that were accepted in the sweep before [8]_.
     init : {"auto", "documents", "sparse", "tempered", "uniform"}, default="auto"
@@ -144,12 +146,12 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
     checkpoint_every : int, default=25
         Number of sweeps between two checkpoints.
     spill : {"auto"} or path-like, default=None
-        Where to keep tokens on disk instead of in memory, for "auto", "warp", "frozen" and "saber".  Results do not
-        change.  "auto" uses Dask's temporary directory, or on a cluster the folder of each worker, and only if the fit
-        would need more than half of the memory that is left; a `SpillWarning` says so.  A folder is always used, and
-        remains as a checkpoint after every sweep: a fit that finds its own sweeps there continues from them.  All
-        workers must reach it, and it needs an int as `random_state`.  The input is read several times; see the user
-        guide.
+        Where to keep tokens on disk instead of in memory.  Results do not change; samplers whose results depend on
+        `n_shards` need as many shards as there are slices on disk, which an error names.  "auto" uses Dask's temporary
+        directory, or on a cluster the folder of each worker, and only if the fit would need more than half of the
+        memory that is left; a `SpillWarning` says so.  A folder is always used, and remains as a checkpoint after every
+        sweep: a fit that finds its own sweeps there continues from them.  All workers must reach it, and it needs an
+        int as `random_state`.  The input is read several times; see the user guide.
     warm_start : bool, default=False
         Whether `fit` starts by drawing the topics of each word from those of the last fit.
     half_life : float, default=None
@@ -196,8 +198,8 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         learned priors.  With fractions of earlier tokens, the latter is that of the batch alone, given these.
     n_shards_ : int
         Number of shards used.
-    sampler_ : str
-        Name of the sampler used, never "auto".
+    sampler_ : str or object
+        The sampler used, never "auto".
     n_features_in_ : int
         Number of words.
     feature_names_in_ : ndarray of str
@@ -265,22 +267,15 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         "seed_words": [None, dict, "array-like", "sparse matrix"],
         "seed_weight": [Interval(Real, 0, MOST, closed="both")],
         "feature_names": [None, "array-like", HasMethods("get_feature_names_out")],
-        "sampler": [StrOptions({"auto", *SAMPLERS})],
-        "mh_steps": [
-            Interval(Integral, 1, MOST_STEPS, closed="both"),
-            StrOptions({"acceptance"}),
-        ],
+        "sampler": [StrOptions({"auto", *SAMPLERS}), TopicSampler],
+        "mh_steps": [Interval(Integral, 1, 16, closed="both"), StrOptions({"acceptance"})],
         "init": [StrOptions({"auto", "documents", "sparse", "tempered", "uniform"})],
         "max_iter": [COUNT],
         "evaluate_every": [Interval(Integral, 0, None, closed="left")],
         "tol": [NOT_NEGATIVE],
         "transform_tol": [SHARE],
         "n_shards": [None, COUNT],
-        "n_jobs": [
-            None,
-            COUNT,
-            Interval(Integral, None, -1, closed="right"),
-        ],
+        "n_jobs": [None, COUNT, Interval(Integral, None, -1, closed="right")],
         "checkpoint": [None, str, os.PathLike],
         "checkpoint_every": [COUNT],
         "spill": [None, str, os.PathLike],
@@ -300,7 +295,7 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         seed_words: Any = None,
         seed_weight: float = 1.0,
         feature_names: Any = None,
-        sampler: str = "auto",
+        sampler: Any = "auto",
         mh_steps: int | str = 2,
         init: str = "auto",
         max_iter: int = 150,

@@ -14,15 +14,10 @@ from scipy import sparse
 
 from schmp_estimators.core.engine.running import AnyRun, Source, static_run
 from schmp_estimators.core.errors import CheckpointMismatchError
-from schmp_estimators.core.io.checkpoint import (
-    Checkpoint,
-    check_records,
-    identity_of,
-    recognised,
-)
+from schmp_estimators.core.io.checkpoint import Checkpoint, check_records, identity_of, recognised
 from schmp_estimators.core.io.files import CHECKPOINT
 from schmp_estimators.core.io.slices import Slices, memory_left
-from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.places.place import Place, check_sent
 from schmp_estimators.core.program import Saved, identity
 from schmp_estimators.core.typing import Array, Named
 from schmp_estimators.core.values import offsets_of
@@ -30,22 +25,20 @@ from schmp_estimators.lda import parameters
 from schmp_estimators.lda.blocks import WordTopics, no_rows, no_topics
 from schmp_estimators.lda.data import passages
 from schmp_estimators.lda.data.corpus import Corpus, documents_as_counted, made_again, narrow
-from schmp_estimators.lda.data.partition import (
+from schmp_estimators.lda.data.shards import (
+    Plan,
     cut_documents,
     default_shards,
     layout_by_column,
+    local_columns,
     make_layout,
+    make_shard,
 )
-from schmp_estimators.lda.data.shards import Plan, local_columns, make_shard
-from schmp_estimators.lda.data.topic_rows import (
-    counts_of_rows,
-    rows_of_counts_array,
-    topic_totals,
-)
+from schmp_estimators.lda.data.topic_rows import counts_of_rows, rows_of_counts_array, topic_totals
 from schmp_estimators.lda.programs.learning import mean_alpha
 from schmp_estimators.lda.programs.seeds import word_seeds
-from schmp_estimators.lda.programs.topics import TopicProgram
-from schmp_estimators.lda.samplers import check_steps, choose_sampler, program_of
+from schmp_estimators.lda.programs.topics import TopicSampler
+from schmp_estimators.lda.samplers import check_steps, choose_sampler, sampler_of
 from schmp_estimators.lda.spill import SHARE, Sizes, choose_spilling
 
 #: The most bytes of a table of word rows, where a sampler keeps one in every shard.
@@ -118,7 +111,7 @@ class LDAFit:
         self._seeds = find(estimator, corpus.word_totals, self._names)
         self._program = self._choose_program()
         self._n_shards = self._choose_shards()
-        self._spilling = choose_spilling(estimator, self._program, corpus, place)
+        self._spilling = choose_spilling(estimator, self._program, corpus, place, self._n_shards)
         self._slices: Slices | None = None
         #: Number of parts into which documents are cut: shards, or more slices if not all fit into memory.
         self._n_parts = max(self._n_shards, self._spilling.n_slices if self._spilling else 0)
@@ -211,7 +204,7 @@ class LDAFit:
         )
 
     def _started(
-        self, program: TopicProgram[Any], earlier: sparse.csc_array | None, **options: Any
+        self, program: TopicSampler[Any], earlier: sparse.csc_array | None, **options: Any
     ) -> AbstractContextManager[AnyRun]:
         """Return a run of a program, with counts of earlier documents."""
         return static_run(
@@ -276,7 +269,7 @@ class LDAFit:
             "_seeds_given": self._seeds_given,
         }
 
-    def _choose_program(self) -> TopicProgram[Any]:
+    def _choose_program(self) -> TopicSampler[Any]:
         estimator = self._estimator
         sizes = (
             self._n_tokens,
@@ -291,8 +284,11 @@ class LDAFit:
             n_docs=sizes[1],
         )
         longest = int(self._corpus.lengths.max())
+        named = isinstance(self._sampler, str)
+        if not (named or self._place.is_local):
+            check_sent(self._sampler, f"sampler={self._sampler!r}")
         check_steps(self._sampler, estimator.mh_steps, min(self._n_topics, longest))
-        program = program_of(self._sampler)
+        program = sampler_of(self._sampler)
         seeds = [one for one in (self._seeds, self._base) if one is not None]
         # Topics of earlier documents go on as they are.
         init = estimator.init if self._is_first else "uniform"
@@ -304,7 +300,8 @@ class LDAFit:
                 else "uniform"
             )
         self._init = "uniform" if init == "tempered" else init
-        return program(
+        return replace(
+            program,
             n_components=self._n_topics,
             n_words=self._corpus.n_features,
             **self._priors._asdict(),
@@ -319,7 +316,7 @@ class LDAFit:
             seeds=word_seeds(sum(seeds[1:], seeds[0]), self._corpus.word_totals, self._fixed)
             if seeds
             else None,
-            **({"mh_steps": estimator.mh_steps} if hasattr(program, "mh_steps") else {}),
+            **({"mh_steps": estimator.mh_steps} if named and hasattr(program, "mh_steps") else {}),
         )
 
     def _choose_shards(self) -> int:
@@ -444,6 +441,7 @@ class LDAFit:
         """Return what must be equal if a checkpoint belongs to this fit."""
         found = {
             **identity(self._program, NAMES),
+            **{name: recognised(one) for name, one in self._program.get_params().items()},
             **self._program.prior_identity(),
             "init": self._init,
         }

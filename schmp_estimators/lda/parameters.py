@@ -15,6 +15,7 @@ import numpy as np
 from scipy import sparse
 
 from schmp_estimators.core.inputs.masks import unmask
+from schmp_estimators.core.program import check_program
 from schmp_estimators.core.typing import Array, FloatPair, Floats, Integers, IntPair
 from schmp_estimators.lda.data.topic_rows import widened
 from schmp_estimators.lda.names import check_labels
@@ -46,6 +47,8 @@ def check_parameters(estimator: Any, earlier: sparse.csc_array | None) -> None:
     """Raise ValueError if parameters contradict each other, or the counts of earlier documents."""
     priors_asked_for(estimator)
     check_steps(estimator.sampler, estimator.mh_steps, estimator.n_components)
+    if not isinstance(estimator.sampler, str):
+        check_program(estimator.sampler, 1, [0])
     if estimator.evaluate_every > estimator.max_iter:
         raise ValueError(
             f"evaluate_every={estimator.evaluate_every} is more than max_iter={estimator.max_iter}, so that nothing "
@@ -204,8 +207,6 @@ def hot_sweeps(max_iter: int, done: int = 0, begun_with: int = HOT_SWEEPS) -> in
     return min(begun_with, max(done, max_iter // 2))
 
 
-#: Stands for the number of a column where several have the same name.
-_TWICE = -1
 #: The remedy in errors about words if columns have no names.
 _NAMELESS = (
     "X has no names of columns: give numbers of columns, or feature_names, a list of names or the vectorizer in front, "
@@ -298,15 +299,12 @@ def kept_counts(estimator: Any, earlier: sparse.csc_array, n_words: int) -> spar
 
 
 def _of_dict(
-    estimator: Any,
-    given: Mapping[Any, Any],
-    word_totals: Integers,
-    names: Array | None,
+    estimator: Any, given: Mapping[Any, Any], word_totals: Integers, names: Array | None
 ) -> sparse.csc_array:
     n_topics = estimator.n_components
-    columns = dict[Any, int]()
+    columns = dict[Any, int | None]()  # None where several have the same name
     for at, name in enumerate([] if names is None else names.tolist()):
-        columns[name] = _TWICE if name in columns else at
+        columns[name] = None if name in columns else at
     has_numbers = any(isinstance(name, Number) for name in columns)
     cells: dict[IntPair, float] = {}
     for topic, words in given.items():
@@ -336,17 +334,18 @@ def _is_whole(value: Any) -> bool:
 
 
 def _column(
-    word: Any, columns: Mapping[Any, int], n_words: int, where: str, *, has_numbers: bool
+    word: Any, columns: Mapping[Any, int | None], n_words: int, where: str, *, has_numbers: bool
 ) -> int:
     """Return the column of a word, by its name; a number is that of a column only if no name is a number."""
     if isinstance(word, str) or (has_numbers and _is_whole(word)):
-        if columns.get(word) == _TWICE:
+        column = columns.get(word, -1)
+        if column is None:
             remedy = "names that differ" if has_numbers else "numbers"
             raise ValueError(
                 f"{where} has the word {word!r}, which several columns have as their name: give {remedy}"
             )
-        if word in columns:
-            return columns[word]
+        if column >= 0:
+            return column
         known = "X has no such column" if columns else _NAMELESS
         raise ValueError(f"{where} has the word {word!r}, but {known}")
     if _is_whole(word) and 0 <= word < n_words:

@@ -172,7 +172,7 @@ def recognised(value: Any) -> Any:
 def _digest(value: Any) -> str:
     try:
         found: str = joblib.hash(_bare(value))
-    except PicklingError as error:
+    except (PicklingError, TypeError) as error:
         raise TypeError(
             f"checkpoint cannot recognise {value!r} in another process ({error}); give values, functions that stand "
             "in a module, or functools.partial of these"

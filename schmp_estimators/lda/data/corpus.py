@@ -17,7 +17,7 @@ from schmp_estimators.core.inputs.validation import check_width
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.typing import AnyIntegers, Function, Integers, Integers32
 from schmp_estimators.lda.data import counts
-from schmp_estimators.lda.data.partition import locate_shards
+from schmp_estimators.lda.data.shards import locate_shards
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,11 +23,11 @@ from schmp_estimators.core.values import freeze, offsets_of, own
 logger = logging.getLogger(__name__)
 
 #: The largest count: it must fit in 32 bits.
-LARGEST = 2**31 - 1
+LARGEST = int(np.iinfo(np.int32).max)
 #: Bytes of dense rows that are converted at a time, so that temporary arrays stay small.
 _DENSE_GROUP = 1 << 24
 #: Entries that are checked or added at a time.
-_ENTRIES = 1 << 20
+AT_ONCE = 1 << 20
 
 
 #: Documents that are hashed at a time: enough for NumPy to be fast, few enough to need little memory.
@@ -143,15 +143,15 @@ def sum_rows(ptr: Integers, values: Array) -> Array:
 def count_values(values: Array, size: int) -> Integers:
     """Return how often each number below `size` is among the values."""
     total: Integers = np.zeros(size, np.int64)
-    for first in range(0, len(values), _ENTRIES):
-        total += np.bincount(values[first : first + _ENTRIES], minlength=size)
+    for first in range(0, len(values), AT_ONCE):
+        total += np.bincount(values[first : first + AT_ONCE], minlength=size)
     return total
 
 
 def add_at(total: Array, index: Array, values: Array) -> None:
     """Add values to those elements of `total` that `index` names, which may be there several times."""
-    for first in range(0, len(index), _ENTRIES):
-        some = slice(first, first + _ENTRIES)
+    for first in range(0, len(index), AT_ONCE):
+        some = slice(first, first + AT_ONCE)
         np.add.at(total, index[some].astype(np.intp), values[some].astype(total.dtype))
 
 
@@ -216,8 +216,8 @@ def _ascend(ptr: Integers, column: Array) -> bool:
     """
     begins = np.unique(ptr[(ptr > 0) & (ptr < len(column))])
     n_falls = np.count_nonzero(column[begins] <= column[begins - 1])
-    for first in range(0, len(column) - 1, _ENTRIES):
-        some = column[first : first + _ENTRIES + 1]
+    for first in range(0, len(column) - 1, AT_ONCE):
+        some = column[first : first + AT_ONCE + 1]
         n_falls -= np.count_nonzero(some[1:] <= some[:-1])
     return bool(n_falls == 0)
 
@@ -225,8 +225,8 @@ def _ascend(ptr: Integers, column: Array) -> bool:
 def _inspect(values: Array) -> IntPair:
     """Return how many values are not zero, and the place of the first that is not a count, or -1."""
     kept = 0
-    for first in range(0, len(values), _ENTRIES):
-        some = values[first : first + _ENTRIES]
+    for first in range(0, len(values), AT_ONCE):
+        some = values[first : first + AT_ONCE]
         fits = (some >= 0) & (some <= LARGEST)
         if values.dtype.kind == "f":
             fits &= some == np.floor(some)

@@ -15,9 +15,8 @@ from scipy import sparse
 
 from schmp_estimators.core.rng import GAMMA, below, mix, unit
 from schmp_estimators.core.typing import AnyIntegers, Array, Floats, Integers
-from schmp_estimators.core.values import freeze, offsets_of
+from schmp_estimators.core.values import freeze, offsets_of, spans
 from schmp_estimators.lda.blocks import TokenShard, WordBlock, words_of_places
-from schmp_estimators.lda.data.topic_rows import spans
 from schmp_estimators.lda.kernels.likelihood import rising
 from schmp_estimators.lda.kernels.priors import SeedRows
 from schmp_estimators.lda.kernels.rows import look_up

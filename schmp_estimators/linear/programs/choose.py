@@ -7,6 +7,7 @@ import numpy as np
 
 from schmp_estimators.core.engine.dynamic import Steps
 from schmp_estimators.core.io.slices import memory_left
+from schmp_estimators.core.later import setting
 from schmp_estimators.core.schedules.dynamic import SCHEDULES, Schedule
 from schmp_estimators.linear.contracts import (
     check_needs,
@@ -28,13 +29,13 @@ from schmp_estimators.linear.programs.homotopy import (
 )
 from schmp_estimators.linear.programs.input import Extent, prefer_residual, resolution
 from schmp_estimators.linear.programs.joint import ResolveJoint
-from schmp_estimators.linear.programs.joint_point import JointPoint
 from schmp_estimators.linear.programs.matrix import Floats
-from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
 from schmp_estimators.linear.programs.resolve import Resolve, asking
-from schmp_estimators.linear.programs.rounds import ScheduledLasso, ScheduledLogistic
+from schmp_estimators.linear.programs.rounds import Scheduled
 from schmp_estimators.linear.programs.smooth_path import smooth_problem
 
+#: A setting of tests: small problems are solved by rounds, as large ones are.
+BY_ROUNDS = "schmp-estimators.by-rounds"
 #: Solvers that have all columns in one place and need no rounds; largest number of entries of X for them.
 AT_HAND = frozenset({"gram", "columns", "newton"})
 _MOST_AT_HAND = 1 << 22
@@ -83,6 +84,7 @@ def choose_solver(asked: Any, size: Extent, n_fits: int, penalty: Penalty, loss:
         return "scheduled"
     if (
         getattr(asked, "checkpoint", None) is not None
+        or setting(BY_ROUNDS, False)
         or not penalty.certified
         or (has_free(penalty) and not small)
     ):
@@ -150,9 +152,7 @@ def kind_of(schedule: Any, loss: Loss, penalty: Penalty) -> Any:
         check_needs("blocks", loss, penalty, f"{schedule=!r}")
         return ResolveJoint
     check_needs("resolve" if resolves else "scheduled", loss, penalty, f"{schedule=!r}")
-    if is_quadratic(loss):
-        return ResolveQuadratic if resolves else ScheduledLasso
-    return ResolveJoint if resolves else ScheduledLogistic
+    return ResolveJoint if resolves else Scheduled
 
 
 def make_program(
@@ -172,8 +172,7 @@ def make_program(
         If it needs what the loss or the penalty does not have.
     """
     kind = kind_of(asked.schedule, loss, penalty)
-    if issubclass(kind, JointPoint):
-        options["loss"], options["n_columns"] = loss, size.n_columns
+    options["loss"], options["n_columns"] = loss, size.n_columns
     if asked.schedule == "resolve":
         options["sparse"] = size.sparse and (is_joint(loss) or prefer_residual(size))
     else:

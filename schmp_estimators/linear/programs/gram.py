@@ -10,9 +10,10 @@ from typing import Self
 import numpy as np
 from scipy.linalg import lapack
 
+from schmp_estimators.core.jit import compiled_for
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.gram import gram_combine, gram_passes, gram_take
-from schmp_estimators.linear.penalties.base import Penalty, compiled_for, gap_or_merit, sizes, take
+from schmp_estimators.linear.penalties.base import Penalty, gap_or_merit, sizes, take
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 
 LARGEST_GRAM = (
@@ -70,7 +71,7 @@ class GramProblem:
                 return
             part = _ActiveSet.of(self, active)
             part.descend(0.5 * target, newton or stubborn, stubborn)
-            self._move(active, part.coef)
+            self.move(active, part.coef)
             self.work += part.work
             gap = self.gap()
             if gap <= target:
@@ -81,7 +82,8 @@ class GramProblem:
                 return  # rounding is all that is left
             before = gap
 
-    def _move(self, chosen: Indices, coef: Floats) -> None:
+    def move(self, chosen: Indices, coef: Floats) -> None:
+        """Set some coefficients."""
         old, change = self.gradient[chosen], coef - self.coef[chosen]
         self.coef[chosen] = coef
         moved = np.flatnonzero(change)

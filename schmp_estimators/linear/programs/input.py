@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.linear.programs.jobs import RowPartition
+from schmp_estimators.linear.programs.jobs import RowPartition, scaled_columns
 from schmp_estimators.linear.programs.matrix import Floats, Indices, Storage
 from schmp_estimators.linear.programs.missing import with_missing
 from schmp_estimators.linear.programs.offsets import shift
@@ -165,12 +165,8 @@ def restore_partition(rows: RowPartition, saved: SavedPartition) -> RowPartition
     rows = rows.filled(saved.fill)
     if len(saved.shifts):
         rows = shift(rows, saved.shifts)
-    gathered = []
-    for columns, means in saved.members:
-        all_means = np.zeros(rows.matrix.n_columns)
-        all_means[columns] = means
-        gathered.append(rows.scaled(columns, all_means))
-    return rows._replace(gathered=tuple(gathered), **saved._asdict())
+    gathered = tuple(scaled_columns(rows, *one) for one in saved.members)
+    return rows._replace(gathered=gathered, **saved._asdict())
 
 
 def prefer_residual(size: Extent) -> bool:

@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 from schmp_estimators.core.engine.dynamic import Steps, Sum
 from schmp_estimators.linear.contracts import declared
 from schmp_estimators.linear.kernels.smooth import FLAT, MOST_HALVINGS, RISE
-from schmp_estimators.linear.penalties.base import Penalty
 from schmp_estimators.linear.programs import joint_jobs as jobs
 from schmp_estimators.linear.programs.block_model import BlockModel
 from schmp_estimators.linear.programs.certificate import LAST_BITS
 from schmp_estimators.linear.programs.design import NO_CHANGE, NO_COLUMNS
+from schmp_estimators.linear.programs.gram import LARGEST_GRAM
 from schmp_estimators.linear.programs.jobs import stacked
 from schmp_estimators.linear.programs.joint_point import MOST, all_or
 from schmp_estimators.linear.programs.layout import Chosen
@@ -46,29 +46,13 @@ _JOINING, _SHARE = 400, 0.25
 #: Number of multiply–adds up to which the matrix of a model is computed although X is sparse.
 _MOST_WORK = 1 << 28
 #: When the gap has fallen to this part, a scope is checked on all columns.
-_CHECKED = 1e-3
+_CHECKED, _CHECKED_CONSTANT = 1e-3, 0.02
 #: Damping of a model whose rows with curvature are fewer than its coefficients.
 _OF_SINGULAR = 0.3
 
 
 class ResolveJoint(SingleSteps):
     """Program of the schedule "resolve" for other losses than the squared one, and for blocks."""
-
-    def skip(self, previous: Penalty) -> None:
-        """Apply the strong rule, after a fit with another penalty."""
-        present = self.layout.by_cell(self._levels())
-        before = self.layout.levels(self.layout.own(previous), self._tilted(), None)
-        most = float(self.layout.by_cell(before).max(initial=0.0))
-        if not most > 0.0 or not len(present):
-            return
-        ratio = float(present.max()) / most * min(1.0, most)  # of the penalties
-        stay = self.layout.by_cell(self.layout.support(self.point.coef, None))
-        strong = (present >= 2.0 - ratio) | stay
-        if ratio > 1.0 + LAST_BITS and not strong.all():
-            scope = self.screening.scope
-            self.point.gradient = self.point.gradient[:, self.layout.within(strong, scope)]
-            kept = np.flatnonzero(strong) if scope is None else scope[strong]
-            self.screening = Screening(kept, self.certificate.tolerance)
 
     def step(self) -> Steps:
         """Choose blocks, solve the second-order model on them, and update the point."""
@@ -82,7 +66,15 @@ class ResolveJoint(SingleSteps):
                 return
             descent = self._dense_descent(chosen, complete)
         arrived = False
-        if descent is not None:
+        if self._constant and self.is_single:
+            few = max(len(chosen.places), len(self.kept)) <= LARGEST_GRAM
+            solved = (
+                self._on_kept(chosen)
+                if few and not self.sparse
+                else self._on_rows_alone(chosen, n_violators)
+            )
+            chosen, change, levels = yield from solved
+        elif descent is not None:
             chosen = self.layout.chosen(np.searchsorted(self.layout.order, descent.columns))
             change, levels, arrived = yield from self._descend(descent)
         elif self.is_single and (self.sparse or len(chosen.places) > MOST):
@@ -104,7 +96,9 @@ class ResolveJoint(SingleSteps):
         levels, support = self._levels(), self.layout.support(here, scope)
         cells = np.arange(len(self.layout.numbers))[all_or(scope)]
         if not (self.sparse and self.is_single):
-            self._narrow(cells, self.layout.by_cell(levels), self.layout.by_cell(support))
+            both = self.layout.by_cell(levels), self.layout.by_cell(support)
+            kept = self._narrow(cells, *both)
+            cells, levels, support = cells[kept], levels[..., kept], support[..., kept]
         blocks, widths = self.layout.blocks_of(cells)
         levels, support = np.ravel(levels), np.ravel(support)
         size, outside = int(widths[support].sum()), ~support
@@ -122,8 +116,12 @@ class ResolveJoint(SingleSteps):
         """Return how many coefficients may join at a time, whatever their number is."""
         if not self.is_single:
             return int(_SHARE * self.point.coef.size) if self.sparse else _JOINING
+        if self.sparse and self._constant:
+            return max(1000, len(self.layout.order) // 4)
         if self.sparse:
             return 2000
+        if self._constant:
+            return self._wanted_columns(size)
         smaller = min(self.design.n_rows, self.design.n_columns)
         descends = self._suits_descent(max(smaller // 2, size))
         return smaller // 2 if descends else max(100, smaller // 10)
@@ -133,28 +131,25 @@ class ResolveJoint(SingleSteps):
         work = float(count) ** 2 * self.design.n_rows
         return count > MOST or (self.sparse and work > _MOST_WORK)
 
-    def _narrow(self, cells: Indices, levels: Floats, support: NDArray[np.bool_]) -> None:
-        """Use only likely cells, if they are few, until the gap has fallen enough."""
-        goal = max(self.certificate.tolerance, _CHECKED * self.certificate.gap)
+    def _narrow(self, cells: Indices, levels: Floats, support: NDArray[np.bool_]) -> Any:
+        """Use only likely cells, if they are few, until the gap has fallen enough.
+
+        Returns an index of those in use.
+        """
+        checked = _CHECKED_CONSTANT if self._constant and self.is_single else _CHECKED
+        goal = max(self.certificate.tolerance, checked * self.certificate.gap)
         scope = self.screening.scope
+        support = support | self._is_kept()[cells]
         kept = self.screening.narrow(cells, lambda part: (levels > part) | support, goal)
-        if kept is not None:
-            self.point.gradient = self.point.gradient[:, self.layout.within(kept, scope)]
+        if kept is None:
+            return slice(None)
+        self.point.gradient = self.point.gradient[:, self.layout.within(kept, scope)]
+        return kept
 
     def _on_matrix(self, chosen: Chosen) -> Generator[Any, Any, tuple[Floats, Floats]]:
         """Solve the second-order model on its matrix, with F eliminated; returns the changes."""
         point, certificate = self.point, self.certificate
-        products, energy = yield from self._products(chosen)
-        count = len(chosen.places)
-        gram, across, inner = (
-            products[:count, :count],
-            products[:count, count:],
-            products[count:, count:],
-        )
-        raw = np.diagonal(gram).copy()
-        away = across @ np.linalg.pinv(inner, 1e-13, hermitian=True)
-        gram = gram - away @ across.T
-        np.fill_diagonal(gram, np.maximum(np.diagonal(gram), FLAT * raw))
+        gram, away, energy = yield from self._products(chosen)
         old = np.ravel(point.coef)[chosen.places]
         model = BlockModel(self._own, chosen, gram, self._everywhere()[chosen.places], old.copy())
         goal = max(_INNER * certificate.gap, _OF_GOAL * certificate.tolerance)
@@ -163,21 +158,33 @@ class ResolveJoint(SingleSteps):
         levels = -(change @ away).reshape(point.level.shape)
         return change, levels
 
-    def _products(self, chosen: Chosen) -> Generator[Any, Any, tuple[Floats, float | None]]:
-        """Return second derivatives in some coefficients and F, and the energy of the slopes."""
-        point, q = self.point, len(self.layout.order)
+    def _products(self, chosen: Chosen) -> Generator[Any, Any, tuple[Floats, Floats, float | None]]:
+        """Return second derivatives in some coefficients, with F eliminated.
+
+        Also returns how much F falls when a coefficient rises, and the energy of the slopes.
+        """
+        point, q, energy = self.point, len(self.layout.order), None
         columns = self.layout.order[chosen.places % q]
         self.work.touched += len(columns) ** 2 * float(self.design.n_rows)
         if self._constant:
-            yield from self.kept.extend(columns, point.level)
-            return self.kept.of(columns, self._looked.curvature), None
-        damping = self._damping(chosen)
+            return *(yield from self._kept_products(columns)), None
+        damping, count = self._damping(chosen), len(columns)
         if self.n_outputs > 1:
             given = columns, chosen.places // q, point.level, damping
-            return (yield Sum(jobs.JointProducts(self.loss, *given))), None
-        products = jobs.Products(self.loss, columns, 0, point.level, damping)
-        gram, across, inner, energy = yield Sum(products)
-        return np.block([[gram, across.T], [across, inner]]), energy
+            whole = yield Sum(jobs.JointProducts(self.loss, *given))
+            gram, across, inner = (
+                whole[:count, :count],
+                whole[count:, :count],
+                whole[count:, count:],
+            )
+        else:
+            products = jobs.Products(self.loss, columns, point.level, damping)
+            gram, across, inner, energy = yield Sum(products)
+        raw = np.diagonal(gram).copy()
+        away = across.T @ np.linalg.pinv(inner, 1e-13, hermitian=True)
+        gram = gram - away @ across
+        np.fill_diagonal(gram, np.maximum(np.diagonal(gram), FLAT * raw))
+        return gram, away, energy
 
     def _damping(self, chosen: Chosen) -> float:
         """Return the damping of a model: too few rows may have a curvature."""
@@ -220,7 +227,7 @@ class ResolveJoint(SingleSteps):
         for halvings in range(MOST_HALVINGS if len(moved) else 0):
             point.coef = kept[0] + length * whole
             point.level = kept[1] + length * levels
-            objective = yield from self._settle(columns, image)
+            objective = yield from self._settle(columns, image, with_gradient=self._constant)
             if objective <= before * (1.0 + RISE):
                 point.damping = damped(point.damping, halvings)
                 return objective

@@ -61,6 +61,8 @@ class Looked(NamedTuple):
     #: Σ a over rows and outputs, and the number of rows and outputs where it is positive
     total: float
     curved: float
+    #: (K, |scope|) gradient, if it was asked for
+    gradient: Floats = np.empty((0, 0))
 
 
 class Begin(NamedTuple):
@@ -95,9 +97,12 @@ class Look(NamedTuple):
     damping: float = 0.0
     #: whether to compute the image from scratch; `change` then has the coefficients
     anew: bool = False
+    #: whether to compute the gradient, and that of which columns; None for all
+    with_gradient: bool = False
+    scope: Indices | None = None
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, Looked]:
-        """Return the loss, and its derivatives in F."""
+        """Return the loss, its derivatives in F, and perhaps the gradient."""
         state = np.zeros_like(rows.state) if self.anew else rows.state
         if len(self.columns):
             image = [_combined(rows, self.columns, factors) for factors in self.change]
@@ -106,7 +111,10 @@ class Look(NamedTuple):
         seen = seen_of(self.loss, rows, self.levels, self.damping)
         second = second_derivatives(rows.extra, seen, rows.weights)
         total, curved = float(seen.curvature.sum()), float(np.count_nonzero(seen.curvature))
-        return rows, Looked(seen.loss, seen.slope @ rows.extra.T, second, total, curved)
+        found = Looked(seen.loss, seen.slope @ rows.extra.T, second, total, curved)
+        if self.with_gradient:
+            found = found._replace(gradient=_gradients(rows, seen, self.scope))
+        return rows, found
 
 
 def second_derivatives(extra: Floats, seen: Seen, weights: Floats) -> Floats:
@@ -148,8 +156,11 @@ class Gradients(NamedTuple):
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, Floats]:
         """Return slope·X over the scope, (K, |scope|)."""
-        slopes = seen_of(self.loss, rows, self.levels).slope
-        return rows, np.array([rows.matrix.gradient(slope, self.scope) for slope in slopes])
+        return rows, _gradients(rows, seen_of(self.loss, rows, self.levels), self.scope)
+
+
+def _gradients(rows: RowPartition, seen: Seen, scope: Indices | None) -> Floats:
+    return np.array([rows.matrix.gradient(slope, scope) for slope in seen.slope])
 
 
 class DualValue(NamedTuple):
@@ -170,27 +181,25 @@ class Products(NamedTuple):
     """Compute second derivatives of one output in some columns and F."""
 
     loss: Loss
-    #: all columns, and the number of those whose products are known
     columns: Indices
-    known: int
     levels: Floats
     damping: float
 
     def __call__(
         self, rows: RowPartition
     ) -> tuple[RowPartition, tuple[Floats, Floats, Floats, float]]:
-        """Return the products of all columns with new ones, of F with new ones, and of F.
+        """Return the products of columns, of F with columns, and of F.
 
         Also returns Σ slope²/a over rows with curvature a.
         """
         seen = seen_of(self.loss, rows, self.levels, self.damping)
         [weights], [slope] = seen.curvature, seen.slope
         energy = float((slope**2 / np.maximum(weights, LEAST_CURVATURE)).sum())
-        new, extra = self.columns[self.known :], rows.extra
-        found = rows.matrix.products(self.columns, self.known, weights)
-        across = np.array([rows.matrix.gradient(weights * one, new) for one in extra])
+        columns, extra = self.columns, rows.extra
+        found = rows.matrix.products(columns, 0, weights)
+        across = np.array([rows.matrix.gradient(weights * one, columns) for one in extra])
         inner = (extra * weights) @ extra.T
-        return rows, (found, across.reshape(-1, len(new)), inner, energy)
+        return rows, (found, across.reshape(-1, len(columns)), inner, energy)
 
 
 class JointProducts(NamedTuple):

@@ -2,26 +2,31 @@
 
 from collections.abc import Generator, Mapping
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from schmp_estimators.core.engine.dynamic import Steps, Sum
+from schmp_estimators.core.jit import compiled_for
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.values import freeze
-from schmp_estimators.linear.contracts import declared
+from schmp_estimators.linear.contracts import declared, is_quadratic
 from schmp_estimators.linear.kernels import blocks as kernels
 from schmp_estimators.linear.kernels.smooth import MOST_HALVINGS, RISE
-from schmp_estimators.linear.penalties.base import Penalty, compiled_for
+from schmp_estimators.linear.penalties.base import Penalty, fields_of
 from schmp_estimators.linear.programs import joint_jobs as jobs
 from schmp_estimators.linear.programs.block_model import violation_of
-from schmp_estimators.linear.programs.certificate import LAST_BITS, LEAST
-from schmp_estimators.linear.programs.design import NO_CHANGE, NO_COLUMNS
-from schmp_estimators.linear.programs.kept_products import KeptProducts
+from schmp_estimators.linear.programs.certificate import LAST_BITS, LEAST, Certificate
+from schmp_estimators.linear.programs.design import NO_CHANGE, NO_COLUMNS, Design
+from schmp_estimators.linear.programs.jobs import Sums
 from schmp_estimators.linear.programs.layout import Layout
 from schmp_estimators.linear.programs.matrix import Floats, Indices
-from schmp_estimators.linear.programs.offsets import check_small
-from schmp_estimators.linear.programs.resolve import Resolve
+from schmp_estimators.linear.programs.offsets import Span, centre, check_small, find_span
+from schmp_estimators.linear.programs.point import Point, Work
+from schmp_estimators.linear.programs.residual import Pace
+from schmp_estimators.linear.programs.screening import Screening
 from schmp_estimators.linear.programs.smooth_point import LEVEL_ROUNDING, damped
 
 #: Maximum number of steps to the best F, and the first bound of their length.
@@ -32,19 +37,67 @@ _SETTLED = 1e-9
 MOST = 3000
 
 
-class JointPoint(Resolve):
-    """What a program for blocks of coefficients does at a point; see `Resolve`."""
+#: The parts of a program whose fields are its state.
+_PARTS = "design", "point", "certificate", "screening", "pace", "work"
 
-    def __init__(self, *given: Any, loss: Any, n_columns: int, **start: Any) -> None:
-        super().__init__(*given, **start)
-        self.loss, self.n_outputs = loss, int(declared(loss, "n_outputs"))
-        self.layout = Layout.of(self.penalty, n_columns, self.n_outputs)
-        self.certificate.certified = loss.certified and self.penalty.certified
-        self._constant = bool(declared(loss, "constant_curvature"))
-        self._given = self.point.coef, self.point.level
+
+class JointPoint:
+    """A problem, and the present point: its start, the best F, its duality gap.
+
+    Parameters
+    ----------
+    penalty : Penalty
+    design : Design
+    tolerance : float
+        That of the gap, relative to the objective at zero.
+    max_iter : int
+        Maximum number of outer steps.
+    loss : Loss
+    n_columns : int
+        Number of columns of X.
+    coef : ndarray of shape (p,), (K, p) or (0,)
+        Coefficients at the start; none stand for zeros.
+    level : float or ndarray of shape (K,), default=0.0
+        Intercepts at the start.
+    dtype : type
+        That of the returned coefficients; the last gap is computed after rounding to it.
+    sparse : bool
+        Whether models are solved on rows instead of their matrix; see `prefer_residual`.
+    """
+
+    saves = dict
+
+    def __init__(
+        self,
+        penalty: Penalty,
+        design: Design,
+        tolerance: float,
+        max_iter: int,
+        *,
+        loss: Any,
+        n_columns: int,
+        coef: Floats = NO_CHANGE,
+        level: Any = 0.0,
+        dtype: type = np.float64,
+        sparse: bool = False,
+    ) -> None:
+        self.penalty, self.design, self.max_iter, self.dtype = penalty, design, max_iter, dtype
+        self.loss, self.n_outputs, self.sparse = loss, int(declared(loss, "n_outputs")), sparse
+        self.layout = Layout.of(penalty, n_columns, self.n_outputs)
+        self.is_single = not self.layout.in_blocks and self.n_outputs == 1
+        self._constant = is_quadratic(loss)
+        self.point = Point()
+        self.certificate = Certificate(tolerance, loss.certified and penalty.certified)
+        self.screening, self.pace, self.work = Screening(), Pace(), Work()
+        #: columns without a penalty
+        self.free: Span | None = None
+        #: whether coefficients have been rounded to the returned dtype, so that they may not change
+        self.rounded = False
+        self._given = coef.copy(), level
+        #: what was subtracted from the response
         self._response = 0.0
-        self.kept = KeptProducts(loss, MOST)
         self._looked: jobs.Looked
+        self._started = perf_counter()
 
     # -- what a surface asks -----------------------------------------------------------------------
 
@@ -85,13 +138,22 @@ class JointPoint(Resolve):
         return float(value(self._own, *given))
 
     def follow(self, other: Any) -> None:
-        """Take over the columns and their products of an earlier fit to the same partitions."""
-        super().follow(other)
-        self.kept = other.kept
+        """Take over the columns of an earlier fit to the same partitions."""
+        self.design = other.design
 
-    def unpenalised(self) -> Indices:
-        """Return the columns without a penalty."""
-        return self.layout.free
+    def state(self) -> dict[str, Any]:
+        """Return all that `recover` needs, without copies, after a gap."""
+        parts = {part: dict(vars(getattr(self, part))) for part in _PARTS}
+        return {"penalty": fields_of(self.penalty), "response": self._response, **parts}
+
+    def recover(self, state: Mapping[str, Any]) -> Steps:
+        """Restore a state; the partitions have been restored."""
+        self.penalty, self._response = type(self.penalty)(*state["penalty"]), state["response"]
+        for part in _PARTS:
+            vars(getattr(self, part)).update(state[part])
+        self._started = perf_counter() - self.work.seconds
+        self.free = yield from find_span(self.design, self.layout.free)
+        self._looked = yield Sum(jobs.Look(self.loss, NO_COLUMNS, NO_CHANGE, self.point.level))
 
     def _coefficients(self) -> Floats:
         """Return the coefficients of all columns, (K, p)."""
@@ -106,7 +168,9 @@ class JointPoint(Resolve):
 
     def round(self) -> bool:
         """Round coefficients, those of columns without a penalty, too."""
-        changed, coef = super().round(), self._coefficients()
+        exact = self.point.coef
+        self.point.coef = exact.astype(self.dtype).astype(np.float64)
+        changed, coef = not np.array_equal(self.point.coef, exact), self._coefficients()
         if self.free is None:
             return changed
         given = coef[:, self.free.columns]
@@ -134,17 +198,21 @@ class JointPoint(Resolve):
         """Compute the moments of the columns, and evaluate the start."""
         point, certificate, design = self.point, self.certificate, self.design
         coef, level = self._given
-        point.coef, point.level = NO_CHANGE, 0.0
-        partials, sums = yield from self._open()
+        partials = yield from centre(design)
+        sums: Sums = tree_sum(partials)
+        design.set_moments(sums)
+        self.free = yield from find_span(design, self.layout.free)
         shifted = design.fit_intercept and declared(self.loss, "of_difference")
         self._response = sums.response / sums.total if shifted else 0.0
         yield from self._prepare()
         first: jobs.Looked = yield Sum(jobs.Look(self.loss, NO_COLUMNS, NO_CHANGE, point.level))
+        certificate.null_objective = first.loss  # at first
         objective = yield from self._settle(NO_COLUMNS, NO_CHANGE)
         known = declared(self.loss, "at_zero")
         null = objective if known is None else sums.total * known(0.0)[0]
+        null = first.loss if self._constant else null
         certificate.null_objective = max(null, LEAST * first.loss)
-        self._check_small()
+        self.check_small()
         certificate.tolerance *= (2.0 if self._constant else 1.0) * certificate.null_objective
         if coef.any():
             null, levels = objective, point.level
@@ -153,12 +221,15 @@ class JointPoint(Resolve):
             if not objective <= null:  # a start that is worse than zero
                 point.coef, point.level = np.zeros_like(point.coef), levels
                 objective = yield from self._settle_anew()
-        if known is None or point.coef.any() or self.free is not None:
+        if not (self._constant or known) or point.coef.any() or self.free is not None:
             yield from self._look(objective)
             return
-        products = tree_sum([part.products_about(0.0) for part in partials])
-        _, of_target, constant = known(float(point.level.sum()))
-        gradient = of_target * products + constant * sums.columns
+        level = self._response + float(point.level.sum())
+        away = level if self._constant else 0.0
+        gradient = tree_sum([part.products_about(away) for part in partials])
+        if known is not None:
+            _, of_target, constant = known(level)
+            gradient = of_target * gradient + constant * sums.columns
         self._set_gradient(gradient[None, self.layout.order], self.layout.order)
         yield from self._certify(objective)
 
@@ -192,22 +263,12 @@ class JointPoint(Resolve):
     def begin_again(self, previous: Penalty, known: bool) -> Steps:
         """Evaluate the present solution with another penalty."""
         self.pace.relax()
-        objective = self._looked.loss + self.cost()
-        yield from (self._certify(objective) if known else self._look(objective))
+        yield from (self._certify(self._looked.loss + self.cost()) if known else self.verify())
 
-    def recover(self, state: Mapping[str, Any]) -> Steps:
-        """Restore a state; the partitions have been restored."""
-        yield from super().recover(state)
-        self._response = state["response"]
-        self._looked = yield Sum(jobs.Look(self.loss, NO_COLUMNS, NO_CHANGE, self.point.level))
-        yield from self.kept.restore(state["products"], self.point.level)
-
-    def state(self) -> dict[str, Any]:
-        """Return also the mean of the response, and which columns have known products."""
-        kept = {"response": self._response, "products": list(self.kept.groups)}
-        return {**super().state(), **kept}
-
-    def _check_small(self) -> None:
+    def check_small(self) -> None:
+        """Raise SumsError if a column whose squares underflow might need a coefficient."""
+        if not len(self.design.small):
+            return
         strengths = np.zeros(self.design.n_columns)
         unit = np.ones((self.n_outputs, len(self.layout.order)))
         of_cell = 1.0 / self.layout.by_cell(self.layout.levels(self._own, unit, None))
@@ -218,11 +279,31 @@ class JointPoint(Resolve):
         )
         check_small(self.design, strengths, energy)
 
+    def skip(self, previous: Penalty) -> None:
+        """Apply the strong rule, after a fit with another penalty."""
+        present = self.layout.by_cell(self._levels())
+        before = self.layout.levels(self.layout.own(previous), self._tilted(), None)
+        most = float(self.layout.by_cell(before).max(initial=0.0))
+        if not most > 0.0 or not len(present):
+            return
+        ratio = float(present.max()) / most * min(1.0, most)  # of the penalties
+        stay = self.layout.by_cell(self.layout.support(self.point.coef, None))
+        strong = (present >= 2.0 - ratio) | stay | self._is_kept()
+        if ratio > 1.0 + LAST_BITS and not strong.all():
+            scope = self.screening.scope
+            self.point.gradient = self.point.gradient[:, self.layout.within(strong, scope)]
+            kept = np.flatnonzero(strong) if scope is None else scope[strong]
+            self.screening = Screening(kept, self.certificate.tolerance)
+
+    def _is_kept(self) -> NDArray[np.bool_]:
+        """Return which cells every scope has, although they might be skipped."""
+        return np.zeros(len(self.layout.numbers), bool)
+
     # -- points ------------------------------------------------------------------------------------
 
     def advance(self, columns: Indices, change: Floats, anew: bool = False) -> Steps:
         """Change the image, and evaluate the point."""
-        yield from self._look((yield from self._settle(columns, change, anew)))
+        yield from self._look((yield from self._settle(columns, change, anew, self._constant)))
 
     def refresh(self) -> Steps:
         """Compute the state of the partitions from scratch, and evaluate the point."""
@@ -230,7 +311,7 @@ class JointPoint(Resolve):
 
     def verify(self) -> Steps:
         """Evaluate the present point on all columns."""
-        yield from self._look(self.certificate.objective)
+        yield from self._look(self._looked.loss + self.cost())
 
     def _settle_anew(self) -> Generator[Any, Any, float]:
         moved = np.flatnonzero(self.point.coef.any(axis=0))
@@ -238,18 +319,21 @@ class JointPoint(Resolve):
         return (yield from self._settle(self.layout.order[moved], coef, anew=True))
 
     def _settle(
-        self, columns: Indices, change: Floats, anew: bool = False
+        self, columns: Indices, change: Floats, anew: bool = False, with_gradient: bool = False
     ) -> Generator[Any, Any, float]:
         """Change the image, and make Newton steps on F until it is optimal; returns the objective.
 
-        A step that raises the loss is halved.  Rounded coefficients do not move.
+        A step that raises the loss is halved.  Rounded coefficients do not move.  The gradient is
+        computed at the same time if F is expected to be optimal.
         """
-        point, damping, reach = self.point, 0.0, _REACH
+        point, damping = self.point, 0.0
+        reach = np.inf if self._constant else _REACH
         ask, moves = partial(jobs.Look, self.loss), np.ones(point.level.shape)
         if self.rounded:
             moves[:, int(self.design.fit_intercept) :] = 0.0
         both = np.outer(moves, moves)
-        found: jobs.Looked = yield Sum(ask(columns, change, point.level, 0.0, anew))
+        first = ask(columns, change, point.level, 0.0, anew, with_gradient, self._scoped())
+        found: jobs.Looked = yield Sum(first)
         for _ in range(_MOST_SETTLING):
             slope = moves * found.slope
             size = float(np.abs(slope).max(initial=0.0))
@@ -279,22 +363,35 @@ class JointPoint(Resolve):
         self._looked = found
         return found.loss + self.cost()
 
+    @property
+    def _unit(self) -> float:
+        """Size of numbers that are neither large nor small in F."""
+        if not self._constant:
+            return 1.0
+        return float(np.sqrt(2.0 * self.certificate.null_objective / self.design.total_weight))
+
     def _wanted(self) -> float:
         """Return the slope at which F is optimal: the gap contains it times the size of F."""
-        distance = max(1.0, float(np.abs(self.point.level).max(initial=0.0)))
+        distance = max(self._unit, float(np.abs(self.point.level).max(initial=0.0)), LEAST)
         wanted = 0.01 * self.certificate.tolerance / (distance * max(1, self.point.level.size))
-        total = self.design.total_weight
+        size = self._unit * self.design.total_weight
         known = np.isfinite(self.certificate.objective)
-        return max(min(wanted if known else 0.0, 1e-10 * total), LEVEL_ROUNDING * total)
+        return max(min(wanted if known else 0.0, 1e-10 * size), LEVEL_ROUNDING * size)
 
     def _look(self, objective: float) -> Steps:
         """Compute the gradient at the present point, and the gap."""
-        scope = self.screening.scope
-        columns = self.layout.order[self.layout.positions(scope)]
-        asked = None if scope is None else columns
-        gradient = yield Sum(jobs.Gradients(self.loss, self.point.level, asked))
-        self._set_gradient(gradient[:, columns] if scope is None else gradient, columns)
+        asked, gradient = self._scoped(), self._looked.gradient
+        columns = self.layout.order if asked is None else asked
+        self._looked = self._looked._replace(gradient=np.empty((0, 0)))
+        if not gradient.size:
+            gradient = yield Sum(jobs.Gradients(self.loss, self.point.level, asked))
+        self._set_gradient(gradient[:, columns] if asked is None else gradient, columns)
         yield from self._certify(objective)
+
+    def _scoped(self) -> Indices | None:
+        """Return the columns in the scope, or None for all."""
+        scope = self.screening.scope
+        return None if scope is None else self.layout.order[self.layout.positions(scope)]
 
     def _set_gradient(self, gradient: Floats, columns: Indices) -> None:
         """Set the gradient in the scope, given that of columns which are not centred."""
@@ -324,13 +421,13 @@ class JointPoint(Resolve):
             return
         scale = 1.0 / max(1.0, float(self._levels().max(initial=0.0)))
         dual = yield Sum(jobs.DualValue(self.loss, point.level, scale))
-        if not self.layout.in_blocks:
+        if not self.layout.in_blocks and np.any(self._own.ridges):
             squares = (point.coef * point.coef).sum(axis=0)
             dual -= 0.5 * scale**2 * float(np.sum(self._own.ridges * squares))
         left = np.abs(looked.slope)
-        dual -= 2.0 * float((left * np.maximum(1.0, np.abs(point.level))).sum())
-        steepness = max(1.0, looked.total / self.design.total_weight)
-        settled = (left <= _SETTLED * steepness * self.design.total_weight).all()
+        dual -= 2.0 * float((left * np.maximum(self._unit, np.abs(point.level))).sum())
+        total = self._unit * max(looked.total, self.design.total_weight)
+        settled = (left <= _SETTLED * total).all()
         gap = objective - dual if settled else np.inf
         self.certificate.certify(objective, gap, self.screening)
 
@@ -346,6 +443,12 @@ class JointPoint(Resolve):
         bounds = np.add.reduceat(norms, chosen.starts[:-1]) if len(norms) else norms
         coef, slopes = np.ravel(self.point.coef)[chosen.places], self._everywhere()[chosen.places]
         return violation_of(self._own, slopes, coef, chosen.starts, chosen.numbers, bounds)
+
+    def _of_intercept(self, change: float) -> Floats:
+        """Return a change of the intercept as one of F."""
+        levels = np.zeros_like(self.point.level)
+        levels[:, : int(self.design.fit_intercept)] = change
+        return levels
 
     def _everywhere(self) -> Floats:
         """Return the gradient of all coefficients, which is zero outside the scope."""

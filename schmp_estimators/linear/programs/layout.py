@@ -5,10 +5,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from schmp_estimators.core.jit import compiled_for
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.contracts import declared
 from schmp_estimators.linear.kernels import blocks as kernels
-from schmp_estimators.linear.penalties.base import Floats, Indices, compiled_for, sizes, take
+from schmp_estimators.linear.penalties.base import Floats, Indices, sizes, take
 
 
 class Chosen(NamedTuple):
@@ -82,10 +83,9 @@ class Layout(NamedTuple):
         of these cells.
         """
         if not self.in_blocks:
-            found: Floats = np.maximum(sizes(penalty, slopes), 0.0) / (
-                take(penalty, cells).strengths if cells is not None else penalty.strengths
-            )
-            return found
+            part = penalty if cells is None else take(penalty, cells)
+            found: Floats = sizes(penalty, slopes) / part.strengths
+            return np.maximum(found, 0.0) if penalty.positive else found
         numbers = self.numbers if cells is None else self.numbers[cells]
         widths = self.widths if cells is None else self.widths[cells]
         starts = self.n_outputs * np.append(0, np.cumsum(widths))

@@ -6,9 +6,8 @@ is subtracted from the values of such a column before anything is summed; these 
 columns need it, and only problems with an intercept.
 
 A fit is exact over columns without a penalty whenever a gap is computed, as it is over the intercept: a dual point
-gives a bound only if it is orthogonal to them.  With the squared loss the residual is projected off their span, in
-closed form.  With other losses Newton steps are made.  Both use an orthonormal basis of the span, because covariates
-may be nearly dependent, such as powers of a year.
+gives a bound only if it is orthogonal to them.  Newton steps are made on an orthonormal basis of their span, because
+covariates may be nearly dependent, such as powers of a year.
 """
 
 from collections.abc import Generator
@@ -16,11 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.engine.dynamic import Sum
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.linear.penalties.base import PerColumn
 from schmp_estimators.linear.programs import jobs
-from schmp_estimators.linear.programs.design import NO_COLUMNS, Design
+from schmp_estimators.linear.programs.design import Design
 from schmp_estimators.linear.programs.jobs import (
     SMALLEST_NORM,
     Moments,
@@ -126,8 +124,6 @@ class Span(NamedTuple):
     means: Floats
     #: (k, r) coefficients of the columns in each direction
     basis: Floats
-    #: (r, p) products of the directions with all centred columns, if these are needed
-    products: Floats = np.empty((0, 0))
 
     def take(self, rows: jobs.RowPartition) -> Floats:
         """Return the directions on the rows of a partition, shape (r, n_p)."""
@@ -138,18 +134,6 @@ class Span(NamedTuple):
         """Return coefficients of the columns (k,) as those of the directions (r,)."""
         units = 1.0 / np.abs(self.basis).max(axis=1)
         return np.linalg.lstsq(self.basis * units[:, None], coef * units)[0]
-
-    def project(
-        self, coef: Floats, means: Floats, scope: Indices, slopes: jobs.Slopes
-    ) -> Generator[Any, Any, jobs.Slopes]:
-        """Fit the residual to these columns, by changing `coef`, and return the slopes over the scope after that."""
-        gradient = slopes.gradient - slopes.balance * means[scope]
-        along = gradient[np.searchsorted(scope, self.columns)] @ self.basis
-        change = self.basis @ along
-        coef[self.columns] += change
-        offset = float(self.means @ change)
-        moved: jobs.Slopes = yield Sum(jobs.Advance(self.columns, change, offset, NO_COLUMNS))
-        return jobs.Slopes(moved.energy, 0.0, gradient - along @ self.products[:, scope])
 
 
 class Triangle(NamedTuple):
@@ -168,20 +152,8 @@ class Triangle(NamedTuple):
         return rows, triangle
 
 
-class Cross(NamedTuple):
-    """Multiply directions with all columns of X."""
-
-    span: Span
-
-    def __call__(self, rows: jobs.RowPartition) -> tuple[jobs.RowPartition, tuple[Floats, Floats]]:
-        """Return Σ s w_k x_j of directions w, shape (r, p), and Σ s w_k."""
-        weighed = rows.weigh(self.span.take(rows))
-        products = np.array([rows.matrix.gradient(direction, None) for direction in weighed])
-        return rows, (products, weighed.sum(axis=1))
-
-
-def find_span(design: Design, columns: Indices, multiply: bool) -> Generator[Any, Any, Span | None]:
-    """Find a basis of those of some columns that vary, if there are any; `multiply` it with all columns.
+def find_span(design: Design, columns: Indices) -> Generator[Any, Any, Span | None]:
+    """Find a basis of those of some columns that vary, if there are any.
 
     The concatenated triangles of all partitions have the singular values of all rows (J.  Demmel et al.,
     "Communication-optimal parallel and sequential QR and LU factorizations", SIAM J. Sci.  Comput. 2012).  Directions
@@ -202,7 +174,4 @@ def find_span(design: Design, columns: Indices, multiply: bool) -> Generator[Any
         turned = span.basis @ directions.T
         real = values > REAL * np.linalg.norm(turned * rounding[:, None], axis=0)
         span = span._replace(basis=np.ascontiguousarray(turned[:, real] / values[real]))
-    if multiply:
-        raw, balances = yield Sum(Cross(span))
-        span = span._replace(products=raw - np.outer(balances, design.means))
     return span

@@ -11,14 +11,12 @@ from schmp_estimators.linear.programs.matrix import Floats
 class Point:
     """The current point of a fit."""
 
-    #: (p,) coefficients (squared loss), or (K, q) in the order of `Layout`
-    coef: Floats
-    #: weighted mean of the response (squared loss), or (K, f) coefficients of F
-    level: Any
+    #: (K, q) coefficients in the order of `Layout`
+    coef: Floats = field(default_factory=lambda: NO_CHANGE)
+    #: (K, f) coefficients of F
+    level: Any = 0.0
     #: gradient over the columns in the scope
     gradient: Floats = field(default_factory=lambda: NO_CHANGE)
-    #: Σ s r² (squared loss)
-    energy: float = 0.0
     #: smallest curvature of a row, relative to the largest
     damping: float = 0.0
 

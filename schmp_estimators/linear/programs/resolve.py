@@ -1,128 +1,39 @@
 """The outer loop of L1 programs, as a coroutine: compute the gap, choose columns, solve for them."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping
-from functools import partial
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from schmp_estimators.core.engine.dynamic import Report, Save, Steps
-from schmp_estimators.core.reduction import tree_sum
-from schmp_estimators.linear.penalties.base import Penalty, fields_of, multiple_of, take
-from schmp_estimators.linear.programs.certificate import LAST_BITS, LEAST, Certificate
-from schmp_estimators.linear.programs.design import NO_CHANGE, Design
+from schmp_estimators.linear.penalties.base import Penalty
+from schmp_estimators.linear.programs.certificate import LEAST
 from schmp_estimators.linear.programs.homotopy import Solution, record_of
-from schmp_estimators.linear.programs.jobs import Sums
-from schmp_estimators.linear.programs.matrix import Floats, Indices
-from schmp_estimators.linear.programs.offsets import Span, centre, check_small, find_span
-from schmp_estimators.linear.programs.point import Point, Work
-from schmp_estimators.linear.programs.residual import Pace
-from schmp_estimators.linear.programs.screening import Candidates, Scoped, Screening
-
-#: The parts of a program whose fields are its state.
-_PARTS = "design", "point", "certificate", "screening", "pace", "work"
-
+from schmp_estimators.linear.programs.joint_point import JointPoint
+from schmp_estimators.linear.programs.screening import Screening
 
 #: Ratio of two strengths on the way to a penalty that is not convex, how much looser their tolerance
 #: is, and their maximum number of steps.
 _NEARER, _ON_THE_WAY, _MOST_ON_THE_WAY = 0.7, 100.0, 20
 
 
-class Resolve(ABC):
+class Resolve(JointPoint):
     """A fit as a coroutine, started with None or with a saved state.
 
-    Each gap is reported; after it the state may be saved.
-
-    Parameters
-    ----------
-    penalty : Penalty
-    design : Design
-    tolerance : float
-        That of the gap, relative to the objective at zero.
-    max_iter : int
-        Maximum number of outer steps.
-    coef : ndarray of shape (p,) or (0,)
-        Coefficients at the start; none stand for zeros.
-    level : float, default=0.0
-        Intercept at the start; only for losses other than the squared loss.
-    dtype : type
-        That of the returned coefficients; the last gap is computed after rounding to it.
-    sparse : bool
-        Whether to solve for candidates or working sets on the residual instead of their Gram matrix; see
-        `prefer_residual`.
+    Each gap is reported; after it the state may be saved.  A subclass defines `step`.
     """
 
-    saves = dict
-    #: upper bound on the curvature of a row of weight 1
-    smoothness = 1.0
-    #: whether the fit of columns without a penalty is a projection
-    projects = False
-
-    def __init__(
-        self,
-        penalty: Penalty,
-        design: Design,
-        tolerance: float,
-        max_iter: int,
-        *,
-        coef: Floats = NO_CHANGE,
-        level: float = 0.0,
-        dtype: type = np.float64,
-        sparse: bool = False,
-    ) -> None:
-        self.penalty, self.design, self.max_iter, self.dtype = penalty, design, max_iter, dtype
-        self.point, self.certificate = (
-            Point(coef.copy(), level),
-            Certificate(tolerance, penalty.certified),
-        )
-        self.screening, self.candidates, self.pace, self.work = (
-            Screening(),
-            Candidates(),
-            Pace(),
-            Work(),
-        )
-        #: columns without a penalty
-        self.free: Span | None = None
-        self.sparse = sparse
-        #: whether coefficients have been rounded to the returned dtype, so that they may not change any more
-        self.rounded = False
+    def __init__(self, *given: Any, **start: Any) -> None:
+        super().__init__(*given, **start)
         #: whether the fit has ended with a gap above the tolerance
         self.fell_short = False
         #: returns the penalty of a larger strength, if such ones are solved first
         self.approach: Callable[[float], Penalty] | None = None
-        self._started = perf_counter()
 
-    @abstractmethod
-    def begin(self) -> Steps:
-        """Centre the problem, and evaluate the starting point."""
-
-    @abstractmethod
-    def begin_again(self, previous: Penalty, known: bool) -> Steps:
-        """Evaluate the present solution with another penalty; the gradient over all columns may be `known`."""
-
-    @abstractmethod
-    def advance(self, columns: Indices, change: Floats, anew: bool = False) -> Steps:
-        """Change coefficients that the partitions do not know yet, or if `anew` all of them, and evaluate the point."""
-
-    @abstractmethod
-    def verify(self) -> Steps:
-        """Evaluate the present point on all columns."""
-
-    @abstractmethod
     def step(self) -> Steps:
         """Make an outer step."""
-
-    @property
-    @abstractmethod
-    def shifted_intercept(self) -> float:
-        """Intercept b, for columns less their shifts."""
-
-    def refresh(self) -> Steps:
-        """Compute the state of the partitions from scratch, for the present coefficients, and evaluate the point."""
-        support = np.flatnonzero(self.point.coef)
-        yield from self.advance(support, self.point.coef[support], anew=True)
+        raise NotImplementedError
 
     def count(self) -> int:
         """Return the number of outer steps made."""
@@ -131,15 +42,6 @@ class Resolve(ABC):
     def exhausted(self) -> bool:
         """Return whether no further step is possible."""
         return self.work.n_iter >= self.max_iter or self.certificate.exhausted
-
-    def follow(self, other: "Resolve") -> None:
-        """Take over the columns and candidates of an earlier fit to the same partitions."""
-        self.design, self.candidates = other.design, other.candidates
-
-    def described(self) -> tuple[Floats, Any]:
-        """Return the coefficients and the intercept of the present point."""
-        coef, shifts = self.point.coef, self.design.shifts
-        return coef, self.shifted_intercept - (float(shifts @ coef) if len(shifts) else 0.0)
 
     def solution(self) -> Solution:
         """Return the present point."""
@@ -158,21 +60,6 @@ class Resolve(ABC):
         self.work.seconds = perf_counter() - self._started
         record = record_of(self.solution(), int(self.work.touched), self.work.seconds)
         return {**record, "scope": self.point.gradient.shape[-1]}
-
-    def state(self) -> dict[str, Any]:
-        """Return all that `recover` needs, without copies, after a gap."""
-        return {
-            "penalty": fields_of(self.penalty),
-            **{part: dict(vars(getattr(self, part))) for part in _PARTS},
-        }
-
-    def recover(self, state: Mapping[str, Any]) -> Steps:
-        """Restore a state, and find the columns without a penalty again; the partitions have been restored."""
-        self.penalty = type(self.penalty)(*state["penalty"])
-        for part in _PARTS:
-            vars(getattr(self, part)).update(state[part])
-        self._started = perf_counter() - self.work.seconds
-        self.free = yield from find_span(self.design, self.unpenalised(), self.projects)
 
     def __call__(self, state: Mapping[str, Any] | None = None) -> Steps:
         """Return the steps of a fit."""
@@ -209,34 +96,13 @@ class Resolve(ABC):
         previous, self.penalty = self.penalty, penalty
         self.screening, self.work.n_iter = Screening(), 0
         certificate.begin_again()
-        self._check_small()
+        self.check_small()
         yield from self.begin_again(previous, known)
         if part is not None:
             least = LEAST * certificate.null_objective
             certificate.tolerance = min(certificate.tolerance, max(part * certificate.gap, least))
         self.skip(previous)
         yield from self._go_on((yield from self._tell()))
-
-    def skip(self, previous: Penalty) -> None:
-        """Apply the strong rule, after a fit with another penalty."""
-        columns, strengths = self.scoped(), self.penalty.strengths
-        before = previous.strengths * min(1.0, multiple_of(previous, columns.gradient))
-        strong = (columns.sizes >= 2.0 * strengths - before) | columns.stay
-        if np.any(before > (1.0 + LAST_BITS) * strengths) and not strong.all():
-            self.screening = Screening(np.flatnonzero(strong), self.certificate.tolerance)
-            self.point.gradient = columns.gradient[strong]
-
-    def largest(self, unit: Penalty) -> float:
-        """Return the smallest multiple of a penalty for which zero, the present point, is the solution."""
-        return multiple_of(unit, self.point.gradient)
-
-    def cost(self) -> float:
-        """Return the penalty of the present coefficients."""
-        return self.penalty.value(self.point.coef)
-
-    def unpenalised(self) -> Indices:
-        """Return the columns without a penalty."""
-        return np.flatnonzero(np.broadcast_to(self.penalty.strengths, self.design.n_columns) == 0.0)
 
     def _go_on(self, stop: bool) -> Steps:
         """Make outer steps until the gap is small enough or no further step is possible."""
@@ -263,12 +129,6 @@ class Resolve(ABC):
             yield from self.refresh()
             yield Report(self.record())
 
-    def round(self) -> bool:
-        """Round coefficients to the returned dtype; returns whether this changes them."""
-        given = self.point.coef
-        self.point.coef = given.astype(self.dtype).astype(np.float64)
-        return not np.array_equal(self.point.coef, given)
-
     def _ends(self, stop: bool) -> bool:
         if stop or self.certificate.converged:
             return True
@@ -286,55 +146,6 @@ class Resolve(ABC):
             is_solved = self.certificate.converged and self.screening.scope is None
             yield Save(self.state(), stop or is_solved or self.exhausted())
         return stop
-
-    # -- for the steps of a loss -----------------------------------------------------------------------------------
-
-    def _open(self) -> Generator[Any, Any, tuple[list[Sums], Sums]]:
-        """Centre the columns, and find those without a penalty; returns the sums of each partition, and of all."""
-        partials: list[Sums] = yield from centre(self.design)
-        sums: Sums = tree_sum(partials)
-        self.design.set_moments(sums)
-        if not len(self.point.coef):
-            self.point.coef = np.zeros(self.design.n_columns)
-        if len(self.design.shifts):
-            self.point.level += float(self.design.shifts @ self.point.coef)
-        self.free = yield from find_span(self.design, self.unpenalised(), self.projects)
-        return partials, sums
-
-    def _check_small(self) -> None:
-        energy = 2.0 * self.smoothness * self.certificate.null_objective
-        check_small(self.design, self.penalty.strengths, energy)
-
-    def scoped(self) -> Scoped:
-        """Return the columns in the scope at the present point."""
-        (scope, coef), norms = (self.screening.scope, self.point.coef), self.design.norms
-        if scope is None:
-            return Scoped(np.arange(len(norms)), coef, self.point.gradient, norms, self.penalty)
-        return Scoped(
-            scope, coef[scope], self.point.gradient, norms[scope], take(self.penalty, scope)
-        )
-
-    def _take(self, products: Floats, balance: float) -> None:
-        """Set the gradient over the columns in the scope, given products of columns that are not centred."""
-        here = self.screening.places
-        gradient = products - balance * self.design.means[here]
-        gradient[self.design.norms[here] == 0.0] = 0.0
-        self.point.gradient = gradient
-        self.work.touched += len(gradient) * float(self.design.n_rows)
-
-    def _gradient_of(self, columns: Indices) -> Floats:
-        """Return the gradient of some columns, which is zero outside the scope."""
-        everywhere = np.zeros(self.design.n_columns)
-        everywhere[self.screening.places] = self.point.gradient
-        return everywhere[columns]
-
-    def _screen(self, kept: Indices, checked: float) -> None:
-        """Use only likely columns, if they are few, until the gap has fallen to the part `checked`."""
-        goal = max(self.certificate.tolerance, checked * self.certificate.gap)
-        columns = self.scoped()
-        remaining = self.screening.narrow(columns.numbers, partial(columns.likely, kept), goal)
-        if remaining is not None:
-            self.point.gradient = self.point.gradient[remaining]
 
 
 def asking(steps: Steps) -> Steps:

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from schmp_estimators.core.engine.dynamic import Overlapping, Steps
+from schmp_estimators.core.jit import compiled_for
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.schedules.dynamic_regression import (
     Check,
@@ -21,15 +22,13 @@ from schmp_estimators.core.schedules.dynamic_regression import (
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.dense import proximal_steps
 from schmp_estimators.linear.losses.base import Loss
-from schmp_estimators.linear.penalties.base import compiled_for, take
+from schmp_estimators.linear.penalties.base import take
 from schmp_estimators.linear.programs.design import NO_CHANGE, Design
 from schmp_estimators.linear.programs.homotopy import Solution
 from schmp_estimators.linear.programs.jobs import RowPartition
 from schmp_estimators.linear.programs.joint_jobs import seen_of
-from schmp_estimators.linear.programs.joint_point import JointPoint
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.point import Point
-from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
 from schmp_estimators.linear.programs.resolve import Resolve
 
 #: A fit counts as diverging if the objective exceeds this multiple of its value at zero.
@@ -46,25 +45,20 @@ class Round(NamedTuple):
 
     moved: Indices
     change: Floats
-    #: x̄ᵀΔ for the squared loss, coefficients (1, f) of F for other losses
-    level: Any
+    #: (1, f) coefficients of F
+    levels: Floats
     columns: Indices
     check: Check | None
     means: Floats
-    #: None for the squared loss, with which the state is the residual
-    loss: Loss | None
+    loss: Loss
     n_rows: int = 0
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Floats, float, Any]]:
         """Return x̃_jᵀ(slope) over `columns`, Σ slope, and the products of the checked columns."""
         state = rows.state
         if len(self.moved):
-            step = rows.matrix.combine(self.moved, self.change)
-            state = state + step if self.loss is not None else state - step + self.level
-        if self.loss is not None:
-            slope = seen_of(self.loss, rows._replace(state=state), self.level).slope[0]
-        else:
-            slope = rows.weigh(state)
+            state = state + rows.matrix.combine(self.moved, self.change)
+        slope = seen_of(self.loss, rows._replace(state=state), self.levels).slope[0]
         gradient = rows.matrix.gradient(slope, self.columns) if len(self.columns) else np.empty(0)
         products = 0.0 if self.check is None else self._products(rows, self.check)
         return rows._replace(state=state), (gradient, float(slope.sum()), products)
@@ -90,11 +84,8 @@ class Round(NamedTuple):
         return rows.weigh(taken[:count]) @ taken.T
 
 
-class _Scheduled(Resolve):
-    """Mixin that makes overlapping rounds between two gaps; the other base class computes gaps."""
-
-    #: None for the squared loss
-    loss: Loss | None = None
+class Scheduled(Resolve):
+    """Overlapping rounds between two gaps; columns without a penalty are fitted with the intercept."""
 
     def __init__(self, *given: Any, rounds: DynamicRegressionSchedule, **start: Any) -> None:
         super().__init__(*given, **start)
@@ -125,9 +116,9 @@ class _Scheduled(Resolve):
         columns = np.sort(columns)
         moved, change = self._pending()
         means = self.design.means
-        level = point.level.copy() if self.loss is not None else float(means[moved] @ change)
         self._updates += len(columns)
-        return Round(moved, change, level, columns, check, means, self.loss, self.design.n_rows)
+        given = moved, change, point.level.copy(), columns, check, means, self.loss
+        return Round(*given, self.design.n_rows)
 
     @staticmethod
     def update(rows: RowPartition, job: Round) -> tuple[RowPartition, Any]:
@@ -153,10 +144,10 @@ class _Scheduled(Resolve):
         else:
             self._lowered += 0.5 * float(lengths @ lengths)
         self.work.touched += len(columns) * float(design.n_rows)
-        if self.loss is not None and design.fit_intercept:
+        if design.fit_intercept:
             # the changes are those of centred columns
             centring = float(design.means[columns] @ change)
-            point.level[0, 0] += balance / (self.smoothness * design.total_weight) - centring
+            point.level[0, 0] += balance / (self.loss.smoothness * design.total_weight) - centring
         if not runs_away:
             self.rounds.record(columns, change)
         found = None
@@ -171,7 +162,7 @@ class _Scheduled(Resolve):
     def step(self) -> Steps:
         """Make rounds until it is time for a gap; go back if they have raised the objective."""
         point, before = self.point, self.certificate.objective
-        kept = point.coef.copy(), np.copy(point.level)
+        kept = point.coef.copy(), point.level.copy()
         self._coef = self._over_columns(point.coef)
         self._known = self._coef.copy()
         between = self.rounds.rounds_between
@@ -180,8 +171,9 @@ class _Scheduled(Resolve):
         self._left, self._ran_away = between or 1, False
         self._lowered, self._end = 0.0, self._of_pass()
         yield Overlapping(self, point, self.rounds.pipeline_depth)
-        self._keep(self._coef)
-        yield from self.advance(*self._pending())
+        self.point.coef = self._coef[None, self.layout.order]
+        moved, change = self._pending()
+        yield from self.advance(moved, change[None])
         if not self.certificate.objective <= before * (1.0 + _RISE) and self.rounds.halve():
             point.coef, point.level = kept
             yield from self.refresh()
@@ -189,11 +181,9 @@ class _Scheduled(Resolve):
 
     def _over_columns(self, values: Floats) -> Floats:
         """Return coefficients, or a gradient, as those of all columns."""
-        return values.copy()
-
-    def _keep(self, coef: Floats) -> None:
-        """Set the coefficients of the point to those of all columns."""
-        self.point.coef = coef.copy()
+        every = np.zeros(self.design.n_columns)
+        every[self.layout.order] = values[0]
+        return every
 
     def _refresh_priorities(self) -> None:
         columns = np.arange(self.design.n_columns)
@@ -210,7 +200,7 @@ class _Scheduled(Resolve):
         if self.rounds.rounds_between is not None or self._ran_away or self._updates >= most:
             return False
         if self._updates >= self._end:
-            if not self.smoothness * self._lowered > self.certificate.tolerance:
+            if not self.loss.smoothness * self._lowered > self.certificate.tolerance:
                 return False
             self._lowered, self._end = 0.0, self._of_pass()
         self._left = 1
@@ -253,12 +243,13 @@ class _Scheduled(Resolve):
 
     def _steps(self, columns: Indices, gradient: Floats) -> Floats:
         """Return the steps to the one-dimensional minimisers of `columns`."""
-        norms, old = self.smoothness * self.design.norms[columns], self._coef[columns]
+        norms, old = self.loss.smoothness * self.design.norms[columns], self._coef[columns]
         penalty, change = take(self.penalty, columns), np.empty(len(columns))
         take_steps = compiled_for(penalty, proximal_steps)
         take_steps(
             freeze(gradient + norms * old), freeze(norms), freeze(old), freeze(penalty), change
         )
+        change[np.isin(columns, self.layout.free)] = 0.0
         return change
 
 
@@ -272,35 +263,3 @@ def _correlations(design: Design, check: Check, products: Floats) -> Floats:
         covariance = products - design.total_weight * centring
     scale = np.outer(np.sqrt(design.norms[left]), np.sqrt(design.norms[both]))
     return np.divide(covariance, scale, out=np.zeros_like(covariance), where=scale > 0.0)
-
-
-class ScheduledLasso(_Scheduled, ResolveQuadratic):
-    """Scheduled coordinate descent for the squared loss."""
-
-
-class ScheduledLogistic(_Scheduled, JointPoint):
-    """Scheduled coordinate descent for other losses; columns without a penalty are fitted with the intercept."""
-
-    loss: Loss
-
-    @property
-    def smoothness(self) -> float:  # type: ignore[override]
-        """The bound of the curvature of the loss."""
-        return self.loss.smoothness
-
-    def _over_columns(self, values: Floats) -> Floats:
-        every = np.zeros(self.design.n_columns)
-        every[self.layout.order] = values[0]
-        return every
-
-    def _keep(self, coef: Floats) -> None:
-        self.point.coef = coef[None, self.layout.order]
-
-    def _steps(self, columns: Indices, gradient: Floats) -> Floats:
-        steps = super()._steps(columns, gradient)
-        steps[np.isin(columns, self.layout.free)] = 0.0
-        return steps
-
-    def advance(self, columns: Indices, change: Floats, anew: bool = False) -> Steps:
-        """Change the image, and evaluate the point."""
-        yield from super().advance(columns, np.atleast_2d(change), anew)

@@ -5,16 +5,12 @@ skipped.  The other columns are the *scope*.  A solution on a scope must be veri
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.linear.penalties.base import Penalty, sizes, take
-from schmp_estimators.linear.programs.design import NO_COLUMNS
-from schmp_estimators.linear.programs.gram import GramProblem
-from schmp_estimators.linear.programs.matrix import Floats, Indices
+from schmp_estimators.linear.programs.matrix import Indices
 
 FEW = 0.1  # violators per column of the support, below which a working set is nearly complete
 NEAR = 0.85  # part of the penalty above which a gradient nearly violates
@@ -59,91 +55,3 @@ class Screening:
             self.goal, self.best_dual = goal, -np.inf
         self.scope = numbers[likely]
         return likely
-
-
-class Scoped(NamedTuple):
-    """The columns in the scope, at a point."""
-
-    numbers: Indices
-    coef: Floats
-    gradient: Floats
-    norms: Floats
-    penalty: Penalty
-
-    @property
-    def sizes(self) -> Floats:
-        """What the optimality condition compares with λ."""
-        return sizes(self.penalty, self.gradient)
-
-    @property
-    def stay(self) -> NDArray[np.bool_]:
-        """Which columns are in the support or have no penalty."""
-        return (self.coef != 0.0) | (self.penalty.strengths == 0.0)
-
-    def likely(self, kept: Indices, part: float) -> NDArray[np.bool_]:
-        """Return which columns stay, are among those `kept`, or have a gradient above a part of the penalty."""
-        near = (self.sizes > part * self.penalty.strengths) | self.stay
-        return near | np.isin(self.numbers, kept)
-
-    def violators(self, among: NDArray[np.bool_], most: int) -> tuple[Indices, int]:
-        """Return positions of the largest violations, at most `most`, and the number of all violations.
-
-        The order is by predicted change, (|z_j| − λ)/‖x_j‖².
-        """
-        excess = self.sizes - self.penalty.strengths
-        found = np.flatnonzero(among & (excess > 0.0) & (self.norms > 0.0))
-        if len(found) <= most:
-            return found, len(found)
-        change = excess[found] / self.norms[found]
-        return found[np.argpartition(-change, most - 1)[:most]], len(found)
-
-    def working_set(self, least: int, near: bool) -> tuple[Indices, int, bool]:
-        """Return the support and the worst violators: at most `least` of these, or as many as the support has.
-
-        If `near`, and violators are few relative to the support, columns that nearly violate join, too: a small step on
-        a nearly complete support then needs no other working set.  Also returns the number of all violators, and
-        whether all are returned.
-        """
-        outside = self.coef == 0.0
-        size = len(outside) - int(np.count_nonzero(outside))
-        worst, count = self.violators(outside, max(least, size))
-        if near and count <= FEW * size:
-            nearly = self.sizes > NEAR * self.penalty.strengths
-            worst = np.flatnonzero(outside & nearly & (self.norms > 0.0))
-        chosen = np.sort(np.concatenate([self.numbers[~outside], self.numbers[worst]]))
-        return chosen, count, count <= len(worst)
-
-
-@dataclass
-class Candidates:
-    """The columns whose Gram matrix is known, in the order in which they joined."""
-
-    #: (k,) column numbers, and the numbers of columns that joined together
-    columns: Indices = field(default_factory=lambda: NO_COLUMNS)
-    groups: list[Indices] = field(default_factory=list)
-    #: (capacity, capacity); the leading (k, k) part is in use
-    gram: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
-
-    def __len__(self) -> int:
-        return len(self.columns)
-
-    def extend(self, new: Indices, rows: np.ndarray) -> None:
-        """Add `new` columns; `rows` (k_old + k_new, k_new) has their products with all candidates."""
-        old, total = len(self), len(self) + len(new)
-        if total > len(self.gram):
-            grown = np.zeros((max(2 * total, 512),) * 2)
-            grown[:old, :old] = self.gram[:old, :old]
-            self.gram = grown
-        self.gram[:total, old:total] = rows
-        self.gram[old:total, :old] = rows[:old].T
-        self.columns = np.concatenate([self.columns, new])
-        self.groups.append(new)
-
-    def problem(
-        self, gradient: Floats, coef: Floats, energy: float, penalty: Penalty
-    ) -> GramProblem:
-        """Return the problem on the candidates, given their gradient, and coefficients and penalty of all columns."""
-        used, order = self.gram[: len(self), : len(self)], np.argsort(self.columns, kind="stable")
-        return GramProblem(
-            used, gradient, coef[self.columns], energy, take(penalty, self.columns), order
-        )

@@ -12,10 +12,10 @@ import numpy as np
 from schmp_estimators.linear.contracts import declared
 from schmp_estimators.linear.penalties.base import take
 from schmp_estimators.linear.programs import joint_jobs as jobs
+from schmp_estimators.linear.programs.constant import ConstantSteps
 from schmp_estimators.linear.programs.design import NO_CHANGE, NO_COLUMNS
 from schmp_estimators.linear.programs.input import SMALL
 from schmp_estimators.linear.programs.jobs import stacked
-from schmp_estimators.linear.programs.joint_point import JointPoint
 from schmp_estimators.linear.programs.layout import Chosen
 from schmp_estimators.linear.programs.matrix import Floats
 from schmp_estimators.linear.programs.residual import Pace
@@ -37,7 +37,7 @@ _OF_TOLERANCE, _OF_GAP, _OF_ROUNDING = 0.7, 1e-2, 1e-6
 Solved = Generator[Any, Any, tuple[Floats, Floats]]
 
 
-class SingleSteps(JointPoint):
+class SingleSteps(ConstantSteps):
     """Steps that only single coefficients of one output allow.
 
     They return the changes of these, and of F.
@@ -45,8 +45,8 @@ class SingleSteps(JointPoint):
 
     def __init__(self, *given: Any, **start: Any) -> None:
         super().__init__(*given, **start)
-        self.pace = Pace(passes=8, settled=0.03, crossing=0.02)
-        self.is_single = not self.layout.in_blocks and self.n_outputs == 1
+        if not self._constant:
+            self.pace = Pace(passes=8, settled=0.03, crossing=0.02)
 
     def _on_residual(self, chosen: Chosen, n_violators: int, complete: bool) -> Solved:
         """Make Newton steps on a working set of sparse columns."""
@@ -74,11 +74,6 @@ class SingleSteps(JointPoint):
         self.work.touched += problem.visited * self.design.n_rows
         point.damping = problem.damping
         return problem.coef - old, self._of_intercept(problem.level - level)
-
-    def _of_intercept(self, change: float) -> Floats:
-        levels = np.zeros_like(self.point.level)
-        levels[:, : int(self.design.fit_intercept)] = change
-        return levels
 
     # -- descent, if one partition has all rows ----------------------------------------------------
 

@@ -16,7 +16,7 @@ from schmp_estimators.lda.blocks import WordTopics, words_of_places
 from schmp_estimators.lda.data import passages
 from schmp_estimators.lda.data.corpus import open_corpus
 from schmp_estimators.lda.data.counts import canonical_counts
-from schmp_estimators.lda.kernels.passages import (
+from schmp_estimators.lda.kernels.tokens import (
     TOKEN,
     draw_known_topics,
     draw_passages,

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from clusters import at
+from oracles.rounds import by_rounds
 from plink import write_chromosomes, write_plink
 from sklearn.base import clone
 from sklearn.linear_model import Lasso, LogisticRegression
@@ -118,7 +119,7 @@ def test_paths_and_halves_are_those_of_the_array(G):
 @pytest.mark.parametrize("n_shards", [1, 3])
 def test_threads_and_workers_do_not_change_bits(G, n_shards, client, monkeypatch):
     monkeypatch.setattr("schmp_estimators.linear.programs.packed._TOGETHER", 7)
-    monkeypatch.setattr("schmp_estimators.linear.programs.choose._MOST_AT_HAND", 0)
+    by_rounds(monkeypatch)
     lasso, other = se.PrioritizedLasso(0.05, tol=1e-10, n_shards=n_shards), pack(DOSES)
     found = clone(lasso).fit(G, Y).coef_
     for threads in 2, 3:
@@ -133,7 +134,7 @@ def test_threads_and_workers_do_not_change_bits(G, n_shards, client, monkeypatch
 def test_chromosomes_have_the_bits_of_one_file(tmp_path, kind, client, monkeypatch):
     """Also on workers, and with covariates."""
     monkeypatch.setattr("schmp_estimators.linear.programs.packed._TOGETHER", 7)
-    monkeypatch.setattr("schmp_estimators.linear.programs.choose._MOST_AT_HAND", 0)
+    by_rounds(monkeypatch)
     prefixes, whole = write_chromosomes(tmp_path, DOSES)
     parts, whole = list(map(read_plink, prefixes)), read_plink(whole)
     if kind != "files":

@@ -7,6 +7,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from oracles.rounds import by_rounds
 from scipy.special import expit
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.linear_model import ElasticNet, Lasso, LassoCV, LogisticRegression, PoissonRegressor
@@ -14,7 +15,6 @@ from sklearn.metrics import log_loss, mean_poisson_deviance, mean_squared_error
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 
 import schmp_estimators as se
-from schmp_estimators.linear.programs import choose
 from schmp_estimators.penalised import L1, Huber
 from schmp_estimators.penalised import ElasticNet as ElasticNet_
 
@@ -215,13 +215,13 @@ def test_groups_are_in_or_out_together(problem, loss):
 
 @pytest.mark.covering
 @pytest.mark.parametrize("form", [np.asarray, sp.csc_array])
-@pytest.mark.parametrize("most_at_hand", [1 << 22, 0])
+@pytest.mark.parametrize("rounds", [False, True])
 @pytest.mark.parametrize("loss", ["squared", "logistic", "poisson"])
-def test_a_path_ends_where_enough_is_explained(problem, monkeypatch, form, loss, most_at_hand):
+def test_a_path_ends_where_enough_is_explained(problem, monkeypatch, form, loss, rounds):
     X, y, labels, weights = problem
     y = {"logistic": labels, "poisson": np.floor(np.abs(y))}.get(loss, y)
     options = {"alphas": 30, "eps": 1e-4, "sample_weight": weights, "tol": 1e-9}
-    monkeypatch.setattr(choose, "_MOST_AT_HAND", most_at_hand)
+    by_rounds(monkeypatch, value=rounds)
     whole, (deviance, mean) = se.sparse_glm_path(form(X), y, loss, **options), DEVIANCES[loss]
     left = [
         deviance(y, mean(X @ coef + level), sample_weight=weights)

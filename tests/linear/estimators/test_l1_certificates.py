@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from oracles.l1 import lasso_gap, lasso_objective, logistic_objective
+from oracles.rounds import by_rounds
 from sklearn.linear_model import Lasso
 
 from schmp_estimators.core.engine.dynamic import run_coroutine
@@ -12,15 +13,14 @@ from schmp_estimators.core.places.place import Place
 from schmp_estimators.linear.lasso import PrioritizedLasso
 from schmp_estimators.linear.logistic import SparseLogisticRegression
 from schmp_estimators.linear.losses.logistic import Logistic
+from schmp_estimators.linear.losses.squared import Squared
 from schmp_estimators.linear.penalties.elastic_net import L1
-from schmp_estimators.linear.programs import choose
 from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.certificate import Certificate
 from schmp_estimators.linear.programs.design import Design
 from schmp_estimators.linear.programs.jobs import Sums
 from schmp_estimators.linear.programs.joint import ResolveJoint
 from schmp_estimators.linear.programs.joint_jobs import DualValue, Looked
-from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
 from schmp_estimators.linear.programs.screening import Screening
 
 
@@ -42,30 +42,30 @@ def run(program, X, y):
     return [record["objective"] for record in records]
 
 
-class Guessing(ResolveQuadratic):
+class Guessing(ResolveJoint):
     """Remembers each record; looks at half of the columns, and not at the likely ones, three times."""
 
     guesses = 0
 
-    def __init__(self, *given):
-        super().__init__(*given)
+    def __init__(self, *given, **start):
+        super().__init__(*given, **start)
         self.seen = []
 
     def record(self):
         found = super().record()
-        self.seen.append((self.point.coef.copy(), found, self.screening.scope is not None))
+        self.seen.append((self.point.coef[0].copy(), found, self.screening.scope is not None))
         return found
 
-    def _screen(self, kept, checked):
+    def _narrow(self, cells, levels, support):
         if self.screening.scope is not None or self.guesses == 3:
-            return
+            return slice(None)
         self.guesses += 1
-        columns = self.scoped()
-        half = np.random.default_rng(self.guesses).random(len(columns.coef)) < 0.5
-        half |= (columns.coef != 0.0) | np.isin(columns.numbers, kept)
-        goal = max(self.certificate.tolerance, checked * self.certificate.gap)
-        self.screening = Screening(columns.numbers[half], goal)
-        self.point.gradient = columns.gradient[half]
+        half = np.random.default_rng(self.guesses).random(len(cells)) < 0.5
+        half |= support | self._is_kept()
+        goal = max(self.certificate.tolerance, 0.02 * self.certificate.gap)
+        self.screening = Screening(cells[half], goal)
+        self.point.gradient = self.point.gradient[:, half]
+        return half
 
 
 @pytest.mark.covering
@@ -77,7 +77,8 @@ def test_every_record_bounds_the_whole_problem_also_on_a_guessed_scope(seed, par
     alpha = np.abs(Z.T @ t).max() / len(y) / part
     best = Lasso(alpha, tol=1e-12, max_iter=100_000).fit(Z, t)
     least = lasso_objective(Z, t, best.coef_, 0.0, alpha)
-    program = Guessing(L1(alpha * len(y)), Design(len(y)), 1e-9, 100)
+    given = L1(alpha * len(y)), Design(len(y)), 1e-9, 100
+    program = Guessing(*given, loss=Squared(), n_columns=X.shape[1])
     run(program, X, y)
     assert any(provisional for _, _, provisional in program.seen)
     previous = np.inf
@@ -130,7 +131,8 @@ def test_a_gap_below_zero_is_no_convergence():
                 self.best_dual, self.gap = 2.0 * self.objective, -self.objective
 
     for wrong_at in (1, 2, 3):
-        program = ResolveQuadratic(L1(0.05 * len(y)), Design(len(y)), 1e-8, 100)
+        given = L1(0.05 * len(y)), Design(len(y)), 1e-8, 100
+        program = ResolveJoint(*given, loss=Squared(), n_columns=X.shape[1])
         program.certificate = certificate = Wrong(1e-8)
         certificate.wrong_at = wrong_at
         run(program, X, y)
@@ -158,7 +160,7 @@ def test_nothing_is_certified_while_the_intercept_is_unsettled():
 @pytest.mark.parametrize("form", [np.asarray, sp.csc_array])
 def test_each_record_of_a_logistic_fit_has_a_bound(monkeypatch, form):
     """The best intercept belongs to each certificate: it is looked for until it is found, however far away it is."""
-    monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)
+    by_rounds(monkeypatch)
     X, response = correlated(5, 120, 40)
     y = response > np.quantile(response, 0.97)
     fitted = SparseLogisticRegression(0.5).fit(form(X), y)

@@ -5,11 +5,11 @@ import pickle
 import numpy as np
 import pytest
 from callbacks import Recorder
+from oracles.rounds import by_rounds
 from sklearn.base import clone
 
 import schmp_estimators as se
 from schmp_estimators import schmp
-from schmp_estimators.linear.programs import choose
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(80, 50))
@@ -69,7 +69,7 @@ def test_a_callback_ends_the_fit_without_a_warning(case):
 
 def test_an_early_end_tells_the_gap_of_the_whole_problem(monkeypatch):
     """The Lasso looks at likely columns only for some of its steps; a gap on those says little about all."""
-    monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)
+    by_rounds(monkeypatch)
     rng = np.random.default_rng(0)
     wide = rng.normal(size=(60, 4000)) + 0.5 * rng.normal(size=(60, 1))
     target = wide[:, :5].sum(axis=1) + 0.5 * rng.normal(size=60)

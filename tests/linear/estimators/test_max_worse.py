@@ -6,12 +6,12 @@ import pytest
 import scipy.sparse as sp
 from callbacks import Recorder
 from covering import slow_but
+from oracles.rounds import by_rounds
 from sklearn.metrics import d2_tweedie_score, log_loss, r2_score
 
 import schmp_estimators as se
 from schmp_estimators.genotypes import pack
 from schmp_estimators.linear.penalties.choose import end_of
-from schmp_estimators.linear.programs import choose
 from schmp_estimators.penalised import Derivatives, Level
 
 RNG = np.random.default_rng(0)
@@ -26,9 +26,9 @@ RESPONSES = {
 }
 
 
-@pytest.fixture(params=[1 << 22, 0], ids=["one call", "rounds"])
-def solver(request, monkeypatch):
-    monkeypatch.setattr(choose, "_MOST_AT_HAND", request.param)
+@pytest.fixture(params=[False, True], ids=["one call", "rounds"])
+def rounds(request, monkeypatch):
+    by_rounds(monkeypatch, value=request.param)
     return request.param
 
 
@@ -65,7 +65,7 @@ def test_the_rule_is_that_of_windows():
 
 
 @pytest.mark.parametrize("loss", ["squared", "logistic", "multinomial"])
-def test_equal_solutions_are_not_worse(solver, loss):
+def test_equal_solutions_are_not_worse(rounds, loss):
     """Not even by rounding: penalties that select nothing end no path."""
     y, alphas = RESPONSES[loss], np.append(np.geomspace(50.0, 2.0, 12), 0.1)
     options = {"alphas": alphas, "max_worse": 1, "validation_data": (X[NEW], y[NEW])}
@@ -75,7 +75,7 @@ def test_equal_solutions_are_not_worse(solver, loss):
 
 @pytest.mark.parametrize("loss", slow_but(["squared", "logistic"], RESPONSES))
 @pytest.mark.parametrize("most", [pytest.param(1, marks=pytest.mark.slow), 3])
-def test_a_path_ends_by_new_data(solver, loss, most):
+def test_a_path_ends_by_new_data(rounds, loss, most):
     weights, y = RNG.integers(1, 4, 60).astype(float), RESPONSES[loss]
     options = {"loss": loss, "alphas": 25, "eps": 0.01}
     whole = se.sparse_glm_path(X[OLD], y[OLD], **options)
@@ -98,7 +98,7 @@ def test_a_path_ends_by_new_data(solver, loss, most):
         pytest.param(pack, id="packed"),
     ],
 )
-def test_new_data_of_any_form(solver, form):
+def test_new_data_of_any_form(rounds, form):
     options = {"alphas": 25, "eps": 0.01, "max_worse": 2}
     for path, loss in (
         (se.prioritized_lasso_path, "squared"),
@@ -114,7 +114,7 @@ def test_new_data_of_any_form(solver, form):
         np.testing.assert_allclose(found[1], plain[1], atol=1e-2)
 
 
-def test_missing_genotypes_of_new_people_are_means_of_those_fitted(solver):
+def test_missing_genotypes_of_new_people_are_means_of_those_fitted(rounds):
     holes = np.where(RNG.random(X.shape) < 0.1, -1, X)
     G, options = pack(holes), {"alphas": 25, "eps": 0.01, "tol": 1e-10, "max_worse": 2}
     means = np.nanmean(np.where(holes[OLD] < 0, np.nan, holes[OLD]), axis=0)
@@ -151,9 +151,9 @@ CASES = {
 
 @pytest.mark.covering
 @pytest.mark.parametrize("case", slow_but(["lasso"], CASES))
-def test_folds_end_together(solver, case):
+def test_folds_end_together(rounds, case):
     make, y, options = CASES[case]
-    if solver:
+    if not rounds:
         options = {**options, "tol": 1e-5}
     whole = make(cv=4, **options).fit(X, y)
     found = [make(cv=4, max_worse=2, n_jobs=n, **options).fit(X, y) for n in (1, 2)]
@@ -187,7 +187,7 @@ def test_folds_end_together(solver, case):
 
 
 @pytest.mark.slow
-def test_targets_end_by_themselves(solver):
+def test_targets_end_by_themselves(rounds):
     both, options = np.column_stack([Y, RNG.normal(size=180)]), {"alphas": 25, "eps": 0.01, "cv": 4}
     found = se.PrioritizedLassoCV(max_worse=2, **options).fit(X, both)
     for number in range(2):
@@ -205,7 +205,7 @@ class Counting(Recorder):
 
 
 def test_no_fold_goes_on_after_the_end(monkeypatch):
-    monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)
+    by_rounds(monkeypatch)
     recorder = Counting()
     lasso = se.PrioritizedLassoCV(alphas=25, eps=0.01, cv=4, max_worse=2).set_callbacks(recorder)
     lasso.fit(X, Y)

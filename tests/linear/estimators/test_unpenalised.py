@@ -214,7 +214,7 @@ def test_directions_of_covariates_are_orthonormal(weighted):
     [rows] = split_rows(X, np.zeros((1, 200)), weights, 1)
     design = Design(200)
     design.set_moments(Sums(used.sum(), 0.0, used @ X, used @ X**2, 0.0))
-    steps, answer = find_span(design, np.arange(10), False), None
+    steps, answer = find_span(design, np.arange(10)), None
     while True:
         try:
             answer = [steps.send(answer)(rows)[1]]

@@ -4,6 +4,7 @@ import dask
 import numpy as np
 import pytest
 from clusters import at
+from oracles.rounds import by_rounds
 from plink import write_plink
 
 import schmp_estimators as se
@@ -13,7 +14,7 @@ from schmp_estimators.genotypes import pack, read_plink
 
 @pytest.mark.slow
 def test_workers_compare_their_file_with_that_of_the_client(apart, processes, monkeypatch):
-    monkeypatch.setattr("schmp_estimators.linear.programs.choose._MOST_AT_HAND", 0)
+    by_rounds(monkeypatch)
     rng = np.random.default_rng(0)
     doses, y = rng.integers(-1, 3, (300, 50)), rng.normal(size=300)
     path, (own, *others) = apart

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from clusters import keys_left
 from covering import slow_but
+from oracles.rounds import by_rounds
 from scipy import sparse
 from sklearn.model_selection import GroupKFold, KFold, RepeatedKFold, ShuffleSplit
 
 from schmp_estimators import PrioritizedLassoCV, SparseLogisticRegressionCV, prioritized_lasso_path
-from schmp_estimators.linear.programs import choose
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(80, 10)) * (RNG.random((80, 10)) < 0.6)
@@ -49,10 +49,10 @@ def assert_same_choice(one, other):
     np.testing.assert_allclose(one.coef_, other.coef_, atol=1e-5 if exact else 0.1)
 
 
-@pytest.fixture(params=[pytest.param(1 << 22, marks=pytest.mark.slow), 0], ids=["here", "there"])
+@pytest.fixture(params=[pytest.param(False, marks=pytest.mark.slow), True], ids=["here", "there"])
 def cut(request, monkeypatch):
     """Whether rows are brought to one place, or folds are solved for where they are."""
-    monkeypatch.setattr(choose, "_MOST_AT_HAND", request.param)
+    by_rounds(monkeypatch, value=request.param)
 
 
 # -- the same bits -------------------------------------------------------------------------------------------------

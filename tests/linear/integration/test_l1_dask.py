@@ -10,12 +10,13 @@ import pytest
 from checkpoints import left_by
 from clusters import keys_left, kill_workers
 from covering import slow_but
+from oracles.rounds import by_rounds
 from scipy import sparse
 from untouchable import make_untouchable
 
 from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
 from schmp_estimators.linear.programs import choose
-from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
+from schmp_estimators.linear.programs.joint import ResolveJoint
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(90, 40)) * (RNG.random((90, 40)) < 0.6)
@@ -163,18 +164,17 @@ def test_the_client_never_has_x(processes):
     ids=["L1", "net, two columns without penalty"],
 )
 def test_killed_workers_do_not_change_a_bit(monkeypatch, processes, n_killed, penalty):
-    monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)  # so that there are rounds
-    monkeypatch.setattr(choose, "_ROWS", 1 << 30)
+    by_rounds(monkeypatch)  # so that there are rounds
     expected, seen = lasso(**penalty).fit(chunked(), Y), []
 
-    class Killing(ResolveQuadratic):
+    class Killing(ResolveJoint):
         def _look(self, slopes):
             seen.append(slopes)
             if len(seen) == 1:
                 kill_workers(processes, n_killed)
             yield from super()._look(slopes)
 
-    monkeypatch.setattr(choose, "ResolveQuadratic", Killing)
+    monkeypatch.setattr(choose, "ResolveJoint", Killing)
     with processes.as_current():
         assert left_by(lasso(**penalty).fit(chunked(), Y)) == left_by(expected)
     assert len(seen) > 1

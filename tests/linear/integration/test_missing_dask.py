@@ -5,12 +5,13 @@ import numpy as np
 import pytest
 from checkpoints import left_by
 from clusters import keys_left, kill_workers
+from oracles.rounds import by_rounds
 from scipy import sparse
 from untouchable import make_untouchable
 
 import schmp_estimators as se
 from schmp_estimators.linear.programs import choose
-from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
+from schmp_estimators.linear.programs.joint import ResolveJoint
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(90, 30)) * np.geomspace(0.1, 10.0, 30)
@@ -30,8 +31,7 @@ def test_workers_threads_and_partitions_in_memory_have_the_same_bits(
     client, monkeypatch, form, rounds
 ):
     if rounds:
-        monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)
-        monkeypatch.setattr(choose, "_ROWS", 1 << 30)
+        by_rounds(monkeypatch)
     given, shards = FORMS[form](), se.PrioritizedLasso(0.02, n_shards=3, **OPTIONS)
     whole = sparse.csr_array(X) if form == "sparse" else X
     here = shards.fit(whole, Y, Y**2)
@@ -66,20 +66,19 @@ def test_the_client_never_has_x(processes):
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
 @pytest.mark.parametrize("form", FORMS)
 def test_killed_workers_do_not_change_a_bit(monkeypatch, processes, form):
-    monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)
-    monkeypatch.setattr(choose, "_ROWS", 1 << 30)
+    by_rounds(monkeypatch)
     monkeypatch.setattr("schmp_estimators.core.engine.rounds.KEEP_EVERY", 3)
     model, seen = se.PrioritizedLasso(0.02, **OPTIONS), []
     expected = left_by(model.fit(FORMS[form](), Y))
 
-    class Killing(ResolveQuadratic):
+    class Killing(ResolveJoint):
         def _look(self, slopes):
             seen.append(slopes)
             if len(seen) == 2:
                 kill_workers(processes, 1)
             yield from super()._look(slopes)
 
-    monkeypatch.setattr(choose, "ResolveQuadratic", Killing)
+    monkeypatch.setattr(choose, "ResolveJoint", Killing)
     with processes.as_current():
         assert left_by(model.fit(FORMS[form](), Y)) == expected
     assert len(seen) > 1

@@ -8,10 +8,11 @@ from schmp_estimators.core.engine.dynamic import run_coroutine
 from schmp_estimators.core.engine.rounds import Rounds
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.threads import one_blas_thread
+from schmp_estimators.linear.losses.squared import Squared
 from schmp_estimators.linear.penalties.elastic_net import L1
 from schmp_estimators.linear.programs.design import Design
 from schmp_estimators.linear.programs.input import split_rows
-from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
+from schmp_estimators.linear.programs.joint import ResolveJoint
 
 
 def test_few_rounds(client):
@@ -19,7 +20,8 @@ def test_few_rounds(client):
     X, coef = rng.normal(size=(400, 1000)), np.zeros(1000)
     coef[:50] = rng.normal(size=50)
     parts = split_rows(np.asfortranarray(X), X @ coef + rng.normal(size=400), np.empty(0), 4)
-    program = ResolveQuadratic(L1(0.02 * 400), Design(400, 4), 5e-7, 100)
+    given = L1(0.02 * 400), Design(400, 4), 5e-7, 100
+    program = ResolveJoint(*given, loss=Squared(), n_columns=1000)
     rounds = Rounds(DaskPlace(client), parts)
     with rounds:
         run_coroutine(program, rounds)

@@ -5,16 +5,16 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from oracles.rounds import by_rounds
 from sklearn.exceptions import ConvergenceWarning
 
 from schmp_estimators import PrioritizedLasso, prioritized_lasso_path
 from schmp_estimators.linear.losses.logistic import Logistic
 from schmp_estimators.linear.losses.squared import Squared
 from schmp_estimators.linear.penalties.elastic_net import L1
-from schmp_estimators.linear.programs import choose
 from schmp_estimators.linear.programs.choose import choose_solver, is_small
+from schmp_estimators.linear.programs.constant import ConstantSteps
 from schmp_estimators.linear.programs.input import Extent
-from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
 from schmp_estimators.linear.programs.stored import Dense
 
 FORMS = [np.ascontiguousarray, np.asfortranarray, sp.csc_array]
@@ -47,16 +47,14 @@ def problem(seed):
 
 
 @pytest.mark.parametrize(
-    ("seed", "at_hand"),
+    ("seed", "rounds"),
     [
-        pytest.param(
-            *(seed, 1 << 22 if seed < 20 else 0), marks=[pytest.mark.slow] * (seed % 20 > 9)
-        )
+        pytest.param(*(seed, seed >= 20), marks=[pytest.mark.slow] * (seed % 20 > 9))
         for seed in range(40)
     ],
 )
-def test_every_certificate_is_true(monkeypatch, at_hand, seed):
-    monkeypatch.setattr(choose, "_MOST_AT_HAND", at_hand)
+def test_every_certificate_is_true(monkeypatch, rounds, seed):
+    by_rounds(monkeypatch, value=rounds)
     X, y, weights, rng = problem(seed)
     positive, l1_ratio = seed % 5 == 4, [1.0, 0.9, 0.3][seed % 3]
     factors = rng.uniform(0.3, 3.0, X.shape[1]) if seed % 4 == 1 else np.ones(X.shape[1])
@@ -109,21 +107,21 @@ def test_the_solver_follows_from_the_shape(shape, n_fits, expected):
 def test_a_path_by_rounds_reads_the_columns_that_earlier_gradients_leave_in_doubt(
     monkeypatch, seed, positive
 ):
-    monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)
+    by_rounds(monkeypatch)
     read, gradient = [], Dense.gradient
 
     def counted(self, vector, scope):
         read.append(self.n_columns if scope is None else len(scope))
         return gradient(self, vector, scope)
 
-    bounds, bounded = ResolveQuadratic._bounds, []
+    bounds, bounded = ConstantSteps._bounds, []
 
     def noted(self):
-        bounded.append((self.point.coef.copy(), bounds(self)))
+        bounded.append((self.point.coef[0].copy(), bounds(self)))
         return bounded[-1][1] if bounded[-1][1] is None else bounded[-1][1].copy()
 
     monkeypatch.setattr(Dense, "gradient", counted)
-    monkeypatch.setattr(ResolveQuadratic, "_bounds", noted)
+    monkeypatch.setattr(ConstantSteps, "_bounds", noted)
     rng = np.random.default_rng(seed)
     X, weights = rng.normal(size=(80, 600)) + 3.0, rng.random(80) + 0.1
     y = X[:, :12] @ rng.normal(size=12) + rng.normal(size=80)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from oracles.l1 import lasso_gap, logistic_gap
+from oracles.rounds import by_rounds
 from sklearn.linear_model import Lasso
 
 from schmp_estimators.linear.lasso import PrioritizedLasso, prioritized_lasso_path
@@ -86,7 +87,7 @@ def test_where_the_strong_rule_is_wrong_the_column_is_found_again():
 def test_newton_steps_that_overshoot_are_halved(monkeypatch, seed, residual):
     """Heavy tails and a large C: full steps would make the objective rise, in one of these problems without end."""
     monkeypatch.setattr(choose, "prefer_residual", lambda size: residual)
-    monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)
+    by_rounds(monkeypatch)
     rng = np.random.default_rng(seed)
     n, p = int(rng.integers(20, 60)), int(rng.integers(2, 30))
     X = rng.standard_t(2, size=(n, p)) * np.exp(2 * rng.normal(size=p))

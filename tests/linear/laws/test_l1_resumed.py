@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from checkpoints import fitted_in_spite_of_deaths, left_by
+from oracles.rounds import by_rounds
 
 from schmp_estimators import PrioritizedLasso, SparseGLM, SparseLogisticRegression, schmp
 from schmp_estimators.linear.programs import choose, joint
@@ -21,10 +22,9 @@ WEIGHTS = RNG.random(90) + 0.1
 
 
 @pytest.fixture(autouse=True)
-def by_rounds(monkeypatch):
+def rounds(monkeypatch):
     """Let small fits take rounds, also without a checkpoint."""
-    monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)
-    monkeypatch.setattr(choose, "_ROWS", 1 << 30)
+    by_rounds(monkeypatch)
 
 
 LASSO = {"alpha": 0.01, "tol": 1e-10}

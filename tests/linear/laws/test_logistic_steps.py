@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from oracles.elastic_net import logistic_net_least, logistic_net_objective
+from oracles.rounds import by_rounds
 
 from schmp_estimators import SparseLogisticRegression, sparse_logistic_path
 from schmp_estimators.linear.losses.logistic import Logistic
-from schmp_estimators.linear.programs import choose
 
 #: X has to have more entries than 2¹⁸ for its fits to take their way through sparse columns.
 N_ROWS, N_COLUMNS = 250, 1100
@@ -18,7 +18,7 @@ FORMS = {"sparse": sp.csc_array, "rows": np.ascontiguousarray, "columns": np.asf
 def ends(monkeypatch):
     """Let small problems go by rounds, too, where the steps are; returns how they have ended."""
     found, descend = [], Logistic.descend
-    monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)
+    by_rounds(monkeypatch)
     monkeypatch.setattr(
         Logistic, "descend", lambda *given: found.append(descend(*given)) or found[-1]
     )

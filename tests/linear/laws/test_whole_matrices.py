@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from oracles.l1 import logistic_gap
+from oracles.rounds import by_rounds
 from sklearn.linear_model import ElasticNet as Theirs
 
 from schmp_estimators.linear.lasso import PrioritizedLasso
@@ -16,7 +17,7 @@ from schmp_estimators.linear.programs.residual import ResidualProblem
 def done(monkeypatch):
     """Let one step of conjugate gradients be too many; returns the results of what is done with whole matrices."""
     monkeypatch.setattr(choose, "prefer_residual", lambda size: True)
-    monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)
+    by_rounds(monkeypatch)
     monkeypatch.setattr(residual, "_LONG", 1)
     monkeypatch.setattr(residual, "_STEP", 1e12)
     found = {"_exact_step": [], "_solve_on_gram": []}

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from checkpoints import Dies, dying, fitted_in_spite_of_deaths, full_disk, left_by
 from clusters import at
 from corpora import SMALL
+from oracles.rounds import by_rounds
 from toys import Remade, Ring, make_shards
 
 from schmp_estimators import (
@@ -25,7 +26,6 @@ from schmp_estimators import (
 from schmp_estimators.core.io import checkpoint as checkpoints
 from schmp_estimators.core.io.checkpoint import Checkpoint
 from schmp_estimators.exceptions import CheckpointMismatchError, CheckpointWarning
-from schmp_estimators.linear.programs import choose
 
 RNG = np.random.default_rng(3)
 RATINGS = np.where(RNG.random((20, 15)) < 0.5, RNG.normal(size=(20, 15)), np.nan)
@@ -129,9 +129,9 @@ def fitted(name, *data, **more):
 
 
 @pytest.fixture(autouse=True)
-def by_rounds(monkeypatch):
+def rounds(monkeypatch):
     """Let L1 fits as small as these go by rounds, as larger ones do: those that are solved at once keep no state."""
-    monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)
+    by_rounds(monkeypatch)
 
 
 @cache
