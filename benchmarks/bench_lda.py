@@ -787,6 +787,7 @@ def stream(arguments):
             other = WAYS[way](X, batches, k, options)
             seconds = time.process_time() - began
             found.append([way, seconds, other.perplexity(X[test])])
+            print(found[0], found[-1], file=sys.stderr, flush=True)
         for row in found:
             row.append(row[2] / found[1][2])
         table("The last batch", ["way", "CPU s", "perplexity", "to a fit of all"], found)
