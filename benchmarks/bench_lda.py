@@ -759,10 +759,11 @@ def stream(arguments):
     batches, test = [*batches, last[~held_out]], last[held_out]
     for sampler in arguments.samplers or ["auto"]:
         options = {"max_iter": arguments.max_iter, "sampler": sampler}
-        warm_stream = lda(k, **options, half_life=10.0)
-        for _ in range(2):
-            warm_stream.partial_fit(np.eye(9, dtype=int), feature_names=range(9))
-        warm(k, sampler=sampler)
+        for one in ("frozen", "saber") if sampler == "auto" else (sampler,):
+            warm_stream = lda(k, max_iter=1, sampler=one, half_life=10.0)
+            for _ in range(2):
+                warm_stream.partial_fit(np.eye(9, dtype=int), feature_names=range(9))
+            warm(k, sampler=one)
         one, rows = lda(k, **options, half_life=10.0), []
         for number, batch in enumerate(batches, 1):
             words, clock = np.unique(X[batch].indices), SweepClock()
