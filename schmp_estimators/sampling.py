@@ -8,7 +8,7 @@ from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, mix, stream_key, uniform40, unit
 from schmp_estimators.core.stages import At, Stage
 from schmp_estimators.core.values import freeze, offsets_of, own, part_of_each
-from schmp_estimators.lda.blocks import Stream, TokenShard, TopicRows, WordBlock
+from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordBlock
 from schmp_estimators.lda.data.counts import changed
 from schmp_estimators.lda.data.shards import Layout, count_local_words
 from schmp_estimators.lda.data.topic_rows import (
@@ -82,7 +82,6 @@ __all__ = [
     "Row",
     "Stage",
     "Step",
-    "Stream",
     "SweepModel",
     "TokenShard",
     "TopicLists",

@@ -17,10 +17,8 @@ from schmp_estimators.core.values import part_of_each
 
 
 class Stream(IntEnum):
-    """The streams of random numbers of a fit; those of sweeps go on with the number of the sweep."""
+    """The streams of random numbers of a fit; sweeps have 0 and 1."""
 
-    SWEEP = 0
-    PASS = 1
     FIRST = 2
     SPARSE = 3
     CHOICES = 4

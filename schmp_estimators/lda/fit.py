@@ -172,9 +172,9 @@ class LDAFit:
 
     def _choose_topics_of_words(self) -> WordTopics:
         """Return in which topics words may begin."""
-        if self._init == "sparse":
+        if self._start.topics == "sparse":
             return passages.draw_sparse_topics(self._corpus.word_totals, self._n_topics, self._seed)
-        if self._init == "uniform":
+        if self._start.topics == "uniform":
             return no_topics()
         given = self._corpus, self._documents, self._bounds
         # Weighed topics are less coherent where document-topic priors are learned.
@@ -271,18 +271,10 @@ class LDAFit:
 
     def _choose_program(self) -> TopicSampler[Any]:
         estimator = self._estimator
-        sizes = (
-            self._n_tokens,
-            len(self._corpus.lengths),
-            int(np.count_nonzero(self._corpus.word_totals)),
-        )
-        self._sampler = choose_sampler(
-            estimator.sampler,
-            n_topics=self._n_topics,
-            n_used_words=sizes[2],
-            n_tokens=sizes[0],
-            n_docs=sizes[1],
-        )
+        n_used_words = int(np.count_nonzero(self._corpus.word_totals))
+        n_docs = len(self._corpus.lengths)
+        sizes = parameters.Sizes(self._n_tokens, n_docs, n_used_words, self._n_topics)
+        self._sampler = choose_sampler(estimator.sampler, **sizes._asdict())
         longest = int(self._corpus.lengths.max())
         named = isinstance(self._sampler, str)
         if not (named or self._place.is_local):
@@ -292,14 +284,8 @@ class LDAFit:
         seeds = [one for one in (self._seeds, self._base) if one is not None]
         # Topics of earlier documents go on as they are.
         init = estimator.init if self._is_first else "uniform"
-        tempered = init == "tempered" or (init == "auto" and program.begins_tempered)
-        if init == "auto":
-            init = (
-                "documents"
-                if parameters.suits_passages(self._n_tokens, self._n_topics)
-                else "uniform"
-            )
-        self._init = "uniform" if init == "tempered" else init
+        tempers = program.begins_tempered
+        self._start = parameters.choose_start(init, self._priors[:2], sizes, tempers=tempers)
         return replace(
             program,
             n_components=self._n_topics,
@@ -309,9 +295,7 @@ class LDAFit:
             far=self._place.n_processes > 1,
             evaluate_every=int(estimator.evaluate_every)
             or (EVALUATE_EVERY if estimator.tol else 0),
-            hot_priors=parameters.hot_priors(self._priors[:2], *sizes, self._n_topics)
-            if tempered
-            else (0.0, 0.0),
+            hot_priors=self._start.hot_priors,
             hot_sweeps=parameters.hot_sweeps(int(estimator.max_iter)),
             seeds=word_seeds(sum(seeds[1:], seeds[0]), self._corpus.word_totals, self._fixed)
             if seeds
@@ -443,7 +427,7 @@ class LDAFit:
             **identity(self._program, NAMES),
             **{name: recognised(one) for name, one in self._program.get_params().items()},
             **self._program.prior_identity(),
-            "init": self._init,
+            "init": self._start.topics,
         }
         if (kept := self._base if self._fixed is None else self._fixed) is not None:
             found["earlier"] = recognised([kept.data, kept.indices, kept.indptr])

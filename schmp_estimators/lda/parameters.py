@@ -165,30 +165,62 @@ MANY_TOPICS, TOKENS_OF_TOPIC = 50, 100_000
 HOT_SWEEPS = 30
 
 
-def suits_passages(n_tokens: int, n_topics: int) -> bool:
-    """Return whether "auto" begins with passages."""
-    return n_topics >= MANY_TOPICS and n_tokens <= TOKENS_OF_TOPIC * n_topics
+class Start(NamedTuple):
+    """How a fit begins."""
+
+    #: Where first topics come from: "uniform", "sparse" or "documents".
+    topics: str
+    #: The priors of documents and words in the first sweeps, where they are larger than those asked for.
+    hot_priors: FloatPair = (0.0, 0.0)
 
 
-def hot_priors(
-    priors: FloatPair, n_tokens: int, n_docs: int, n_used_words: int, n_topics: int
-) -> FloatPair:
-    """Return the priors of documents and words for a tempered start; 0 if a larger one would outweigh the text.
+class Sizes(NamedTuple):
+    """Sizes of the corpus, without words that no document has, and of the model."""
+
+    n_tokens: int
+    n_docs: int
+    n_used_words: int
+    n_topics: int
+
+
+def choose_start(init: str, priors: FloatPair, sizes: Sizes, *, tempers: bool) -> Start:
+    """Return how a fit begins: there are four starts, of which "auto" chooses one, or two at once.
+
+    "uniform"
+        Every token begins in a random topic.
+    "sparse"
+        Every word draws two topics, in which its tokens begin: `data.passages.draw_sparse_topics`.
+    "documents"
+        Every topic begins with a passage of a document: `data.passages.topics_from_passages`; for some samplers EM
+        steps follow: `data.passages.weigh_topics`.
+    "tempered"
+        As "uniform", with larger priors in `hot_sweeps`, 0 for one that would outweigh the text.
 
     Parameters
     ----------
+    init : str
+        The parameter.
     priors : tuple of two floats
         Alpha and beta as asked for.
-    n_tokens, n_docs, n_used_words, n_topics : int
-        Sizes of the corpus, without words that no document has, and of the model.
+    sizes : Sizes
+        Of the fit.
+    tempers : bool
+        Whether "auto" begins with larger priors, too.
     """
+    n_tokens, n_docs, n_used_words, n_topics = sizes
+    topics = "uniform" if init == "tempered" else init
+    if init == "auto":
+        is_small = n_topics >= MANY_TOPICS and n_tokens <= TOKENS_OF_TOPIC * n_topics
+        topics = "documents" if is_small else "uniform"
+    if init != "tempered" and not (init == "auto" and tempers):
+        return Start(topics)
     alpha, beta = priors
     length = n_tokens / max(1, n_docs)
     # K alpha is no more than half an average document.
     hot_document = min(HOT_DOCUMENT * alpha, length / (2 * n_topics))
     hot_word = HOT_WORD * beta
     suits = length < LONG_DOCUMENT and 4 * n_used_words * hot_word <= n_tokens / n_topics
-    return hot_document, hot_word if suits else 0.0
+    return Start(topics, (hot_document, hot_word if suits else 0.0))
 
 
 def hot_sweeps(max_iter: int, done: int = 0, begun_with: int = HOT_SWEEPS) -> int:

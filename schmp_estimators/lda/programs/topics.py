@@ -196,8 +196,8 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
             object.__setattr__(self, name, value)
         return self
 
-    def key(self, at: At, stream: Stream = Stream.SWEEP) -> np.uint64:
-        """Return a stream of random numbers of a sweep, of which there are two."""
+    def key(self, at: At, stream: int = 0) -> np.uint64:
+        """Return a stream of random numbers of a sweep, of which there are two, 0 and 1."""
         return stream_key(self.seed, at.sweep, stream)
 
     def takes(self, mh_steps: int | str, size: int) -> bool:

@@ -32,7 +32,6 @@ from schmp_estimators.sampling import (
     GAMMA,
     At,
     Cell,
-    Stream,
     SweepModel,
     find_in_tree,
     first_above,
@@ -223,7 +222,7 @@ class HybridLDA(fplus.FPlusLDA):
             self.long_document if self.n_components > self.long_document else np.iinfo(np.int64).max
         )
         (level_ptr,) = super().extra(at)
-        key = self.key(at, Stream.PASS)
+        key = self.key(at, 1)
         return Proposing(
             level_ptr,
             limit,

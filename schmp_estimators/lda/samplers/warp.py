@@ -43,7 +43,6 @@ from schmp_estimators.sampling import (
     Layout,
     Measured,
     Stage,
-    Stream,
     SweepModel,
     TokenShard,
     TopicRows,
@@ -294,7 +293,7 @@ class WarpLDA(FrozenCountsSampler[WarpState]):
     ) -> WarpState:
         prior = np.float32(self.priors(at.sweep, None)[0])
         alpha = prior if self.own_alphas is None else topic_priors(alphas)
-        given = at.shard, tokens.reshape(-1), inverse, alpha, self.key(at, Stream.PASS), self._steps
+        given = at.shard, tokens.reshape(-1), inverse, alpha, self.key(at, 1), self._steps
         totals, moved = self.over(
             at, at.shard.doc_ptr, lambda *job: int(sample_documents(*job, *given))
         )
