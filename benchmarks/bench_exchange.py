@@ -32,7 +32,6 @@ from schmp_estimators.core.cluster import group, wire
 from schmp_estimators.core.engine.communicator import MANY
 from schmp_estimators.lda.blocks import HEAD
 from schmp_estimators.lda.data import shards
-from schmp_estimators.lda.data.partition import make_layout
 from schmp_estimators.lda.data.shards import (
     COUNT_BYTES,
     LARGEST_SHARE,
@@ -41,6 +40,7 @@ from schmp_estimators.lda.data.shards import (
     bytes_of_words,
     bytes_saved,
     count_local_words,
+    make_layout,
 )
 
 SWEEPS = 4

@@ -19,6 +19,7 @@ import numpy as np
 from common import (
     SweepClock,
     corpus,
+    corpus_file,
     digest,
     forget_peak,
     machine,
@@ -34,6 +35,8 @@ from peers_lda import (
     make_tomotopy,
     of_tomotopy,
     rival,
+    stream_of_gensim,
+    stream_of_tomotopy,
     tomotopy_model,
     tomotopy_perplexity,
     trained,
@@ -740,6 +743,76 @@ def intervals(arguments):
     table(intervals.__doc__, [*header, "coverage", "mean width"], rows)
 
 
+def stream(arguments):
+    """50 calls of `partial_fit` with words of their own, source by source, against a fit of all with as many sweeps.
+
+    Half of the documents of the last batch are held out.  The sources begin with the smallest.  In the table of calls,
+    words are those of the model after the call, nanoseconds are CPU time of sampling for each token and sweep.
+    """
+    name, k = arguments.large, arguments.topics[0]
+    X, sources = corpus(name), np.load(corpus_file(f"{name}.y.npy"))
+    lengths, tokens = X.sum(axis=1), np.bincount(sources, X.sum(axis=1))
+    order = np.lexsort((np.arange(len(sources)), tokens[sources]))
+    ends = np.searchsorted(np.cumsum(lengths[order]), np.linspace(0, lengths.sum(), 51)[1:-1])
+    *batches, last = np.split(order, ends)
+    held_out = np.random.default_rng(0).random(len(last)) < 0.5
+    batches, test = [*batches, last[~held_out]], last[held_out]
+    for sampler in arguments.samplers or ["auto"]:
+        options = {"max_iter": arguments.max_iter, "sampler": sampler}
+        for one in ("frozen", "saber") if sampler == "auto" else (sampler,):
+            warm_stream = lda(k, max_iter=1, sampler=one, half_life=10.0)
+            for _ in range(2):
+                warm_stream.partial_fit(np.eye(9, dtype=int), feature_names=range(9))
+            warm(k, sampler=one)
+        one, rows = lda(k, **options, half_life=10.0), []
+        for number, batch in enumerate(batches, 1):
+            words, clock = np.unique(X[batch].indices), SweepClock()
+            counts, began = X[batch][:, words], (time.process_time(), time.perf_counter())
+            one.set_callbacks(clock).partial_fit(counts, feature_names=words)
+            spent = time.process_time() - began[0], time.perf_counter() - began[1]
+            per_token = 1e9 * sum(clock.cpu) / counts.sum() / arguments.max_iter
+            rows.append([number, one.sampler_, len(batch), int(counts.sum()), one.n_features_in_])
+            rows[-1] += [one.topic_word_counts_.nnz, per_token, *spent]
+        header = ["call", "sampler", "documents", "tokens", "words", "pairs", "ns", "CPU s", "s"]
+        table(f"{stream.__doc__}\n{name}, {k} topics, {sampler}", header, rows)
+        words = np.arange(X.shape[1])
+        found = [
+            [
+                "half_life=10",
+                sum(row[7] for row in rows),
+                one.perplexity(X[test], feature_names=words),
+            ]
+        ]
+        for way in arguments.ways:
+            began = time.process_time()
+            other = WAYS[way](X, batches, k, options)
+            seconds = time.process_time() - began
+            found.append([way, seconds, other.perplexity(X[test])])
+            print(found[0], found[-1], file=sys.stderr, flush=True)
+        for row in found:
+            row.append(row[2] / found[1][2])
+        table("The last batch", ["way", "CPU s", "perplexity", "to a fit of all"], found)
+
+
+def _all_at_once(X, batches, k, options):
+    return lda(k, **options).fit(X[np.concatenate(batches)])
+
+
+def _whole_tokens(X, batches, k, options):
+    model = lda(k, **options)
+    for batch in batches:
+        model.partial_fit(X[batch])
+    return model
+
+
+#: What `stream` is compared with; all but the stream know all words from the beginning.
+WAYS = {
+    "all at once": _all_at_once,
+    "no half-life": _whole_tokens,
+    "gensim": stream_of_gensim,
+    "tomotopy": stream_of_tomotopy,
+}
+
 FIGURES = {
     f.__name__.replace("_", "-"): f
     for f in (
@@ -761,6 +834,7 @@ FIGURES = {
         first,
         numbers,
         intervals,
+        stream,
     )
 }
 
@@ -804,6 +878,7 @@ def main():
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--settings", type=int, default=10, help="for intervals, at most 12")
     parser.add_argument("--max-iter", type=int, default=300)
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=["all at once"], help="stream")
     parser.add_argument("--every", type=int, default=5)
     arguments = parser.parse_args()
     if "memory-of-one" not in arguments.figures:

@@ -25,13 +25,18 @@ def corpus(name):
         return synthetic(int(float(name.partition(":")[2] or 1e6)))
     if name == "docstrings":
         return docstrings()[0]
+    return sparse.csr_array(sparse.load_npz(corpus_file(f"{name}.npz"))).astype(np.int32)
+
+
+def corpus_file(name):
+    """Return the path of a file in $SCHMP_DATA."""
     folder = os.environ.get("SCHMP_DATA")
-    path = Path(folder or ".") / f"{name}.npz"
+    path = Path(folder or ".") / name
     if not path.exists():
         raise SystemExit(
             f"{path} is not there; set SCHMP_DATA to the folder of the corpora, or use docstrings or synthetic:1e6"
         )
-    return sparse.csr_array(sparse.load_npz(path)).astype(np.int32)
+    return path
 
 
 def docstrings():

@@ -71,6 +71,29 @@ def of_scikit_learn(train, k, own_priors=False):
     return _estimator(FINE * (peer.components_ - beta), alpha, FINE * beta), seconds
 
 
+def stream_of_gensim(X, batches, k, options):
+    """Return an estimator of ours with the topics of gensim's online variational method, after one update a batch."""
+    from gensim.matutils import Sparse2Corpus
+    from gensim.models import LdaModel
+
+    peer = LdaModel(
+        num_topics=k, id2word={n: str(n) for n in range(X.shape[1])}, random_state=0,
+        alpha=PRIORS["doc_topic_prior"], eta=PRIORS["topic_word_prior"],
+    )  # fmt: skip
+    for batch in batches:
+        peer.update(Sparse2Corpus(X[batch], documents_columns=False))
+    beta = PRIORS["topic_word_prior"]
+    counts = np.maximum(peer.state.get_lambda() - beta, 0.0)
+    return _estimator(FINE * counts, PRIORS["doc_topic_prior"], FINE * beta)
+
+
+def stream_of_tomotopy(X, batches, k, options):
+    """Return an estimator of ours with tomotopy's topics, fitted at once: it cannot add documents later."""
+    peer = tomotopy_model(X[np.concatenate(batches)], k)
+    trained(peer, options["max_iter"])
+    return of_tomotopy(peer, X.shape[1])
+
+
 def rival(name, train, test, k, own_priors):
     """Return CPU seconds and held-out perplexity of tomotopy after 100 sweeps, or of scikit-learn's default fit."""
     if name == "scikit-learn":

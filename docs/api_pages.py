@@ -7,9 +7,9 @@ from sklearn.base import BaseEstimator
 from sphinx.pycode import ModuleAnalyzer
 
 import schmp_estimators
-from schmp_estimators import exceptions, genotypes, penalised, ranking, schmp
+from schmp_estimators import exceptions, genotypes, penalised, ranking, sampling, schmp
 
-PUBLIC = (schmp_estimators, exceptions, genotypes, penalised, ranking, schmp)
+PUBLIC = (schmp_estimators, exceptions, genotypes, penalised, ranking, sampling, schmp)
 
 
 @cache
@@ -35,7 +35,8 @@ def leave_internal_bases_out(app, name, obj, options, bases):
     if isinstance(obj, type) and issubclass(obj, BaseEstimator):
         bases[:] = [BaseEstimator]
     else:
-        bases[:] = [base for base in bases if not _is_internal(base, places)]
+        plain = [get_origin(base) or base for base in bases if not _is_internal(base, places)]
+        bases[:] = [base for base in plain if not _is_internal(base, places)]
 
 
 def _is_internal(base, places):

@@ -2,86 +2,81 @@
 Documents that arrive in batches
 ================================
 
-``partial_fit`` takes new documents and never reads old ones again.  The first batch shapes the topics.  Then we watch
-what each further batch is about, and whether the model still improves.
+``partial_fit`` takes new documents and never reads old ones again.  Batches have words of their own: those that are new
+become new columns.  With a half-life, the model follows what the stream is about now.
 """
 
 # %%
 # The stream starts with a mixture of three packages.  Further batches come from scikit-learn, then SciPy, then Dask.
-# Columns must be the same for all batches, so the first batch determines the vocabulary.
+# Some documents of Dask are held out.
 import numpy as np
 from sklearn.feature_extraction.text import CountVectorizer
 
 from schmp_estimators.datasets import load_docstrings
 
 docstrings = load_docstrings(["sklearn", "scipy", "dask"])
-rng = np.random.default_rng(0)
-order = rng.permutation(len(docstrings.data))
-held_out, first, rest = np.split(order, [400, 1900])
 package = np.array(docstrings.target)
+order = np.random.default_rng(0).permutation(len(package))
+first, rest = np.split(order, [600])
 rest = rest[np.argsort(package[rest], kind="stable")]  # package by package
+held_out, rest = rest[-150:], rest[:-150]
 batches = [first, *np.array_split(rest, 8)]
 
 
-def texts(numbers):
-    return [docstrings.data[number] for number in numbers]
+def count(numbers):
+    """Return the counts of the words of some documents, and their names."""
+    counter = CountVectorizer(
+        stop_words="english", min_df=2, max_df=0.1, token_pattern=r"\b[a-z]{3,}\b"
+    )
+    counts = counter.fit_transform([docstrings.data[number] for number in numbers])
+    return counts, counter.get_feature_names_out()
 
 
-counter = CountVectorizer(
-    stop_words="english", min_df=4, max_df=0.1, token_pattern=r"\b[a-z]{3,}\b"
-)
-counter.fit(texts(first))
-X_held_out = counter.transform(texts(held_out))
+X_held_out, held_out_words = count(held_out)
 
 # %%
-# After each batch we record how well held-out documents are predicted, and how many tokens each topic has so far.
+# Each batch is counted by itself.  Its words are known by their names.  After each call we record how many words the
+# model has, and how many of the held-out tokens it knows.
 from schmp_estimators import DistributedLDA
 
-lda = DistributedLDA(12, doc_topic_prior=0.1, topic_word_prior=0.02, max_iter=40, random_state=0)
-perplexity, sizes = [], [np.zeros(12, int)]
+options = {"doc_topic_prior": 0.1, "topic_word_prior": 0.02, "max_iter": 40, "random_state": 0}
+lda = DistributedLDA(12, half_life=2, **options)
+n_words, known = [], []
 for batch in batches:
-    lda.partial_fit(counter.transform(texts(batch)))
-    perplexity.append(lda.perplexity(X_held_out))
-    sizes.append(lda.topic_sizes_)
+    counts, words = count(batch)
+    lda.partial_fit(counts, feature_names=words)
+    is_known = np.isin(held_out_words, lda.feature_names_)
+    n_words.append(len(lda.feature_names_))
+    known.append(X_held_out[:, is_known].sum() / X_held_out.sum())
 
 # %%
 # The alternative is to keep all documents and fit them again.
-whole = DistributedLDA(12, doc_topic_prior=0.1, topic_word_prior=0.02, max_iter=40, random_state=0)
-whole.fit(counter.transform(texts(np.concatenate(batches))))
-best = whole.perplexity(X_held_out)
+whole = DistributedLDA(12, **options)
+counts, words = count(np.concatenate(batches))
+whole.partial_fit(counts, feature_names=words)
 
 # %%
-# The left picture shows what the model learns from the stream.  The batches from SciPy help most, because half of the
-# held-out documents are from SciPy.  Old documents keep the topics of an earlier, worse model, so a fit of all
-# documents is better.  The right picture shows the growth of the topics, that is, what each batch is about.
+# The vocabulary grows with each package.
 import matplotlib.pyplot as plt
 
-growth = np.diff(sizes, axis=0).T
-share = 100 * growth / growth.sum(axis=0)
-largest = np.argsort(-share.max(axis=1))[:6]
-names = [
-    ", ".join(row[:3]) for row in lda.top_words(3, feature_names=counter.get_feature_names_out())
-]
+figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
+axes.plot(range(1, len(batches) + 1), n_words, marker="o")
+axes.set(xlabel="Call", ylabel="Words of the model", ylim=(0, None), title="The model learns words")
 
-figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
-left.plot(perplexity, marker="o", label="partial_fit")
-left.axhline(best, color="#7a8a93", linestyle="--", label="a fit of all at once")
-left.set(
-    xlabel="Batch", ylabel="Perplexity of held-out documents", title="The model goes on learning"
-)
-left.legend()
-for topic in largest:
-    right.plot(share[topic], label=names[topic])
-right.set(
-    xlabel="Batch",
-    ylabel="Share of the topic in the batch, percent",
-    title="What batches are about",
-)
-right.legend(fontsize="small")
+# %%
+# The display shows the share of each topic in the tokens of each call: what the batches are about.
+from schmp_estimators import TopicDisplay
+
+TopicDisplay.from_estimator(lda, calls=True, topics=8)
 plt.show()
 
 # %%
+# The words of Dask's documents are those that both models know.
+shared = np.isin(held_out_words, lda.feature_names_) & np.isin(held_out_words, words)
+X_shared, names = X_held_out[:, shared], held_out_words[shared]
+stream, anew = (model.perplexity(X_shared, feature_names=names) for model in (lda, whole))
 print(
-    f"Perplexity after the first batch {perplexity[0]:.0f}, after the last {perplexity[-1]:.0f}, of one fit {best:.0f}."
+    f"The stream knew {known[0]:.0%} of the tokens after the first call, {known[-1]:.0%} after the last. "
+    f"Perplexity of Dask's documents: {stream:.0f}, of a fit of all documents {anew:.0f}."
 )
-assert perplexity[-1] < perplexity[0]
+assert known[-1] > known[0] and stream < anew

@@ -84,7 +84,7 @@ _MODULES = {
 }
 
 
-_SUBMODULES = ("datasets", "exceptions", "genotypes", "penalised", "ranking", "schmp")
+_SUBMODULES = ("datasets", "exceptions", "genotypes", "penalised", "ranking", "sampling", "schmp")
 
 
 def __getattr__(name: str) -> Any:

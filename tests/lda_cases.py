@@ -9,8 +9,7 @@ from definition import run_serial
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import no_rows
 from schmp_estimators.lda.data.counts import canonical_counts, count_words
-from schmp_estimators.lda.data.partition import make_layout
-from schmp_estimators.lda.data.shards import Plan, local_columns, make_shard
+from schmp_estimators.lda.data.shards import Plan, local_columns, make_layout, make_shard
 from schmp_estimators.lda.data.topic_rows import (
     counts_of_rows,
     rows_of_counts,
@@ -70,7 +69,7 @@ def fit(
         "seed": 5,
         "evaluate_every": 1,
     } | parameters
-    program = kind(n_components, counts.shape[1], **parameters)
+    program = kind(n_components=n_components, n_words=counts.shape[1], **parameters)
     if history:
         program = program.following(history)
     topics, records = [], []

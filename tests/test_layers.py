@@ -46,6 +46,13 @@ def floor(parts):
     return FLOORS.index(room if room in FLOORS else "")
 
 
+def is_public_or_own(sampler, there):
+    """Say whether a sampler, as if it stood outside, may import a name; it may have kernels."""
+    own = there[:2] == ["lda", "kernels"] and there[2].startswith(sampler)
+    public = there[0] in ("sampling", "schmp") or there[:2] == ["lda", "samplers"]
+    return own or public or there[:2] == ["core", "typing"]
+
+
 def allowed(module, name):
     """Say whether `module`, a path in the package, may import what `name` stands for."""
     here, there = module.split("/"), name.split(".")
@@ -59,7 +66,9 @@ def allowed(module, name):
         return there[1] == "core"
     if here[0] in WINGS:
         same = there[1] == here[0] and floor(there[1:]) >= floor(here)
-        return same or there[1] == "core" or (there[1] == "monitor" and floor(here) == 0)
+        right = same or there[1] == "core" or (there[1] == "monitor" and floor(here) == 0)
+        is_sampler = here[1] == "samplers" and here[2] != "__init__"
+        return is_public_or_own(here[2], there[1:]) if is_sampler else right
     return here[0] != "monitor" or there[1] == "monitor"
 
 

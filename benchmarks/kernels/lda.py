@@ -9,20 +9,19 @@ from schmp_estimators.core.stages import At
 from schmp_estimators.core.values import freeze, own
 from schmp_estimators.lda.blocks import HEAD, WordBlock, no_rows
 from schmp_estimators.lda.data.counts import canonical_counts, count_words
-from schmp_estimators.lda.data.partition import make_layout
-from schmp_estimators.lda.data.shards import Plan, make_shard
+from schmp_estimators.lda.data.shards import Plan, make_layout, make_shard
 from schmp_estimators.lda.data.topic_rows import counts_of_rows, rows_of_counts_array, rows_of_lists
 from schmp_estimators.lda.kernels import warp_documents
 from schmp_estimators.lda.kernels.draw import padded
 from schmp_estimators.lda.kernels.foldin import fold_in, make_scratch, rows_of_words, topic_model
 from schmp_estimators.lda.kernels.frozen import frozen_of, make_slots, sample_documents, take_rows
 from schmp_estimators.lda.kernels.warp import pieces_of, sample_words
+from schmp_estimators.lda.programs.sequential import SequentialSampler
 from schmp_estimators.lda.programs.topics import SweepModel
 from schmp_estimators.lda.samplers.alias import AliasLDA
 from schmp_estimators.lda.samplers.fplus import FPlusLDA
 from schmp_estimators.lda.samplers.hybrid import HybridLDA, sample_hybrid
 from schmp_estimators.lda.samplers.light import LightLDA
-from schmp_estimators.lda.samplers.sequential import SequentialProgram
 from schmp_estimators.lda.samplers.sparse import SparseLDA
 
 from .one_kernel import OneKernel
@@ -69,7 +68,7 @@ def started(n_steps):
     )
     tokens[shard.place] = topics[:, None]  # proposals that change nothing
     inverse = freeze(np.ones(N_TOPICS, np.float32))
-    given = shard, tokens.reshape(-1), inverse, np.float32(ALPHA), KEY, totals, (0,) * n_steps
+    given = totals, shard, tokens.reshape(-1), inverse, np.float32(ALPHA), KEY, (0,) * n_steps
     warp_documents.sample_documents(0, N_DOCS, *given)
     return tokens.reshape(-1), totals
 
@@ -111,7 +110,7 @@ def sampled(program):
 class Cell(OneKernel):
     """All words and all documents as one cell of a sampler that sees counts as they change."""
 
-    program: SequentialProgram
+    program: SequentialSampler
 
     def fresh(self):
         model = SweepModel(started(0)[1], n_tokens=len(corpus()[1]))
@@ -121,7 +120,8 @@ class Cell(OneKernel):
 
 def priors(kind, **options):
     """Return a program with the priors of the corpus."""
-    return kind(N_TOPICS, N_WORDS, ALPHA, BETA, **options)
+    given = {"doc_topic_prior": ALPHA, "topic_word_prior": BETA}
+    return kind(n_components=N_TOPICS, n_words=N_WORDS, **given, **options)
 
 
 class FplusCell(Cell):
@@ -174,16 +174,14 @@ class FrozenDocuments(OneKernel):
         whole = freeze(
             WordBlock(np.zeros((0, N_TOPICS), np.int32), shard.word_ptr, topic, shard.fixed)
         )
-        row, inverse = np.zeros(N_TOPICS, np.int32), 1.0 / (totals + beta_sum)
-        take_rows(0, len(words), freeze(words), whole, inverse, BETA, row, rows, None)
+        inverse = 1.0 / (totals + beta_sum)
+        take_rows(0, len(words), freeze(words), whole, inverse, BETA, rows, None)
         frozen = freeze(frozen_of(rows, np.full(N_TOPICS, ALPHA), totals, BETA, beta_sum))
         slots = make_slots(np.diff(shard.doc_ptr), N_TOPICS, topic.dtype)
         given = (
             0,
             N_DOCS,
-            shard.doc_ptr,
-            shard.place,
-            shard.first_token,
+            shard,
             freeze(word),
             own(topic),
             frozen,
@@ -210,13 +208,15 @@ class FoldIn(OneKernel):
         ptr, words, tokens = freeze((counts[0][:101], *counts[1:3]))
         rows = rows_of_words(fitted().rows, words)
         lengths = np.add.reduceat(tokens, ptr[:-1]).astype(np.float64)
-        theta = np.repeat((lengths[:, None] + fitted().alpha_sum) / N_TOPICS, N_TOPICS, axis=1)
+        theta = np.repeat(
+            (lengths[:, None] + fitted().priors.alpha_sum) / N_TOPICS, N_TOPICS, axis=1
+        )
         return (
             ptr,
             tokens,
             freeze(lengths),
             rows,
-            fitted()[1:6],
+            fitted().priors,
             make_scratch(ptr, rows, N_TOPICS),
             theta,
         )

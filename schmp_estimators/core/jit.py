@@ -252,7 +252,17 @@ def kernel(function: Function) -> Any:
 @cache
 def kernel_of_this_process(kernel: Any) -> Any:
     """Return the same kernel, compiled for this process alone."""
-    return njit(cache=False, **_OPTIONS)(kernel.py_func)
+    return njit(cache=False, **_OPTIONS)(getattr(kernel, "py_func", kernel))
+
+
+def compiled_for(kind: Any, kernel: Any) -> Any:
+    """Return the kernel to call with this penalty, loss or sampler.
+
+    Kernels for classes outside this package are compiled in each process: a cache on disk would not notice changes to
+    the class, and could not be read without it.
+    """
+    ours = type(kind).__module__.startswith("schmp_estimators.")
+    return kernel if ours else kernel_of_this_process(kernel)
 
 
 def part(function: Function) -> Any:
@@ -300,6 +310,11 @@ def copy_to(values, out):
     """
     for k in range(out.shape[0]):
         out[k] = values[k]
+
+
+def ready(function: Function, how: Function = inlined) -> Any:
+    """Return a function as a part of kernels: `how` compiles it, unless it is compiled already."""
+    return function if hasattr(function, "py_func") else how(function)
 
 
 def by_types(function: Function, *, copied: bool = False, strict: bool = True) -> Any:

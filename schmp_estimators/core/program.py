@@ -215,13 +215,12 @@ Groups = Sequence[Sequence[int]]
 
 
 def identity(program: AnyProgram, names: Mapping[str, str]) -> Named:
-    """Return the name and the parameters of a program that is a dataclass, as far as results depend on them.
+    """Return the class and the parameters of a program that is a dataclass, as far as results depend on them.
 
     `names` has the user's names of those parameters that are called otherwise in the program.
     """
-    shown = {one.name: getattr(program, one.name) for one in fields(program) if one.repr}  # type: ignore[arg-type]
-    found = {
-        "program": type(program).__name__,
-        **{key: shown[key] for key in shown if key != "evaluate_every"},
-    }
+    kind = type(program)
+    found = {"program": f"{kind.__module__}.{kind.__qualname__}"}
+    names_of = (one.name for one in fields(program) if one.compare)  # type: ignore[arg-type]
+    found |= {name: getattr(program, name) for name in names_of if name != "evaluate_every"}
     return {names.get(key, key): value for key, value in found.items()}

@@ -40,6 +40,12 @@ def unit(bits):
 
 
 @inlined
+def uniform40(bits):
+    """Return a number in [0, 1), made of the lower 40 of 64 random bits."""
+    return np.float64(np.int64(bits & MASK_PROPOSE)) * SCALE_PROPOSE
+
+
+@inlined
 def below(bits, n):
     """Return a number from 0 to n - 1, as uint64, made of the upper 32 of 64 random bits."""
     return (bits >> _HALF) * np.uint64(n) >> _HALF

@@ -148,3 +148,10 @@ def offsets_of(sizes: Any) -> Array:
 def part_of_each(sizes: Any, dtype: Any = np.int64) -> Array:
     """Return for each element of parts of these sizes, one behind the other, the number of its part."""
     return np.repeat(np.arange(len(sizes), dtype=dtype), sizes)
+
+
+def spans(begins: Any, sizes: Any) -> Array:
+    """Return ranges of numbers, one after the other: range i has the ``sizes[i]`` numbers from ``begins[i]`` on."""
+    ends = np.cumsum(sizes)
+    found: Array = np.arange(ends[-1] if len(ends) else 0) + np.repeat(begins - ends + sizes, sizes)
+    return found

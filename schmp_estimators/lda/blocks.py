@@ -7,12 +7,26 @@ Words are renumbered by the *layout*: the words of block 0 come first, then thos
 heaviest first.
 """
 
+from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
 
 from schmp_estimators.core.typing import AnyIntegers, Floats, Integers, Integers32, Unsigned32
 from schmp_estimators.core.values import part_of_each
+
+
+class Stream(IntEnum):
+    """The streams of random numbers of a fit; sweeps have 0 and 1."""
+
+    FIRST = 2
+    SPARSE = 3
+    CHOICES = 4
+    DOCUMENTS = 5
+    TOKENS = 6
+    TOPICS = 7
+    SEEDS = 8
+
 
 #: A prior: one number for all topics, or (K,) one for each.
 Prior = float | Floats

@@ -213,8 +213,7 @@ def _held_out(key: int, share: float, is_test: bool, counts: Counts) -> Counts:
     """Return the documents of a partition that are held out, or those that are not."""
     chosen = (hash_documents(counts) ^ stream_key(key)) * 2.0**-64 < share
     matrix = sparse.csr_array(
-        (counts.data, counts.indices, counts.indptr),
-        shape=(len(chosen), counts.n_features),
+        (counts.data, counts.indices, counts.indptr), shape=(len(chosen), counts.n_features)
     )
     return canonical_counts(matrix[(chosen == is_test) & (np.diff(counts.indptr) > 0)])
 
@@ -238,7 +237,7 @@ def _try(
         corpus = replace(train, rows=Rows([*train.rows.partitions], place))
         fit = LDAFit(one, corpus, place, seed=seed, earlier=None, keep=False, names=names)
         with undone_on_error(one):
-            vars(one).update(fit.run(None, None), _n_batches=1)
+            vars(one).update(fit.run(None, None))
         fits.append(one)
     seconds = (clock() - began) / len(fits)
     score = partial(completion_scores, each=place.each)

@@ -6,12 +6,7 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from sklearn.utils._param_validation import (
-    HasMethods,
-    Interval,
-    StrOptions,
-    validate_parameter_constraints,
-)
+from sklearn.utils._param_validation import Interval, StrOptions, validate_parameter_constraints
 from sklearn.utils.validation import check_is_fitted
 
 from schmp_estimators.core.inputs.rows import open_tasks
@@ -25,13 +20,12 @@ from schmp_estimators.lda.data.topic_rows import topic_totals
 from schmp_estimators.lda.names import read_names
 from schmp_estimators.lda.programs import coherence
 from schmp_estimators.lda.programs.coherence import MEASURES, WINDOWS, BestWords
-from schmp_estimators.lda.use import TopicMethods, check_room, where_it_is
+from schmp_estimators.lda.use import NAMES, TopicMethods, check_room, where_it_is
 
 dask: Any = Later("dask")
 
-#: What numbers of words and documents, and names of words, may be.
+#: What numbers of words and documents may be.
 SOME = [COUNT]
-NAMES = [None, "array-like", HasMethods("get_feature_names_out")]
 #: Words in the name of a topic.
 NAMED = 4
 #: What the parameters of `top_words` and of `coherence` may be.

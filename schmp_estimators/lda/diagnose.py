@@ -29,9 +29,6 @@ from schmp_estimators.lda.use import check_room
 
 dask: Any = Later("dask")
 
-#: Bytes of a token in what `sample_topics` returns.
-_TOKEN = 16
-
 
 class TopicsOfDocuments(DescribedTopics):
     """The methods of a fitted topic model, with those that look at the topics of documents and tokens."""
@@ -152,7 +149,7 @@ class TopicsOfDocuments(DescribedTopics):
         seed = make_seed(random_state)
 
         def sample(corpus: Corpus, place: Place) -> dict[str, AnyIntegers]:
-            needed = _TOKEN * int(corpus.lengths.sum())
+            needed = 16 * int(corpus.lengths.sum())
             remedy = "take some documents at a time, or "
             check_room(needed, "the tokens of X need", " in this process", remedy)
             drawn = corpus.tasks(
@@ -160,11 +157,7 @@ class TopicsOfDocuments(DescribedTopics):
             )
             found = corpus.rows.here(drawn)
             words, topics = (np.concatenate(part) for part in zip(*found, strict=True))
-            return {
-                "document": part_of_each(corpus.lengths),
-                "word": words,
-                "topic": topics,
-            }
+            return {"document": part_of_each(corpus.lengths), "word": words, "topic": topics}
 
         return self._with_documents(X, sample)
 

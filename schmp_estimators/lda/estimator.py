@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import closing
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
+import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator, _fit_context
 from sklearn.callback import with_callbacks
@@ -17,19 +19,23 @@ from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.core.inputs.validation import COUNT, NOT_NEGATIVE, SHARE, is_dask, keep
 from schmp_estimators.core.places.place import choose_place, retry
 from schmp_estimators.core.rng import stream_key
-from schmp_estimators.core.typing import Named
+from schmp_estimators.core.typing import Array, Integers, Named
 from schmp_estimators.lda.data.corpus import open_corpus
 from schmp_estimators.lda.fit import LDAFit
 from schmp_estimators.lda.names import names_of_words
 from schmp_estimators.lda.parameters import (
     LEAST,
     MOST,
+    check_most,
     check_parameters,
     priors_asked_for,
 )
-from schmp_estimators.lda.samplers import MOST_STEPS, SAMPLERS
+from schmp_estimators.lda.programs.topics import TopicSampler
+from schmp_estimators.lda.samplers import SAMPLERS
 from schmp_estimators.lda.shares import SharesOfTopics
 from schmp_estimators.lda.spill import check_spill
+
+logger = logging.getLogger(__name__)
 
 _PRIOR = [None, Interval(Real, LEAST, MOST, closed="both"), StrOptions({"learn"})]
 
@@ -70,9 +76,9 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         same list to the vectorizer as its ``vocabulary``.  None: the names of the columns of X, if it has any other
         than 0, 1, 2, and so on.  They may differ from those, but no word may have the name of another one.
     sampler : {"auto", "warp", "frozen", "saber", "fplus", "sparse", "light", "light-word", "light-document", "alias", \
-            "hybrid", "data-parallel"}, default="auto"
-        How topics are drawn.  The results of "warp", "frozen" and "saber" do not depend on `n_shards`; those of the
-        other samplers do.
+            "hybrid", "data-parallel"} or object, default="auto"
+        How topics are drawn, by name or by an object of your own, as the user guide shows.  The results of "warp",
+        "frozen" and "saber" do not depend on `n_shards`; those of the other samplers do.
 
         - "warp": Metropolis–Hastings with counts frozen during a pass [1]_.  It takes constant time per token, but does
           not sample the exact posterior.
@@ -101,7 +107,8 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
     mh_steps : int or "acceptance", default=2
         Proposals for each token: 1 to 4 in each pass of "warp"; 1 to 16 in a sweep of "alias" and "hybrid"; 1 to 16 by
         word and as many by document in a sweep of "light".  With more proposals a sweep is slower, but fewer sweeps are
-        needed.  The other samplers, and "hybrid" without topics or documents that need proposals, accept only 2.
+        needed.  The other samplers, objects, and "hybrid" without topics or documents that need proposals, accept only
+        2.
         "acceptance", for "hybrid": 2 in the first sweep, then ⌈1/π⌉, at most 16, where π is the
         share of proposals that were accepted in the sweep before [8]_.
     init : {"auto", "documents", "sparse", "tempered", "uniform"}, default="auto"
@@ -133,19 +140,28 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         thread helps from 262,144 tokens on.
     checkpoint : str or path-like, default=None
         Path (``~`` and environment variables are replaced) or URL known to fsspec, to which the state is written every
-        `checkpoint_every` sweeps.  A fit that finds its own checkpoint there continues from it.  It needs an int as
-        `random_state`.  If it cannot be written, the fit continues with a `CheckpointWarning`.
+        `checkpoint_every` sweeps.  A fit that finds its own checkpoint there continues from it.  `partial_fit` replaces
+        that of the call before.  It needs an int as `random_state`.  If it cannot be written, the fit continues with a
+        `CheckpointWarning`.
     checkpoint_every : int, default=25
         Number of sweeps between two checkpoints.
     spill : {"auto"} or path-like, default=None
-        Where to keep tokens on disk instead of in memory, for "auto", "warp", "frozen" and "saber".  Results do not
-        change.  "auto" uses Dask's temporary directory, or on a cluster the folder of each worker, and only if the fit
-        would need more than half of the memory that is left; a `SpillWarning` says so.  A folder is always used, and
-        remains as a checkpoint after every sweep: a fit that finds its own sweeps there continues from them.  All
-        workers must reach it, and it needs an int as `random_state`.  The input is read several times; see the user
-        guide.
+        Where to keep tokens on disk instead of in memory.  Results do not change; samplers whose results depend on
+        `n_shards` need as many shards as there are slices on disk, which an error names.  "auto" uses Dask's temporary
+        directory, or on a cluster the folder of each worker, and only if the fit would need more than half of the
+        memory that is left; a `SpillWarning` says so.  A folder is always used, and remains as a checkpoint after every
+        sweep: a fit that finds its own sweeps there continues from them.  All workers must reach it, and it needs an
+        int as `random_state`.  The input is read several times; see the user guide.
     warm_start : bool, default=False
         Whether `fit` starts by drawing the topics of each word from those of the last fit.
+    half_life : float, default=None
+        Number of further calls of `partial_fit` after which the tokens of a batch count half.  What is left of them are
+        fractions, which add to `topic_word_prior` as `seed_words` do; tokens of the present batch count whole.
+        Fractions of less than a hundredth of that prior are left out.  None: all tokens count whole for ever.
+    max_features : int, default=None
+        How many words the model has at most after a call of `partial_fit` with `feature_names`.  Those with the fewest
+        tokens leave it at the end of the call, and the log names them; seeds count as tokens.  A word that comes again
+        is new.  None: as many as there are.
     verbose : int, default=0
         If not 0, show a progress bar (it needs the package ``rich``), with the objective as last evaluated, values on
         held-out samples, and samples per second.
@@ -155,11 +171,13 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
     Attributes
     ----------
     topic_word_counts_ : scipy.sparse.csc_array of shape (n_components, n_features), int32
-        How many tokens of each word are in each topic.
+        How many tokens of each word are in each topic.  It is float64 if `half_life` has made fractions of some.
     components_ : ndarray of shape (n_components, n_features), float64
         ``topic_word_counts_`` plus the prior and the seeds.  It is made on access, and raises MemoryError above 2 GiB.
     topic_sizes_ : ndarray of shape (n_components,), int64
-        How many tokens each topic has.
+        How many tokens each topic has; float64 if there are fractions.
+    batch_topic_sizes_ : ndarray of shape (n_calls, n_components), int64
+        How many tokens of each batch are in each topic: of `fit`, if it came first, and of each call of `partial_fit`.
     topic_names_ : ndarray of shape (n_components,), dtype object
         Names of the topics in tables and plots: the most relevant words of each, until others are assigned.
     doc_topic_prior_ : float or ndarray of shape (n_components,)
@@ -177,11 +195,11 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         A record for each sweep: ``iterations``, ``seconds`` and ``samples`` (tokens) so far; its ``doc_topic_prior`` (a
         mean, if there are several) and ``topic_word_prior``; what the sampler reports.  Evaluations add
         ``log_likelihood``, the sum of ``document_log_likelihood`` and ``word_log_likelihood``, under the given or
-        learned priors.
+        learned priors.  With fractions of earlier tokens, the latter is that of the batch alone, given these.
     n_shards_ : int
         Number of shards used.
-    sampler_ : str
-        Name of the sampler used, never "auto".
+    sampler_ : str or object
+        The sampler used, never "auto".
     n_features_in_ : int
         Number of words.
     feature_names_in_ : ndarray of str
@@ -228,6 +246,16 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
     (40, 2)
     >>> int(lda.topic_word_counts_.sum()) == int(X.sum())
     True
+
+    A stream of documents, whose words are known by their names:
+
+    >>> stream = DistributedLDA(n_components=2, half_life=10, max_iter=50, random_state=0)
+    >>> for batch in (text, ["foxes and dogs bark"] * 10):
+    ...     counter = CountVectorizer()
+    ...     counts = counter.fit_transform(batch)
+    ...     stream = stream.partial_fit(counts, feature_names=counter.get_feature_names_out())
+    >>> stream.feature_names_[-1]
+    'foxes'
     """
 
     _objective = "log_likelihood"
@@ -239,26 +267,21 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         "seed_words": [None, dict, "array-like", "sparse matrix"],
         "seed_weight": [Interval(Real, 0, MOST, closed="both")],
         "feature_names": [None, "array-like", HasMethods("get_feature_names_out")],
-        "sampler": [StrOptions({"auto", *SAMPLERS})],
-        "mh_steps": [
-            Interval(Integral, 1, MOST_STEPS, closed="both"),
-            StrOptions({"acceptance"}),
-        ],
+        "sampler": [StrOptions({"auto", *SAMPLERS}), TopicSampler],
+        "mh_steps": [Interval(Integral, 1, 16, closed="both"), StrOptions({"acceptance"})],
         "init": [StrOptions({"auto", "documents", "sparse", "tempered", "uniform"})],
         "max_iter": [COUNT],
         "evaluate_every": [Interval(Integral, 0, None, closed="left")],
         "tol": [NOT_NEGATIVE],
         "transform_tol": [SHARE],
         "n_shards": [None, COUNT],
-        "n_jobs": [
-            None,
-            COUNT,
-            Interval(Integral, None, -1, closed="right"),
-        ],
+        "n_jobs": [None, COUNT, Interval(Integral, None, -1, closed="right")],
         "checkpoint": [None, str, os.PathLike],
         "checkpoint_every": [COUNT],
         "spill": [None, str, os.PathLike],
         "warm_start": ["boolean"],
+        "half_life": [None, Interval(Real, 0, None, closed="neither")],
+        "max_features": [None, COUNT],
         "verbose": ["verbose"],
         "random_state": ["random_state"],
     }
@@ -272,7 +295,7 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         seed_words: Any = None,
         seed_weight: float = 1.0,
         feature_names: Any = None,
-        sampler: str = "auto",
+        sampler: Any = "auto",
         mh_steps: int | str = 2,
         init: str = "auto",
         max_iter: int = 150,
@@ -285,6 +308,8 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         checkpoint_every: int = 25,
         spill: str | os.PathLike[str] | None = None,
         warm_start: bool = False,
+        half_life: float | None = None,
+        max_features: int | None = None,
         verbose: int = 0,
         random_state: Any = None,
     ) -> None:
@@ -332,15 +357,19 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
 
     @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
-    def partial_fit(self, X: Any, y: Any = None) -> DistributedLDA:
-        """Sample topics for more documents, and keep the counts of earlier batches.
+    def partial_fit(self, X: Any, y: Any = None, *, feature_names: Any = None) -> DistributedLDA:
+        """Sample topics for more documents, and keep the counts of earlier batches, or what `half_life` leaves of them.
 
         Parameters
         ----------
         X : input as in `fit`
-            Word counts of new documents, with the same columns as before.
+            Word counts of new documents, with the same columns as before if `feature_names` is None.
         y : None
             Ignored.
+        feature_names : array-like of shape (n_columns,) or vectorizer, default=None
+            Names of the columns of X, for a data frame ``X.columns``.  They are used instead of the parameter
+            `feature_names` of this object.  Columns may be in any order: a word is known by its name.  Words that are
+            new become new columns of the model, at the end; words of the model that X does not have count 0.
 
         Returns
         -------
@@ -350,24 +379,39 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         Raises
         ------
         ValueError
-            As in `fit`, and if X has another number of columns than earlier batches, or if `n_components` or
-            `seed_words` are not those of the first batch.
+            As in `fit`; if X has other columns than earlier batches, and no `feature_names`; if two names are the
+            same, or the words of earlier batches have none; if `n_components` or `seed_words` are not those of the
+            first batch.
         """
-        return self._sample(X, y, getattr(self, "topic_word_counts_", None), keep=True)
+        earlier = getattr(self, "topic_word_counts_", None)
+        return self._sample(X, y, earlier, keep=True, feature_names=feature_names)
 
     def _sample(
-        self, X: Any, y: Any, earlier: sparse.csc_array | None, *, keep: bool
+        self,
+        X: Any,
+        y: Any,
+        earlier: sparse.csc_array | None,
+        *,
+        keep: bool,
+        feature_names: Any = None,
     ) -> DistributedLDA:
         self._validate_params()  # scikit-learn does not in `partial_fit` after a fit
         unmask(y, "y")
         check_parameters(self, earlier)
-        if earlier is not None:
+        is_first = earlier is None
+        if not is_first and feature_names is None:
             self._check_columns(X)
-        self._check_checkpoint(earlier, "partial_fit and for warm_start")
-        check_spill(self, earlier)
-        batch = getattr(self, "_n_batches", 0) if keep and earlier is not None else 0
+        begins_with = None if keep else earlier
+        self._check_checkpoint(begins_with, "warm_start")
+        check_spill(self, begins_with)
+        batch = len(self.batch_topic_sizes_) if keep and not is_first else 0
         seed = make_seed(self.random_state)
         seed = int(stream_key(seed, batch)) if batch else seed
+        seen, words, columns = (
+            (self, None, None)
+            if feature_names is None
+            else self._by_name(X, feature_names, anew=is_first)
+        )
         with (
             undone_on_error(self),
             self._progress_bar(),
@@ -375,21 +419,47 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         ):
 
             def sample() -> Named:
-                again = self.spill is not None
-                with closing(
-                    open_corpus(X, self, place=place, reset=earlier is None, again=again)
-                ) as corpus:
-                    names = names_of_words(self, X, corpus.n_features, is_first=earlier is None)
-                    given: Named = {"seed": seed, "earlier": earlier, "keep": keep}
+                given: Named = {"again": self.spill is not None, "columns": columns}
+                with closing(open_corpus(X, seen, place=place, reset=is_first, **given)) as corpus:
+                    if (names := words) is None:
+                        names = names_of_words(self, X, corpus.n_features, is_first=is_first)
+                        check_most(corpus.n_features, self.max_features)
+                    else:
+                        self._set_words(seen, names)
+                    given = {"seed": seed, "earlier": earlier, "keep": keep}
                     return LDAFit(self, corpus, place, names=names, **given).run(X, y)
 
-            attributes = retry(place, sample)
-        self._n_batches = batch + 1
+            self.__dict__.update(retry(place, sample))
+            self._forget_rare_words()
         if not keep:
             self._topic_names = None
-        for name, value in attributes.items():
-            setattr(self, name, value)
         return self
+
+    def _set_words(self, seen: Any, names: Array) -> None:
+        """Take names of words; of a data frame they are also names of columns, if all are strings."""
+        self.n_features_in_ = len(names)
+        is_frame = hasattr(seen, "feature_names_in_")
+        self.__dict__.pop("feature_names_in_", None)
+        if is_frame and all(isinstance(one, str) for one in names):
+            self.feature_names_in_ = names
+
+    def _forget_rare_words(self) -> None:
+        """Keep the `max_features` words with the most tokens, those of seeds included; of equal ones the first."""
+        most = self.max_features
+        if most is None or self.n_features_in_ <= most:
+            return
+        order = np.argsort(-self._tokens().sum(axis=0), kind="stable")
+        kept, left = np.sort(order[:most]), np.sort(order[most:])
+        names = np.asarray(self.feature_names_)
+        logger.info(
+            "max_features=%d: %d words leave the model: %s",
+            most, len(left), ", ".join(map(str, names[left])),
+        )  # fmt: skip
+        self.topic_word_counts_ = self.topic_word_counts_[:, kept]
+        if self.seed_counts_ is not None:
+            self.seed_counts_ = self.seed_counts_[:, kept]
+        self.feature_names_ = names[kept]
+        self._set_words(self, self.feature_names_)
 
     def _is_comparable(self, record: Named) -> bool:
         """Return whether a sweep was sampled under the priors asked for, and not in a tempered start."""
@@ -408,3 +478,6 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         return tags
 
     _tempered_sweeps: int
+    _identity: Named | None = None
+    _seeds_given: str | None = None
+    batch_topic_sizes_: Integers

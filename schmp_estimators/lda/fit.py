@@ -14,10 +14,10 @@ from scipy import sparse
 
 from schmp_estimators.core.engine.running import AnyRun, Source, static_run
 from schmp_estimators.core.errors import CheckpointMismatchError
-from schmp_estimators.core.io.checkpoint import Checkpoint, check_records, identity_of
+from schmp_estimators.core.io.checkpoint import Checkpoint, check_records, identity_of, recognised
 from schmp_estimators.core.io.files import CHECKPOINT
 from schmp_estimators.core.io.slices import Slices, memory_left
-from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.places.place import Place, check_sent
 from schmp_estimators.core.program import Saved, identity
 from schmp_estimators.core.typing import Array, Named
 from schmp_estimators.core.values import offsets_of
@@ -25,18 +25,20 @@ from schmp_estimators.lda import parameters
 from schmp_estimators.lda.blocks import WordTopics, no_rows, no_topics
 from schmp_estimators.lda.data import passages
 from schmp_estimators.lda.data.corpus import Corpus, documents_as_counted, made_again, narrow
-from schmp_estimators.lda.data.partition import (
+from schmp_estimators.lda.data.shards import (
+    Plan,
     cut_documents,
     default_shards,
     layout_by_column,
+    local_columns,
     make_layout,
+    make_shard,
 )
-from schmp_estimators.lda.data.shards import Plan, local_columns, make_shard
-from schmp_estimators.lda.data.topic_rows import counts_of_rows, rows_of_counts_array
+from schmp_estimators.lda.data.topic_rows import counts_of_rows, rows_of_counts_array, topic_totals
 from schmp_estimators.lda.programs.learning import mean_alpha
 from schmp_estimators.lda.programs.seeds import word_seeds
-from schmp_estimators.lda.programs.topics import TopicProgram
-from schmp_estimators.lda.samplers import check_steps, choose_sampler, program_of
+from schmp_estimators.lda.programs.topics import TopicSampler
+from schmp_estimators.lda.samplers import check_steps, choose_sampler, sampler_of
 from schmp_estimators.lda.spill import SHARE, Sizes, choose_spilling
 
 #: The most bytes of a table of word rows, where a sampler keeps one in every shard.
@@ -62,10 +64,10 @@ class LDAFit:
         Where to work.
     seed : int
         Seed of this batch.
-    earlier : csc_array of shape (n_components, n_features), optional
+    earlier : csc_array of shape (n_components, n_features or less), optional
         Counts of earlier documents, from which the first topics are drawn.
     keep : bool
-        Whether these counts stay part of the model.
+        Whether these counts stay part of the model, or what `half_life` leaves of them.
     names : ndarray of shape (n_features,), optional
         Names of the words.
     """
@@ -85,20 +87,31 @@ class LDAFit:
         self._corpus = corpus
         self._place = place
         self._seed = seed
-        self._earlier = earlier
-        self._keep = keep
+        self._is_first = earlier is None
+        #: Counts of earlier documents from which first topics are drawn, and then forgotten.
+        self._drawn: sparse.csc_array | None = None
+        #: Those that stay part of the model: tokens, which have rows of their own, or fractions of tokens, which add to
+        #: the prior of words as seeds do.
+        self._fixed: sparse.csc_array | None = None
+        self._base: sparse.csc_array | None = None
+        if earlier is not None and not keep:
+            self._drawn = earlier.ceil().astype(np.int32)
+        elif earlier is not None:
+            kept = parameters.kept_counts(estimator, earlier, corpus.n_features)
+            self._fixed, self._base = (kept, None) if kept.dtype.kind == "i" else (None, kept)
         self._n_tokens = int(corpus.lengths.sum())
         self._n_topics = int(estimator.n_components)
         self._priors = parameters.priors_asked_for(estimator)
         if earlier is not None:
             self._priors = parameters.going_on(self._priors, estimator, keep=keep)
         self._names = names
-        self._seeds = parameters.seed_counts(estimator, corpus.word_totals, self._names)
-        if keep and earlier is not None:
-            self._seeds = parameters.seeds_of_first_batch(estimator, self._seeds)
+        self._seeds_given = parameters.seeds_given(estimator)
+        is_later = keep and earlier is not None
+        find = parameters.seeds_of_first_batch if is_later else parameters.seed_counts
+        self._seeds = find(estimator, corpus.word_totals, self._names)
         self._program = self._choose_program()
         self._n_shards = self._choose_shards()
-        self._spilling = choose_spilling(estimator, self._program, corpus, place)
+        self._spilling = choose_spilling(estimator, self._program, corpus, place, self._n_shards)
         self._slices: Slices | None = None
         #: Number of parts into which documents are cut: shards, or more slices if not all fit into memory.
         self._n_parts = max(self._n_shards, self._spilling.n_slices if self._spilling else 0)
@@ -106,6 +119,8 @@ class LDAFit:
         if estimator.spill is not None and self._spilling is None:
             self._corpus = corpus.held()
         self._checkpoint: Checkpoint | None = None
+        #: What identifies the fit in its checkpoint, if it has one.
+        self._identity: Named | None = None
         self._first = no_topics()
 
     def run(self, X: Any, y: Any) -> Named:
@@ -125,12 +140,12 @@ class LDAFit:
         estimator.n_iter_ = first
         estimator._tempered_sweeps = self._program.hot_sweeps
         begun, seconds = list[Named](), 0.0
-        if self._earlier is not None and not self._keep:
+        if self._drawn is not None:
             saved, begun, seconds = self._warm_up()
         self._first = self._choose_topics_of_words() if saved is None else no_topics()
         with self._started(
             self._program,
-            self._earlier if self._keep else None,
+            self._fixed,
             n_sweeps=estimator.max_iter,
             saved=saved,
             first=first + len(begun),
@@ -157,9 +172,9 @@ class LDAFit:
 
     def _choose_topics_of_words(self) -> WordTopics:
         """Return in which topics words may begin."""
-        if self._init == "sparse":
+        if self._start.topics == "sparse":
             return passages.draw_sparse_topics(self._corpus.word_totals, self._n_topics, self._seed)
-        if self._init == "uniform":
+        if self._start.topics == "uniform":
             return no_topics()
         given = self._corpus, self._documents, self._bounds
         # Weighed topics are less coherent where document-topic priors are learned.
@@ -189,7 +204,7 @@ class LDAFit:
         )
 
     def _started(
-        self, program: TopicProgram[Any], earlier: sparse.csc_array | None, **options: Any
+        self, program: TopicSampler[Any], earlier: sparse.csc_array | None, **options: Any
     ) -> AbstractContextManager[AnyRun]:
         """Return a run of a program, with counts of earlier documents."""
         return static_run(
@@ -212,7 +227,7 @@ class LDAFit:
         Return the state after it, without the model, which includes the earlier counts; its record; and its seconds.
         """
         program = replace(self._program, evaluate_every=0, learn_every=(0, 0))
-        with self._started(program, self._earlier, n_sweeps=1) as run:
+        with self._started(program, self._drawn, n_sweeps=1) as run:
             began = perf_counter()
             records = list(run)
             self._program = self._program.following(records)
@@ -228,8 +243,10 @@ class LDAFit:
         ):
             empty = self._slices.empty
         counts = counts_of_rows(rows, self._layout, self._n_topics, empty or np.empty)
-        if self._earlier is not None and self._keep:
-            counts = sparse.csc_array(counts + self._earlier)
+        sizes = topic_totals(counts)[None]
+        if self._fixed is not None or self._base is not None:
+            sizes = np.concatenate([self._estimator.batch_topic_sizes_, sizes])
+            counts = sparse.csc_array(counts + (self._base if self._fixed is None else self._fixed))
             counts.sort_indices()
             if counts.nnz and counts.data.min() < 0:
                 raise OverflowError(
@@ -241,43 +258,36 @@ class LDAFit:
         alphas = program.alphas(last, harvest.model)
         return {
             "topic_word_counts_": counts,
+            "batch_topic_sizes_": sizes,
             "doc_topic_prior_": alpha if program.own_alphas is None else alphas,
             "topic_word_prior_": beta,
             "seed_counts_": self._seeds,
             "feature_names_": self._names,
             "n_shards_": self._n_shards,
             "sampler_": self._sampler,
+            "_identity": self._identity,
+            "_seeds_given": self._seeds_given,
         }
 
-    def _choose_program(self) -> TopicProgram[Any]:
+    def _choose_program(self) -> TopicSampler[Any]:
         estimator = self._estimator
-        sizes = (
-            self._n_tokens,
-            len(self._corpus.lengths),
-            int(np.count_nonzero(self._corpus.word_totals)),
-        )
-        self._sampler = choose_sampler(
-            estimator.sampler,
-            n_topics=self._n_topics,
-            n_used_words=sizes[2],
-            n_tokens=sizes[0],
-            n_docs=sizes[1],
-        )
+        n_used_words = int(np.count_nonzero(self._corpus.word_totals))
+        n_docs = len(self._corpus.lengths)
+        sizes = parameters.Sizes(self._n_tokens, n_docs, n_used_words, self._n_topics)
+        self._sampler = choose_sampler(estimator.sampler, **sizes._asdict())
         longest = int(self._corpus.lengths.max())
+        named = isinstance(self._sampler, str)
+        if not (named or self._place.is_local):
+            check_sent(self._sampler, f"sampler={self._sampler!r}")
         check_steps(self._sampler, estimator.mh_steps, min(self._n_topics, longest))
-        program = program_of(self._sampler)
-        earlier = self._earlier if self._keep else None
+        program = sampler_of(self._sampler)
+        seeds = [one for one in (self._seeds, self._base) if one is not None]
         # Topics of earlier documents go on as they are.
-        init = estimator.init if self._earlier is None else "uniform"
-        tempered = init == "tempered" or (init == "auto" and program.begins_tempered)
-        if init == "auto":
-            init = (
-                "documents"
-                if parameters.suits_passages(self._n_tokens, self._n_topics)
-                else "uniform"
-            )
-        self._init = "uniform" if init == "tempered" else init
-        return program(
+        init = estimator.init if self._is_first else "uniform"
+        tempers = program.begins_tempered
+        self._start = parameters.choose_start(init, self._priors[:2], sizes, tempers=tempers)
+        return replace(
+            program,
             n_components=self._n_topics,
             n_words=self._corpus.n_features,
             **self._priors._asdict(),
@@ -285,14 +295,12 @@ class LDAFit:
             far=self._place.n_processes > 1,
             evaluate_every=int(estimator.evaluate_every)
             or (EVALUATE_EVERY if estimator.tol else 0),
-            hot_priors=parameters.hot_priors(self._priors[:2], *sizes, self._n_topics)
-            if tempered
-            else (0.0, 0.0),
+            hot_priors=self._start.hot_priors,
             hot_sweeps=parameters.hot_sweeps(int(estimator.max_iter)),
-            seeds=None
-            if self._seeds is None
-            else word_seeds(self._seeds, self._corpus.word_totals, earlier),
-            **({"mh_steps": estimator.mh_steps} if hasattr(program, "mh_steps") else {}),
+            seeds=word_seeds(sum(seeds[1:], seeds[0]), self._corpus.word_totals, self._fixed)
+            if seeds
+            else None,
+            **({"mh_steps": estimator.mh_steps} if named and hasattr(program, "mh_steps") else {}),
         )
 
     def _choose_shards(self) -> int:
@@ -375,7 +383,9 @@ class LDAFit:
             url, self._checkpoint_every = os.path.join(self._slices.folder, CHECKPOINT), 1
         if not url:
             return 0, None, []
-        self._checkpoint = Checkpoint(url, self._fingerprint())
+        self._identity = self._fingerprint()
+        before = None if self._is_first else self._estimator._identity
+        self._checkpoint = Checkpoint(url, self._identity, before)
         try:
             return self._checkpoint.read(self._go_on) or (0, None, [])
         except CheckpointMismatchError as error:
@@ -415,9 +425,12 @@ class LDAFit:
         """Return what must be equal if a checkpoint belongs to this fit."""
         found = {
             **identity(self._program, NAMES),
+            **{name: recognised(one) for name, one in self._program.get_params().items()},
             **self._program.prior_identity(),
-            "init": self._init,
+            "init": self._start.topics,
         }
+        if (kept := self._base if self._fixed is None else self._fixed) is not None:
+            found["earlier"] = recognised([kept.data, kept.indices, kept.indptr])
         n_shards = None if self._program.partition_invariant else self._n_shards
         return identity_of(self._estimator, [self._corpus.digest()], **found, n_shards=n_shards)
 

@@ -1,12 +1,14 @@
 """Names of words: where they come from, and in which order."""
 
 from collections.abc import Iterable
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 
 from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.core.typing import Array
+from schmp_estimators.lda.data.counts import Columns
 
 #: How scikit-learn's error about columns in another order begins.
 MISMATCH = "The feature names should match those that were passed during fit. "
@@ -23,6 +25,36 @@ def names_of_words(estimator: Any, X: Any, n_words: int, *, is_first: bool) -> A
     return own if given is None else read_names(given, n_words, own)
 
 
+def columns_by_name(X: Any, given: Any, known: Array | None) -> tuple[Array, Columns]:
+    """Return all names, new ones after those that are `known`, and where those of X are among them.
+
+    `given` are the names of the columns of X, or a vectorizer that has them.
+
+    Raises
+    ------
+    ValueError
+        If the names are not those of columns, or two of them are the same.
+    """
+    width = getattr(X, "shape", ())[1:]
+    n_words = int(width[0]) if width and isinstance(width[0], Integral) else None
+    names = read_names(given, n_words, None)
+    if n_words is None:
+        n_words = len(names)
+    if (labels := labels_of(X, n_words)) is not None:
+        check_order(names.tolist(), labels.tolist(), "feature_names")
+    own = [] if known is None else known.tolist()
+    for some, what in ((own, "the model"), (names.tolist(), "feature_names")):
+        if len({*some}) < len(some):
+            twice = next(name for name in some if some.count(name) > 1)
+            raise ValueError(
+                f"{what} has several words with the name {twice!r}; give each its own name"
+            )
+    place = {name: at for at, name in enumerate(own)}
+    of_input = np.array([place.setdefault(name, len(place)) for name in names.tolist()], np.int32)
+    together = np.array([*place, None], object)[:-1]  # NumPy makes tuples alone to rows
+    return together, Columns(of_input, len(place))
+
+
 def labels_of(X: Any, n_words: int) -> Array | None:
     """Return the labels of the columns of a data frame, unless they are 0, 1, 2 and so on."""
     labels = getattr(X, "column_names", getattr(X, "columns", None))
@@ -33,7 +65,7 @@ def labels_of(X: Any, n_words: int) -> Array | None:
     return found if is_named else None
 
 
-def read_names(given: Any, n_words: int, known: Array | None) -> Array:
+def read_names(given: Any, n_words: int | None, known: Array | None) -> Array:
     """Return names of words that are given as an array, or by a fitted vectorizer.
 
     Raises
@@ -47,6 +79,7 @@ def read_names(given: Any, n_words: int, known: Array | None) -> Array:
     )
     # NumPy would make numbers beside strings to strings.
     names = np.array(names, object if isinstance(names, list | tuple) else None)
+    n_words = len(names) if n_words is None else n_words
     if names.shape != (n_words,):
         raise ValueError(
             f"feature_names has shape {names.shape}, but there are {n_words} words; give one name "

@@ -10,11 +10,14 @@ from collections.abc import Mapping
 from numbers import Number, Real
 from typing import Any, NamedTuple
 
+import joblib
 import numpy as np
 from scipy import sparse
 
 from schmp_estimators.core.inputs.masks import unmask
+from schmp_estimators.core.program import check_program
 from schmp_estimators.core.typing import Array, FloatPair, Floats, Integers, IntPair
+from schmp_estimators.lda.data.topic_rows import widened
 from schmp_estimators.lda.names import check_labels
 from schmp_estimators.lda.programs.learning import mean_alpha
 from schmp_estimators.lda.samplers import check_steps
@@ -44,6 +47,8 @@ def check_parameters(estimator: Any, earlier: sparse.csc_array | None) -> None:
     """Raise ValueError if parameters contradict each other, or the counts of earlier documents."""
     priors_asked_for(estimator)
     check_steps(estimator.sampler, estimator.mh_steps, estimator.n_components)
+    if not isinstance(estimator.sampler, str):
+        check_program(estimator.sampler, 1, [0])
     if estimator.evaluate_every > estimator.max_iter:
         raise ValueError(
             f"evaluate_every={estimator.evaluate_every} is more than max_iter={estimator.max_iter}, so that nothing "
@@ -58,6 +63,15 @@ def check_parameters(estimator: Any, earlier: sparse.csc_array | None) -> None:
         raise ValueError(
             f"n_components={estimator.n_components}, but the earlier fit had {earlier.shape[0]} topics; keep the "
             "number, or begin anew with fit and warm_start=False"
+        )
+
+
+def check_most(n_words: int, most: int | None) -> None:
+    """Raise ValueError if there are more columns than `max_features`, which have no names to stay known by."""
+    if most is not None and n_words > most:
+        raise ValueError(
+            f"X has {n_words} columns, more than max_features={most}, which bounds the words of partial_fit with "
+            "feature_names: give names there, or give fewer columns"
         )
 
 
@@ -151,30 +165,62 @@ MANY_TOPICS, TOKENS_OF_TOPIC = 50, 100_000
 HOT_SWEEPS = 30
 
 
-def suits_passages(n_tokens: int, n_topics: int) -> bool:
-    """Return whether "auto" begins with passages."""
-    return n_topics >= MANY_TOPICS and n_tokens <= TOKENS_OF_TOPIC * n_topics
+class Start(NamedTuple):
+    """How a fit begins."""
+
+    #: Where first topics come from: "uniform", "sparse" or "documents".
+    topics: str
+    #: The priors of documents and words in the first sweeps, where they are larger than those asked for.
+    hot_priors: FloatPair = (0.0, 0.0)
 
 
-def hot_priors(
-    priors: FloatPair, n_tokens: int, n_docs: int, n_used_words: int, n_topics: int
-) -> FloatPair:
-    """Return the priors of documents and words for a tempered start; 0 if a larger one would outweigh the text.
+class Sizes(NamedTuple):
+    """Sizes of the corpus, without words that no document has, and of the model."""
+
+    n_tokens: int
+    n_docs: int
+    n_used_words: int
+    n_topics: int
+
+
+def choose_start(init: str, priors: FloatPair, sizes: Sizes, *, tempers: bool) -> Start:
+    """Return how a fit begins: there are four starts, of which "auto" chooses one, or two at once.
+
+    "uniform"
+        Every token begins in a random topic.
+    "sparse"
+        Every word draws two topics, in which its tokens begin: `data.passages.draw_sparse_topics`.
+    "documents"
+        Every topic begins with a passage of a document: `data.passages.topics_from_passages`; for some samplers EM
+        steps follow: `data.passages.weigh_topics`.
+    "tempered"
+        As "uniform", with larger priors in `hot_sweeps`, 0 for one that would outweigh the text.
 
     Parameters
     ----------
+    init : str
+        The parameter.
     priors : tuple of two floats
         Alpha and beta as asked for.
-    n_tokens, n_docs, n_used_words, n_topics : int
-        Sizes of the corpus, without words that no document has, and of the model.
+    sizes : Sizes
+        Of the fit.
+    tempers : bool
+        Whether "auto" begins with larger priors, too.
     """
+    n_tokens, n_docs, n_used_words, n_topics = sizes
+    topics = "uniform" if init == "tempered" else init
+    if init == "auto":
+        is_small = n_topics >= MANY_TOPICS and n_tokens <= TOKENS_OF_TOPIC * n_topics
+        topics = "documents" if is_small else "uniform"
+    if init != "tempered" and not (init == "auto" and tempers):
+        return Start(topics)
     alpha, beta = priors
     length = n_tokens / max(1, n_docs)
     # K alpha is no more than half an average document.
     hot_document = min(HOT_DOCUMENT * alpha, length / (2 * n_topics))
     hot_word = HOT_WORD * beta
     suits = length < LONG_DOCUMENT and 4 * n_used_words * hot_word <= n_tokens / n_topics
-    return hot_document, hot_word if suits else 0.0
+    return Start(topics, (hot_document, hot_word if suits else 0.0))
 
 
 def hot_sweeps(max_iter: int, done: int = 0, begun_with: int = HOT_SWEEPS) -> int:
@@ -193,8 +239,6 @@ def hot_sweeps(max_iter: int, done: int = 0, begun_with: int = HOT_SWEEPS) -> in
     return min(begun_with, max(done, max_iter // 2))
 
 
-#: Stands for the number of a column where several have the same name.
-_TWICE = -1
 #: The remedy in errors about words if columns have no names.
 _NAMELESS = (
     "X has no names of columns: give numbers of columns, or feature_names, a list of names or the vectorizer in front, "
@@ -231,7 +275,9 @@ def seed_counts(
     return found if found.nnz else None
 
 
-def seeds_of_first_batch(estimator: Any, asked: sparse.csc_array | None) -> sparse.csc_array | None:
+def seeds_of_first_batch(
+    estimator: Any, word_totals: Integers, names: Array | None
+) -> sparse.csc_array | None:
     """Return the seeds that a later batch is sampled with: those of the first one, in whose tokens they are weighed.
 
     Raises
@@ -239,7 +285,12 @@ def seeds_of_first_batch(estimator: Any, asked: sparse.csc_array | None) -> spar
     ValueError
         If the parameters ask for others by now: for other words or topics, or for other numbers in an array.
     """
-    fitted: sparse.csc_array | None = getattr(estimator, "seed_counts_", None)
+    fitted: sparse.csc_array | None = estimator.seed_counts_
+    if fitted is not None:
+        fitted = widened(fitted, len(word_totals))
+    if seeds_given(estimator) == estimator._seeds_given:
+        return fitted
+    asked = seed_counts(estimator, word_totals, names)
     is_same = asked is fitted
     if asked is not None and fitted is not None:
         given = estimator.seed_words
@@ -258,16 +309,34 @@ def seeds_of_first_batch(estimator: Any, asked: sparse.csc_array | None) -> spar
     return fitted
 
 
+def seeds_given(estimator: Any) -> str | None:
+    """Return what identifies the parameters about seeds, so that other columns need not be looked through for them."""
+    if estimator.seed_words is None:
+        return None
+    found: str = joblib.hash((estimator.seed_words, estimator.seed_weight))
+    return found
+
+
+def kept_counts(estimator: Any, earlier: sparse.csc_array, n_words: int) -> sparse.csc_array:
+    """Return what a further batch keeps of earlier counts: `half_life` makes them fractions.
+
+    Fractions of less than a hundredth of the prior of words are left out, so that an endless stream does not fill rows.
+    """
+    found = widened(earlier, n_words)
+    if estimator.half_life is not None:
+        found = sparse.csc_array(found * 0.5 ** (1.0 / estimator.half_life))
+        found.data[found.data < 0.01 * estimator.topic_word_prior_] = 0.0
+        found.eliminate_zeros()
+    return found
+
+
 def _of_dict(
-    estimator: Any,
-    given: Mapping[Any, Any],
-    word_totals: Integers,
-    names: Array | None,
+    estimator: Any, given: Mapping[Any, Any], word_totals: Integers, names: Array | None
 ) -> sparse.csc_array:
     n_topics = estimator.n_components
-    columns = dict[Any, int]()
+    columns = dict[Any, int | None]()  # None where several have the same name
     for at, name in enumerate([] if names is None else names.tolist()):
-        columns[name] = _TWICE if name in columns else at
+        columns[name] = None if name in columns else at
     has_numbers = any(isinstance(name, Number) for name in columns)
     cells: dict[IntPair, float] = {}
     for topic, words in given.items():
@@ -297,17 +366,18 @@ def _is_whole(value: Any) -> bool:
 
 
 def _column(
-    word: Any, columns: Mapping[Any, int], n_words: int, where: str, *, has_numbers: bool
+    word: Any, columns: Mapping[Any, int | None], n_words: int, where: str, *, has_numbers: bool
 ) -> int:
     """Return the column of a word, by its name; a number is that of a column only if no name is a number."""
     if isinstance(word, str) or (has_numbers and _is_whole(word)):
-        if columns.get(word) == _TWICE:
+        column = columns.get(word, -1)
+        if column is None:
             remedy = "names that differ" if has_numbers else "numbers"
             raise ValueError(
                 f"{where} has the word {word!r}, which several columns have as their name: give {remedy}"
             )
-        if word in columns:
-            return columns[word]
+        if column >= 0:
+            return column
         known = "X has no such column" if columns else _NAMELESS
         raise ValueError(f"{where} has the word {word!r}, but {known}")
     if _is_whole(word) and 0 <= word < n_words:

@@ -35,8 +35,6 @@ _SHARES: Named = {
     "n_fits": _WHOLE,
     "random_state": ["random_state"],
 }
-#: Days of a year, in which trends over dates are measured.
-_DAYS = 365.25
 
 
 class TopicShares(NamedTuple):
@@ -164,7 +162,7 @@ def _places(groups: Array) -> Floats | None:
     if groups.dtype.kind == "O" and all(isinstance(one, date) for one in groups):
         groups = np.array([_utc(one) for one in groups], "M8[us]")
     if groups.dtype.kind == "M":
-        return groups.astype("datetime64[us]").astype(np.float64) / (86400e6 * _DAYS)
+        return groups.astype("datetime64[us]").astype(np.float64) / (86400e6 * 365.25)
     return groups.astype(np.float64) if groups.dtype.kind in "iuf" else None
 
 

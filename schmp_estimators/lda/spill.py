@@ -21,8 +21,7 @@ from schmp_estimators.core.places.place import Place
 from schmp_estimators.lda.blocks import HEAD
 from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.shards import LARGEST_SHARE
-from schmp_estimators.lda.programs.topics import TopicProgram, topic_bytes
-from schmp_estimators.lda.samplers import SAMPLERS, program_of
+from schmp_estimators.lda.programs.topics import TopicSampler, topic_bytes
 
 #: Share of the free memory that a fit may use; the rest is for the input and the result.
 SHARE = 0.5
@@ -35,15 +34,9 @@ _CONFIG = "dask.config.set({'schmp-estimators.memory-limit': ...})"
 
 
 def check_spill(estimator: Any, earlier: Any) -> None:
-    """Raise ValueError if the parameters do not go with `spill`; `earlier` are counts of earlier documents."""
+    """Raise ValueError if the parameters do not go with `spill`; `earlier` are counts that `warm_start` begins with."""
     if estimator.spill is None:
         return
-    able = [name for name in SAMPLERS if program_of(name).partition_invariant]
-    if estimator.sampler not in ("auto", *able):
-        raise ValueError(
-            f"spill goes with sampler='auto', {', '.join(map(repr, able))}, and sampler={estimator.sampler!r} needs "
-            "all tokens in memory; choose one of these, or set spill=None"
-        )
     if estimator.checkpoint is not None:
         raise ValueError(
             "spill and checkpoint do not go together: a folder given as spill is a checkpoint, too; set checkpoint=None"
@@ -58,8 +51,7 @@ def check_spill(estimator: Any, earlier: Any) -> None:
         )
     if earlier is not None:
         raise ValueError(
-            "a folder given as spill goes with a fit that starts anew; set spill='auto' for partial_fit and for "
-            "warm_start"
+            "a folder given as spill goes with a fit that starts anew; set spill='auto' for warm_start"
         )
 
 
@@ -81,7 +73,7 @@ class Sizes(NamedTuple):
     rotates: bool = False
 
     @classmethod
-    def of(cls, corpus: Corpus, program: TopicProgram[Any]) -> Sizes:
+    def of(cls, corpus: Corpus, program: TopicSampler[Any]) -> Sizes:
         """Return those of a corpus and a program."""
         total = corpus.word_totals
         n_topics = program.n_components
@@ -207,7 +199,7 @@ class Spilling(NamedTuple):
 
 
 def choose_spilling(
-    estimator: Any, program: TopicProgram[Any], corpus: Corpus, place: Place
+    estimator: Any, program: TopicSampler[Any], corpus: Corpus, place: Place, n_shards: int
 ) -> Spilling | None:
     """Return how a fit uses files, or None if it stays in memory; raises as `count_slices`."""
     if estimator.spill is None:
@@ -226,4 +218,10 @@ def choose_spilling(
         return None
     named = None if estimator.spill == "auto" else os.fspath(estimator.spill)
     n_slices = min(n_processes * count_slices(sizes, room, n_processes), sizes.n_docs)
+    if n_slices > n_shards and not program.partition_invariant:
+        raise MemoryError(
+            f"spill needs {n_slices} slices of the documents, and n_shards={n_shards}, on which the topics of "
+            f"sampler={estimator.sampler!r} depend; set n_shards={n_slices} or more, take sampler='auto', or raise "
+            f"the memory limit, here with {_CONFIG}"
+        )
     return Spilling(n_slices, needed, sizes.n_tokens * (4 + sizes.state), named)

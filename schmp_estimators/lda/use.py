@@ -1,5 +1,6 @@
 """What a fitted topic model is used for: proportions of documents, perplexity, topics as a dense array."""
 
+import copy
 import math
 import warnings
 from collections.abc import Callable
@@ -11,7 +12,8 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import UndefinedMetricWarning
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils._param_validation import HasMethods, validate_parameter_constraints
+from sklearn.utils.validation import _check_feature_names, check_is_fitted
 
 from schmp_estimators.core.inputs.validation import is_dask, map_rows, refuse_container
 from schmp_estimators.core.later import setting
@@ -19,13 +21,17 @@ from schmp_estimators.core.places.place import Place, choose_place, n_threads, r
 from schmp_estimators.core.typing import Array, Floats
 from schmp_estimators.lda.blocks import Prior, TopicRows
 from schmp_estimators.lda.data.corpus import Corpus, open_corpus
+from schmp_estimators.lda.data.counts import Columns
 from schmp_estimators.lda.data.topic_rows import rows_of_counts_array, topic_totals
 from schmp_estimators.lda.kernels.foldin import TopicModel, topic_model
-from schmp_estimators.lda.names import MISMATCH, check_order, labels_of
+from schmp_estimators.lda.names import MISMATCH, check_order, columns_by_name, labels_of
 from schmp_estimators.lda.programs.foldin import completion_scores, proportions
 
 #: The most bytes of an array in this process, such as ``components_``, unless dask.config has another limit.
 DENSE_LIMIT = 2 << 30
+
+#: What names of words may be.
+NAMES = [None, "array-like", HasMethods("get_feature_names_out")]
 
 R = TypeVar("R")
 
@@ -53,6 +59,7 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     topic_word_prior_: float
     #: A class attribute, for models that were fitted before there were seeds.
     seed_counts_: sparse.csc_array | None = None
+    feature_names_: Array | None
 
     @property
     def components_(self) -> Floats:
@@ -70,13 +77,16 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         dense = self.topic_word_counts_.toarray() + self.topic_word_prior_
         return dense if self.seed_counts_ is None else dense + self.seed_counts_.toarray()
 
-    def transform(self, X: Any) -> Any:
+    def transform(self, X: Any, *, feature_names: Any = None) -> Any:
         """Return the topic proportions of documents, given the fitted topics.
 
         Parameters
         ----------
         X : input as in `fit`, of shape (n_documents, n_features)
             Word counts.
+        feature_names : array-like of shape (n_columns,) or vectorizer, default=None
+            Names of the columns of X, which then may be any words, in any order.  Words that the model does not know
+            are left out; the log says how many tokens they are.  None: the columns are those of the model.
 
         Returns
         -------
@@ -86,14 +96,14 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         """
         check_is_fitted(self)
         refuse_container(self, X)
-        self._check_columns(X)
+        seen, columns = self._columns(X, feature_names)
         n_outputs = self.topic_word_counts_.shape[0]
         with closing(Place(1 if is_dask(X) else n_threads(self.n_jobs))) as place:
-            apply = partial(proportions, each=place.each)
+            apply = partial(proportions, each=place.each, columns=columns)
             return map_rows(
                 apply,
                 X,
-                self,
+                seen,
                 self._model(),
                 n_outputs=n_outputs,
                 dtype=np.float64,
@@ -120,7 +130,7 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         refuse_container(self, X)
         return self.fit(X, y, **fit_params).transform(X)
 
-    def perplexity(self, X: Any) -> float:
+    def perplexity(self, X: Any, *, feature_names: Any = None) -> float:
         """Return the perplexity of documents: one half of each document predicts the other half.
 
         The tokens of a document are numbered in the order of the columns.  Tokens with even numbers determine the topic
@@ -130,6 +140,8 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         ----------
         X : input as in `fit`
             Word counts.
+        feature_names : array-like of shape (n_columns,) or vectorizer, default=None
+            Names of the columns of X, as in `transform`.
 
         Returns
         -------
@@ -141,7 +153,7 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         UndefinedMetricWarning
             If no document has two tokens.
         """
-        log_likelihood, n_scored, _ = self._complete(X)
+        log_likelihood, n_scored, _ = self._complete(X, feature_names)
         return math.exp(-log_likelihood / n_scored) if n_scored else math.nan
 
     def score(self, X: Any, y: Any = None) -> float:
@@ -167,7 +179,7 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         log_likelihood, n_scored, n_tokens = self._complete(X)
         return n_tokens * log_likelihood / n_scored if n_scored else math.nan
 
-    def _complete(self, X: Any) -> tuple[float, int, int]:
+    def _complete(self, X: Any, feature_names: Any = None) -> tuple[float, int, int]:
         """Return the log-likelihood of the scored half of X, the number of its tokens, and that of all tokens.
 
         Warns if there is nothing to score.
@@ -181,7 +193,7 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             total = math.fsum(np.concatenate(corpus.rows.here(scores)))
             return total, int((corpus.lengths // 2).sum()), int(corpus.lengths.sum())
 
-        found = self._with_documents(X, complete)
+        found = self._with_documents(X, complete, feature_names)
         if not found[1]:
             warnings.warn(
                 f"X has {found[2]} tokens, but no document with two, so that there is nothing to score: half of the "
@@ -191,17 +203,51 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             )
         return found
 
-    def _with_documents(self, X: Any, work: Callable[[Corpus, Place], R]) -> R:
+    def _with_documents(
+        self, X: Any, work: Callable[[Corpus, Place], R], feature_names: Any = None
+    ) -> R:
         """Return ``work(corpus, place)`` for documents and the place where they are, as `where_it_is`."""
         if isinstance(X, Corpus):
             return work(X, X.rows.place)
-        self._check_columns(X)
+        seen, columns = self._columns(X, feature_names)
 
         def go(place: Place) -> R:
-            with closing(open_corpus(X, self, place=place, reset=False)) as corpus:
+            with closing(open_corpus(X, seen, place=place, reset=False, columns=columns)) as corpus:
                 return work(corpus, place)
 
         return where_it_is(X, self.n_jobs, go)
+
+    def _columns(self, X: Any, feature_names: Any) -> tuple[Any, Columns | None]:
+        """Return the estimator with whose columns those of X are compared, and where they are among the model's."""
+        if feature_names is None:
+            self._check_columns(X)
+            return self, None
+        seen, _, (of_input, _) = self._by_name(X, feature_names)
+        n_words = self.n_features_in_
+        return seen, Columns(np.where(of_input < n_words, of_input, -1), n_words)
+
+    def _by_name(
+        self, X: Any, feature_names: Any, *, anew: bool = False
+    ) -> tuple[Any, Array, Columns]:
+        """Return a copy that has the columns of X; the names of all words, new ones at the end; where X has them.
+
+        `anew`: whether there are no words yet.
+        """
+        given = {"feature_names": feature_names}
+        validate_parameter_constraints(
+            {"feature_names": NAMES}, given, caller_name=type(self).__name__
+        )
+        known = None if anew else self.feature_names_
+        if known is None and not anew:
+            raise ValueError(
+                "feature_names cannot be compared with the words of the model, which have no names: begin by "
+                "partial_fit with feature_names, or leave them out"
+            )
+        names, columns = columns_by_name(X, feature_names, known)
+        seen = copy.copy(self)
+        seen.n_features_in_ = len(columns.of_input)
+        _check_feature_names(seen, getattr(X, "_meta", X), reset=True)
+        return seen, names, columns
 
     def _check_columns(self, X: Any) -> None:
         """Raise ValueError if a data frame has the columns in another order, where scikit-learn does not look."""

@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from datetime import date
 from numbers import Integral
 from textwrap import shorten
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -90,6 +91,9 @@ class TopicDisplay:
     >>> display = TopicDisplay.from_estimator(lda, shares=found)
     >>> len(display.bands_)
     2
+    >>> display = TopicDisplay.from_estimator(lda.partial_fit(X), calls=True)  # two calls, the fit is the first
+    >>> display.shares.shape
+    (2, 2)
     """
 
     words: Any
@@ -113,6 +117,7 @@ class TopicDisplay:
         groups: Any = None,
         *,
         shares: Any = None,
+        calls: bool = False,
         topics: Any = 12,
         n_words: int | None = None,
         by: str = "relevance",
@@ -136,6 +141,9 @@ class TopicDisplay:
         shares : TopicShares, default=None
             What `DistributedLDA.topic_shares` has returned with intervals: they are drawn as a band for each topic, if
             groups are numbers or dates, otherwise as error bars.
+        calls : bool, default=False
+            Whether to draw how the topics change over the calls of `partial_fit`: a line for each topic, with its share
+            in the tokens of each call.
         topics : int or array-like of int, default=12
             Number of topics, of which the largest are drawn; or the numbers of the topics, in their order.  A map with
             a number of topics starts with those that are largest in the first group.
@@ -147,7 +155,8 @@ class TopicDisplay:
         feature_names : array-like of shape (n_features,), default=None
             Names of the words.  None: names known to the estimator or to the steps before it in the pipeline.
         display_labels : array-like of shape (n_groups,), default=None
-            Names of the groups, in the order of the sorted values in `groups`.  None: these values.
+            Names of the groups, in the order of the sorted values in `groups`, or of the calls, for example their
+            dates.  None: these values, or the numbers of the calls, from 1 on.
         ax : matplotlib Axes or array-like of Axes, default=None
             Where to draw.  Bars need one Axes for each topic, or a single one that is divided.  None: a new figure.
         **kwargs : dict
@@ -162,14 +171,14 @@ class TopicDisplay:
         TypeError
             If the estimator has no topics.
         ValueError
-            If only one of `X` and `groups` is given, or `display_labels` without them, or `shares` with them; if
-            lengths differ; if groups cannot be sorted; if the number of names differs from the number of groups; if
-            `shares` have no intervals, or other topics; if there is no such topic.
+            If only one of `X` and `groups` is given, or more than one of `X`, `shares` and `calls`, or `display_labels`
+            with none of these; if lengths differ; if groups cannot be sorted; if the number of names differs from the
+            number of groups; if `shares` have no intervals, or other topics; if there is no such topic.
         """
         check_matplotlib_support(f"{cls.__name__}.from_estimator")
         check_is_fitted(estimator)
         model, names = _topics_of(estimator, feature_names)
-        if groups is None and shares is None and display_labels is not None:
+        if groups is None and shares is None and not calls and display_labels is not None:
             raise ValueError("display_labels are names of groups, but groups is None; give both")
         if (X is None) != (groups is None):
             raise ValueError(
@@ -183,7 +192,12 @@ class TopicDisplay:
                 "shares are drawn as bands: give what topic_shares of this model returns with n_draws above 0, and no "
                 "X and groups"
             )
-        found = shares if X is None else _by_group(estimator, model, X, groups)
+        if calls and (X is not None or shares is not None):
+            raise ValueError("calls=True draws shares of its own; leave X, groups and shares out")
+        if calls:
+            found = _over_calls(model)
+        else:
+            found = shares if X is None else _by_group(estimator, model, X, groups)
         numbers = _choose(topics, sizes, None if X is None else found.share.T)
         if n_words is None:
             n_words = _BARS if found is None else _NAME
@@ -358,6 +372,14 @@ def _by_group(estimator: Any, model: Any, X: Any, groups: Any) -> Any:
         return model.topic_shares(counts, groups, n_draws=0)
     except ValueError as error:
         raise ValueError(re.sub("^by ", "groups ", str(error))) from error
+
+
+def _over_calls(model: Any) -> SimpleNamespace:
+    """Return the shares of topics in the tokens of each call, as fields of `TopicShares`; they are no estimates."""
+    sizes = model.batch_topic_sizes_
+    share = sizes / np.maximum(sizes.sum(axis=1, keepdims=True), 1)
+    ends = {"lower": share, "upper": share, "refits": None}
+    return SimpleNamespace(groups=np.arange(1, len(sizes) + 1), share=share, n_empty=0, **ends)
 
 
 def _of_groups(found: Any, numbers: NDArray[np.int64], labels: Any) -> dict[str, Any]:

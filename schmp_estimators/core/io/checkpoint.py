@@ -53,10 +53,12 @@ class Checkpoint:
         Its path or URL; see `located`.
     identity : mapping of str to JSON values
         The fit that it belongs to: estimator, data, parameters.
+    before : mapping of str to JSON values, optional
+        The fit that it may be left from, because this fit follows that one: then it is as if there were none.
     """
 
-    def __init__(self, url: PathLike, identity: Named) -> None:
-        self.url, self._identity = located(url), identity
+    def __init__(self, url: PathLike, identity: Named, before: Named | None = None) -> None:
+        self.url, self._identity, self._before = located(url), identity, before
         self._failed = False
         #: The number of iterations done, and the write that a thread does.
         self._behind: tuple[int, Future[None]] | None = None
@@ -77,7 +79,10 @@ class Checkpoint:
             if not system.isfile(path):  # reading a pipe or a device might never end
                 raise OSError("it is no file")
             with system.open(path, "rb") as file, ZipFile(file) as archive:
-                _check_identity(self.url, read_head(archive), self._identity)
+                head = read_head(archive)
+                if self._before is not None and head["identity"] == _as_read(self._before):
+                    return None
+                _check_identity(self.url, head, self._identity)
                 return use(unpack(archive))
 
     def write(self, done: int, values: Any) -> None:
@@ -167,7 +172,7 @@ def recognised(value: Any) -> Any:
 def _digest(value: Any) -> str:
     try:
         found: str = joblib.hash(_bare(value))
-    except PicklingError as error:
+    except (PicklingError, TypeError) as error:
         raise TypeError(
             f"checkpoint cannot recognise {value!r} in another process ({error}); give values, functions that stand "
             "in a module, or functools.partial of these"
@@ -217,10 +222,16 @@ def refusing_damage(name: str, what: str = "is no checkpoint, or a damaged one")
         ) from error
 
 
+def _as_read(identity: Named) -> Named:
+    """Return an identity as it is read from a file."""
+    found: Named = json.loads(json.dumps(dict(identity)))
+    return found
+
+
 def _check_identity(name: str, head: Named, identity: Named) -> None:
     """Raise CheckpointMismatchError if a checkpoint belongs to another fit, and say what differs."""
     found = {"format": head["format"], "version": head["version"], **head["identity"]}
-    expected = {"format": FORMAT, "version": __version__, **json.loads(json.dumps(dict(identity)))}
+    expected = {"format": FORMAT, "version": __version__, **_as_read(identity)}
     differing = [one for one in {**expected, **found} if expected.get(one) != found.get(one)]
     if differing:
         details = "; ".join(

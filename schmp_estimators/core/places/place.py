@@ -312,6 +312,17 @@ class Restores:
         self._place.reset(str(error))
 
 
+def check_sent(value: Any, what: str) -> None:
+    """Raise TypeError, which says `what` is wrong, if a value cannot be sent to other processes."""
+    try:
+        distributed.protocol.pickle.dumps(value)
+    except Exception as error:
+        raise TypeError(
+            f"{what} cannot be sent to workers, for want of a pickle ({error}); let it hold numbers, strings and "
+            "arrays only, and its functions stand in a module, or work in this process"
+        ) from error
+
+
 def retry(place: Place, action: Callable[[], T]) -> T:
     """Return what `action` returns, which reads an input; repeat it if work is lost."""
     restores = Restores(place, "the input was read")

@@ -6,6 +6,7 @@ import hashlib
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from schmp_estimators.core.inputs.validation import check_width
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.typing import AnyIntegers, Function, Integers, Integers32
 from schmp_estimators.lda.data import counts
-from schmp_estimators.lda.data.partition import locate_shards
+from schmp_estimators.lda.data.shards import locate_shards
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,8 +79,9 @@ class Corpus:
 
 
 def open_corpus(
-    X: Any, estimator: Any, *, place: Place | None = None, reset: bool = True, again: bool = False
-) -> Corpus:
+    X: Any, estimator: Any, *, place: Place | None = None, reset: bool = True, again: bool = False,
+    columns: counts.Columns | None = None,
+) -> Corpus:  # fmt: skip
     """Read documents from any kind of input, and check every count before any work.
 
     Parameters
@@ -94,6 +96,8 @@ def open_corpus(
         Whether this is a fit.
     again : bool, default=False
         Whether counts are not kept, but computed again whenever they are needed; see `Corpus.held`.
+    columns : Columns, optional
+        Where the columns of X are in the model; then the estimator is one of X's width.
 
     Raises
     ------
@@ -101,7 +105,7 @@ def open_corpus(
         If an entry is not a count, with its place in X and the remedy; if there are no documents or no features.
     """
     rows = open_rows(
-        counts.read_counts,
+        partial(counts.read_counts, columns=columns),
         X,
         estimator,
         place=place,
@@ -115,9 +119,8 @@ def open_corpus(
             counts.raise_fault(fault)
         n_features = widths[0]
         lengths = np.concatenate(parts)
-        if {*widths} != {
-            getattr(estimator, "n_features_in_", None)
-        }:  # else the number is known already
+        known = getattr(estimator, "n_features_in_", None)
+        if columns is None and {*widths} != {known}:
             _check_widths(widths, estimator, reset=reset)
         if not lengths.size:
             raise ValueError(

@@ -8,6 +8,7 @@ A worker returns the first entry that is not a count as a `Fault`, and the clien
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
@@ -19,12 +20,14 @@ from scipy import sparse
 from schmp_estimators.core.typing import AnySigned, Array, Integers, Integers32, IntPair
 from schmp_estimators.core.values import freeze, offsets_of, own
 
+logger = logging.getLogger(__name__)
+
 #: The largest count: it must fit in 32 bits.
-LARGEST = 2**31 - 1
+LARGEST = int(np.iinfo(np.int32).max)
 #: Bytes of dense rows that are converted at a time, so that temporary arrays stay small.
 _DENSE_GROUP = 1 << 24
 #: Entries that are checked or added at a time.
-_ENTRIES = 1 << 20
+AT_ONCE = 1 << 20
 
 
 #: Documents that are hashed at a time: enough for NumPy to be fast, few enough to need little memory.
@@ -46,32 +49,66 @@ class Counts(NamedTuple):
     n_features: int
 
 
-def read_counts(matrix: Any) -> Counts | Fault:
+class Columns(NamedTuple):
+    """The columns of a model that those of an input have, by their names."""
+
+    #: (n_columns,) column of the model, -1 for a word that it does not know.
+    of_input: Integers32
+    #: Columns of the model.
+    n_features: int
+
+
+def read_counts(matrix: Any, columns: Columns | None = None) -> Counts | Fault:
     """Return the canonical counts of a CSR array or matrix, or of a dense array, or the first fault in them.
 
     Index arrays have been checked before.  Arrays that are canonical already are not copied, and the caller's arrays
-    are never written to.
+    are never written to.  With `columns`, the counts are in those of the model.
     """
     n_columns = matrix.shape[1]
     if n_columns > LARGEST:
         return Fault("wide", n_columns, -1, -1)
-    return _read_sparse(matrix) if sparse.issparse(matrix) else _read_dense(matrix)
+    found = _read_sparse(matrix) if sparse.issparse(matrix) else _read_dense(matrix)
+    if columns is None or isinstance(found, Fault):
+        return found
+    if n_columns != len(columns.of_input):
+        raise ValueError(
+            f"X has {n_columns} columns, but feature_names has {len(columns.of_input)} names; give one for each"
+        )
+    return _in_columns(found, columns)
 
 
-def canonical_counts(matrix: Any) -> Counts:
+def _in_columns(counts: Counts, columns: Columns) -> Counts:
+    """Return counts in the columns of a model, and say how many tokens it does not know."""
+    column = columns.of_input[counts.indices]
+    known = column >= 0
+    ptr = offsets_of(known)[counts.indptr]
+    shape = len(counts.indptr) - 1, columns.n_features
+    found = sparse.csr_array((counts.data[known], column[known], ptr), shape=shape)
+    found.sort_indices()
+    if n_unknown := int(counts.data[~known].sum(dtype=np.int64)):
+        n_tokens = int(counts.data.sum(dtype=np.int64))
+        logger.warning(
+            "%d of %d tokens are words that the model does not know", n_unknown, n_tokens
+        )
+    return _counts(found.indptr, found.indices, found.data, columns.n_features)
+
+
+def canonical_counts(matrix: Any, columns: Columns | None = None) -> Counts:
     """Return the canonical counts of a CSR array or matrix, or of a dense array.
 
     Parameters
     ----------
     matrix : CSR array, CSR matrix or ndarray of shape (n_docs, n_features)
         Whole, non-negative, finite numbers of any real dtype.
+    columns : Columns, optional
+        Where its columns are in the model.
 
     Raises
     ------
     ValueError
         With the place, the value and the remedy, if an entry is no count.
     """
-    found = read_counts(matrix)
+    found = read_counts(matrix, columns)
     if isinstance(found, Fault):
         raise_fault(found)
     return found
@@ -106,15 +143,15 @@ def sum_rows(ptr: Integers, values: Array) -> Array:
 def count_values(values: Array, size: int) -> Integers:
     """Return how often each number below `size` is among the values."""
     total: Integers = np.zeros(size, np.int64)
-    for first in range(0, len(values), _ENTRIES):
-        total += np.bincount(values[first : first + _ENTRIES], minlength=size)
+    for first in range(0, len(values), AT_ONCE):
+        total += np.bincount(values[first : first + AT_ONCE], minlength=size)
     return total
 
 
 def add_at(total: Array, index: Array, values: Array) -> None:
     """Add values to those elements of `total` that `index` names, which may be there several times."""
-    for first in range(0, len(index), _ENTRIES):
-        some = slice(first, first + _ENTRIES)
+    for first in range(0, len(index), AT_ONCE):
+        some = slice(first, first + AT_ONCE)
         np.add.at(total, index[some].astype(np.intp), values[some].astype(total.dtype))
 
 
@@ -179,8 +216,8 @@ def _ascend(ptr: Integers, column: Array) -> bool:
     """
     begins = np.unique(ptr[(ptr > 0) & (ptr < len(column))])
     n_falls = np.count_nonzero(column[begins] <= column[begins - 1])
-    for first in range(0, len(column) - 1, _ENTRIES):
-        some = column[first : first + _ENTRIES + 1]
+    for first in range(0, len(column) - 1, AT_ONCE):
+        some = column[first : first + AT_ONCE + 1]
         n_falls -= np.count_nonzero(some[1:] <= some[:-1])
     return bool(n_falls == 0)
 
@@ -188,8 +225,8 @@ def _ascend(ptr: Integers, column: Array) -> bool:
 def _inspect(values: Array) -> IntPair:
     """Return how many values are not zero, and the place of the first that is not a count, or -1."""
     kept = 0
-    for first in range(0, len(values), _ENTRIES):
-        some = values[first : first + _ENTRIES]
+    for first in range(0, len(values), AT_ONCE):
+        some = values[first : first + AT_ONCE]
         fits = (some >= 0) & (some <= LARGEST)
         if values.dtype.kind == "f":
             fits &= some == np.floor(some)

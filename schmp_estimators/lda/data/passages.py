@@ -15,13 +15,12 @@ import numpy as np
 
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import GAMMA, below, mix, stream_key
-from schmp_estimators.core.typing import AnySigned, Array, Floats, Integers, Integers32
-from schmp_estimators.core.values import freeze, offsets_of, part_of_each
-from schmp_estimators.lda.blocks import WordTopics
+from schmp_estimators.core.typing import Array, Floats, Integers, Integers32
+from schmp_estimators.core.values import freeze, offsets_of, part_of_each, spans
+from schmp_estimators.lda.blocks import Stream, WordTopics
 from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.counts import Counts
-from schmp_estimators.lda.data.topic_rows import spans
-from schmp_estimators.lda.kernels.passages import draw_passages, expect_topics
+from schmp_estimators.lda.kernels.tokens import draw_passages, expect_topics
 
 #: Tokens of a passage, and number of choices of a word, if there are fewer documents than candidate passages.
 TOKENS, FEW_CHOICES = 100, 8
@@ -34,10 +33,6 @@ TRIED = 4
 FEW = 10
 #: Largest number of tokens in all passages.  With very many topics, passages are shorter, and have fewer candidates.
 MOST = 1 << 24
-#: Streams of random numbers: for documents, their tokens, topics of a word; and for sparse starts.
-_DOCUMENTS, _TOKENS, _TOPICS, _SPARSE = 5, 6, 7, 3
-#: Choices of a word in a sparse start.
-_SPARSE_TOPICS = 2
 
 
 class Passages(NamedTuple):
@@ -52,19 +47,14 @@ class Passages(NamedTuple):
 def draw_sparse_topics(word_totals: Integers, n_topics: int, seed: int) -> WordTopics:
     """Return two random topics for each column, in which its tokens may begin.  They may be the same."""
     address = (np.cumsum(word_totals) - word_totals).astype(np.uint64)
-    n = np.uint64(_SPARSE_TOPICS)
-    numbers = (address[:, None] * n + np.arange(n, dtype=np.uint64)).reshape(-1)
-    drawn = below.py_func(mix.py_func(stream_key(seed, 0, _SPARSE) + numbers * GAMMA), n_topics)
-    return WordTopics(np.arange(0, len(numbers) + 1, _SPARSE_TOPICS), drawn.astype(np.int32))
+    numbers = (2 * address[:, None] + np.arange(2, dtype=np.uint64)).reshape(-1)
+    key = stream_key(seed, 0, Stream.SPARSE)
+    drawn = below.py_func(mix.py_func(key + numbers * GAMMA), n_topics)
+    return WordTopics(np.arange(0, len(numbers) + 1, 2), drawn.astype(np.int32))
 
 
 def topics_from_passages(
-    corpus: Corpus,
-    documents: list[Any],
-    bounds: Integers,
-    n_topics: int,
-    seed: int,
-    choices: int,
+    corpus: Corpus, documents: list[Any], bounds: Integers, n_topics: int, seed: int, choices: int
 ) -> WordTopics:
     """Return the choices of each column, if each topic begins with a passage.
 
@@ -112,7 +102,7 @@ def topics_from_passages(
     passages = Passages(offsets_of(sizes), words[spans(begins, sizes)])
     chosen = choose_passages(passages, n_topics, corpus.n_features, FEW)
     topics, n_seen = topics_of_words(
-        passages, chosen, corpus.n_features, n_choices, stream_key(seed, 0, _TOPICS)
+        passages, chosen, corpus.n_features, n_choices, stream_key(seed, 0, Stream.TOPICS)
     )
     kept = np.minimum(n_seen, n_choices)
     return WordTopics(offsets_of(kept), topics[np.arange(n_choices) < kept[:, None]])
@@ -189,23 +179,6 @@ def topics_of_words(
     return topics, n_seen
 
 
-def topics_of_shard(of_columns: WordTopics, column: Integers32, counts: AnySigned) -> WordTopics:
-    """Return the choices of the words that occur in a shard, in layout order.
-
-    Parameters
-    ----------
-    of_columns : WordTopics
-        The result of `topics_from_passages`.
-    column : (n_words,) int32
-        Column of each word of the layout.
-    counts : (n_words,) int32 or int64
-        The shard's tokens of each column.
-    """
-    size = np.where(counts > 0, np.diff(of_columns.ptr), 0)[column]
-    ptr = offsets_of(size)
-    return WordTopics(ptr, of_columns.topic[spans(of_columns.ptr[column], size)])
-
-
 def _choose_documents(lengths: Integers, n: int, seed: int) -> Integers:
     """Return `n` random documents; a document occurs again only after all others have occurred."""
     numbers = np.flatnonzero(lengths >= FEW)
@@ -213,7 +186,7 @@ def _choose_documents(lengths: Integers, n: int, seed: int) -> Integers:
         numbers = np.flatnonzero(lengths) if lengths.any() else np.zeros(1, np.int64)
     first = numbers[
         draw_without_replacement(
-            len(numbers), min(n, len(numbers)), stream_key(seed, 0, _DOCUMENTS)
+            len(numbers), min(n, len(numbers)), stream_key(seed, 0, Stream.DOCUMENTS)
         )
     ]
     return first[np.arange(n) % len(first)]
@@ -235,18 +208,14 @@ def draw_without_replacement(n_all: int, n: int, key: np.uint64) -> Integers:
 
 
 def _draw(
-    pieces: Sequence[Counts],
-    rows: Integers,
-    sizes: Integers,
-    numbers: Integers,
-    seed: int,
+    pieces: Sequence[Counts], rows: Integers, sizes: Integers, numbers: Integers, seed: int
 ) -> Integers32:
     """Return the columns of the tokens of passages.
 
     `rows` are the numbers of their documents in the shard, ascending; `sizes` and `numbers` are those of the passages.
     """
     first = 0
-    key = stream_key(seed, 0, _TOKENS)
+    key = stream_key(seed, 0, Stream.TOKENS)
     ptr = freeze(offsets_of(sizes))
     words = np.empty(ptr[-1], np.int32)
     for piece in pieces:

@@ -1,4 +1,4 @@
-"""From counted documents to shards: the tokens of each, in two orders, and which words travel between them.
+"""Division of work: documents into shards with their tokens in two orders, words into blocks, shards into jobs.
 
 The pieces of the input never have to meet in one place: words are counted where documents are, the layout is made from
 all the counts, and then the tokens of each shard are placed.
@@ -14,7 +14,9 @@ Of other shards a shard needs to know only how many tokens earlier shards have o
 from its documents, the layout, and the tokens of each column in all shards.
 """
 
+import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -22,21 +24,142 @@ import numpy as np
 from schmp_estimators.core.typing import (
     AnyIntegers,
     AnySigned,
+    Array,
     Floats,
     Integers,
     Integers32,
+    IntPair,
     Masks,
     Unsigned32,
 )
-from schmp_estimators.core.values import offsets_of, part_of_each
+from schmp_estimators.core.values import freeze, offsets_of, part_of_each, spans
 from schmp_estimators.lda.blocks import HEAD, TokenShard, TopicRows, WordTopics, no_topics
 from schmp_estimators.lda.data.counts import Counts, changed, count_words
-from schmp_estimators.lda.data.partition import Layout
-from schmp_estimators.lda.data.passages import topics_of_shard
-from schmp_estimators.lda.kernels.tokens import place_tokens
+from schmp_estimators.lda.kernels.tokens import assign_blocks, place_tokens
+
+#: A cell should last about 0.1 s, so that what travels before it costs little beside it; a core resamples 15 million
+#: tokens or more in a second.
+TOKENS_PER_CELL = 1_500_000
+
+
+def default_shards(n_tokens: int, n_docs: int, n_features: int, *, rotates: bool) -> int:
+    """Return the number of shards for data of this size: the most with cells of `TOKENS_PER_CELL` on average.
+
+    With P shards a rotation has P² cells, an exchange P.  The number depends on the data only, never on the machines.
+    """
+    n_cells = n_tokens // TOKENS_PER_CELL
+    return max(1, min(math.isqrt(n_cells) if rotates else n_cells, n_docs, n_features))
+
+
+def cut_documents(lengths: Integers, n_shards: int) -> Integers:
+    """Cut documents into consecutive shards of about equal numbers of tokens.
+
+    Parameters
+    ----------
+    lengths : array of shape (n_docs,)
+        Tokens of each document.
+    n_shards : int
+        At least 1.  With more shards than documents some shards are empty.
+
+    Returns
+    -------
+    bounds : int64 array of shape (n_shards + 1,)
+        Shard s has the documents from ``bounds[s]`` up to ``bounds[s + 1]``.  Its tokens differ from an equal share by
+        no more than the longest document.
+    """
+    weights = lengths if lengths.any() else np.ones_like(lengths)
+    before = offsets_of(weights)
+    total = int(before[-1])
+    goals = np.array([total * shard // n_shards for shard in range(n_shards + 1)], np.int64)
+    above = np.searchsorted(before, goals)
+    below = np.maximum(above - 1, 0)
+    bounds = np.where(goals - before[below] < before[above] - goals, below, above)
+    bounds[0], bounds[-1] = 0, lengths.size
+    return bounds.astype(np.int64)
+
+
+def locate_shards(
+    bounds: Integers, partition_rows: Sequence[int] | Integers
+) -> list[list[tuple[int, slice]]]:
+    """Return for each shard where its documents lie: partition numbers with the rows therein, in order.
+
+    An empty shard gets no rows of partition 0, so that every shard has a place.
+
+    Parameters
+    ----------
+    bounds : array of shape (n_shards + 1,)
+        From `cut_documents`.
+    partition_rows : sequence of int
+        Rows of each partition.
+    """
+    starts = offsets_of(partition_rows).astype(np.int64)
+    shards = []
+    for first, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        reached = range(
+            int(np.searchsorted(starts, first, side="right")) - 1,
+            int(np.searchsorted(starts[:-1], stop)),
+        )
+        cuts = [
+            (p, max(first - int(starts[p]), 0), min(stop, int(starts[p + 1])) - int(starts[p]))
+            for p in reached
+        ]
+        shards.append(
+            [(p, slice(low, high)) for p, low, high in cuts if low < high] or [(0, slice(0, 0))]
+        )
+    return shards
+
+
+class Layout(NamedTuple):
+    """The order in which words are stored: the words of block 0, those of block 1, …; heaviest first in each."""
+
+    #: (n_words,) column of each word of the layout.
+    column: Integers32
+    #: (n_blocks + 1,) offsets of the blocks.
+    block_ptr: Integers
+
+
+def make_layout(word_counts: Integers, n_blocks: int) -> Layout:
+    """Divide the vocabulary into blocks of equal cost, given the tokens of each column in all shards."""
+    order = np.argsort(-word_counts, kind="stable")
+    block_of = np.zeros(len(order), np.int32)
+    if n_blocks > 1:
+        assign_blocks(freeze(word_counts), freeze(order), n_blocks, block_of)
+    sizes = np.bincount(block_of, minlength=n_blocks)
+    column = order[np.argsort(block_of, kind="stable")].astype(np.int32)
+    return Layout(column, offsets_of(sizes))
+
+
+def layout_by_column(n_words: int) -> Layout:
+    """Return the layout of a single block in the order of the columns, for samplers to whom the order is all one."""
+    return Layout(np.arange(n_words, dtype=np.int32), np.array([0, n_words], np.int64))
+
+
+def cut_jobs(ptr: Array, least: int, most: int) -> list[IntPair]:
+    """Cut words or documents with these offsets into consecutive jobs of equal weight.
+
+    Parameters
+    ----------
+    ptr : array of shape (n + 1,)
+        Offsets in tokens.
+    least, most : int
+        The fewest tokens of a job, and the largest number of jobs.
+
+    Returns
+    -------
+    list of pairs
+        Where each job begins and ends.
+    """
+    first, last = int(ptr[0]), int(ptr[-1])
+    n_jobs = max(1, min(most, (last - first) // least))
+    if n_jobs == 1:
+        return [(0, len(ptr) - 1)]
+    cuts = np.searchsorted(ptr, np.linspace(first, last, n_jobs + 1)[1:-1])
+    ends = np.unique(np.concatenate([[0], cuts, [len(ptr) - 1]])).tolist()
+    return list(pairwise(ends))
+
 
 #: A shard addresses its tokens with 32 bits.
-MAX_TOKENS = 2**32
+MAX_TOKENS = int(np.iinfo(np.uint32).max) + 1
 
 
 def lay_out(
@@ -139,6 +262,23 @@ def make_shard(pieces: Sequence[Counts], before: Integers, own: Integers, plan: 
         *lay_out(pieces, layout_of, lengths), rank, word_first, totals.astype(np.int64), block_ptr,
         plan.first_token, number, plan.fixed, first, n_local, word_number,
     )  # fmt: skip
+
+
+def topics_of_shard(of_columns: WordTopics, column: Integers32, counts: AnySigned) -> WordTopics:
+    """Return the choices of the words that occur in a shard, in layout order.
+
+    Parameters
+    ----------
+    of_columns : WordTopics
+        The result of `topics_from_passages`.
+    column : (n_words,) int32
+        Column of each word of the layout.
+    counts : (n_words,) int32 or int64
+        The shard's tokens of each column.
+    """
+    size = np.where(counts > 0, np.diff(of_columns.ptr), 0)[column]
+    ptr = offsets_of(size)
+    return WordTopics(ptr, of_columns.topic[spans(of_columns.ptr[column], size)])
 
 
 def _is_local(layout: Layout, n_local: Integers) -> Masks:

@@ -1,21 +1,31 @@
-"""Sparse word rows: made from lists or dense rows, cut, stacked, and converted to the attribute of the estimator."""
+"""Word rows: made from tokens, lists or parts of shards, cut, stacked, and converted to the attribute of the estimator.
+
+There are three forms.  A `WordBlock` is what shards sample and send: dense rows of heavy words, and for the others the
+topics of their tokens; where all tokens are there, no word is heavy.  `TopicRows` are counts by topic that do not
+change, and `TopicLists` the same with room to change.  Rows for single look-ups are in `kernels.rows`.
+"""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
 
 from schmp_estimators.core.typing import AnySigned, Array, Integers, Integers32, IntPair, Unsigned32
-from schmp_estimators.core.values import offsets_of
-from schmp_estimators.lda.blocks import TopicRows, documents_of_places
-from schmp_estimators.lda.data.counts import add_at
-from schmp_estimators.lda.data.partition import Layout
+from schmp_estimators.core.values import freeze, offsets_of, spans
+from schmp_estimators.lda.blocks import (
+    HEAD,
+    TokenShard,
+    TopicRows,
+    WordBlock,
+    documents_of_places,
+    no_rows,
+)
+from schmp_estimators.lda.data.counts import AT_ONCE, add_at
+from schmp_estimators.lda.data.shards import Layout
 from schmp_estimators.lda.kernels.lists import TopicLists
-
-#: Entries that are counted or moved at a time.
-_ENTRIES = 1 << 20
+from schmp_estimators.lda.kernels.rows import pack_rows, unpack_rows
 
 
 def rows_of_lists(word_ptr: Integers, topic: Array, n_topics: int) -> TopicRows:
@@ -51,10 +61,7 @@ def _tally(cells: Integers, n_cells: int) -> tuple[Array, Integers]:
 
 
 def list_topics(
-    doc_ptr: Integers,
-    place: Unsigned32,
-    topic: AnySigned,
-    n_topics: int,
+    doc_ptr: Integers, place: Unsigned32, topic: AnySigned, n_topics: int
 ) -> tuple[Unsigned32, TopicLists]:
     """Return the document of each token, word-major, and the topic lists of documents, in the order of the topics.
 
@@ -81,15 +88,9 @@ def list_topics(
 
 
 def some_words(ptr: Integers) -> list[IntPair]:
-    """Return ranges of words, each with at most `_ENTRIES` entries, those of its last word not counted."""
-    cuts = np.searchsorted(ptr, np.arange(0, ptr[-1], _ENTRIES))
+    """Return ranges of words, each with at most `AT_ONCE` entries, those of its last word not counted."""
+    cuts = np.searchsorted(ptr, np.arange(0, ptr[-1], AT_ONCE))
     return list(pairwise(np.unique(np.concatenate([[0], cuts, [len(ptr) - 1]])).tolist()))
-
-
-def spans(begins: Integers, sizes: Integers) -> Integers:
-    """Return ranges of numbers, one after the other: range i has the ``sizes[i]`` numbers from ``begins[i]`` on."""
-    ends = np.cumsum(sizes)
-    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(begins - ends + sizes, sizes)
 
 
 def rows_of_counts(counts: Integers32) -> TopicRows:
@@ -169,8 +170,89 @@ def rows_of_counts_array(counts: sparse.csc_array) -> TopicRows:
     )
 
 
-def topic_totals(counts: sparse.csc_array) -> Integers:
-    """Return the number of tokens of each topic."""
-    totals: Integers = np.zeros(counts.shape[0], np.int64)
+def widened(counts: sparse.csc_array, n_words: int) -> sparse.csc_array:
+    """Return the same array (K, V) with `n_words` columns: new ones at the end have nothing."""
+    ptr = np.pad(counts.indptr, (0, n_words - counts.shape[1]), "edge")
+    return sparse.csc_array((counts.data, counts.indices, ptr), shape=(counts.shape[0], n_words))
+
+
+def topic_totals(counts: sparse.csc_array) -> Any:
+    """Return the number of tokens of each topic: int64, or float64 of fractions."""
+    is_whole = counts.dtype.kind == "i"
+    totals: Array = np.zeros(counts.shape[0], np.int64 if is_whole else np.float64)
     add_at(totals, counts.indices, counts.data)
     return totals
+
+
+_NO_ROWS = freeze(no_rows())
+
+
+class WordPart(NamedTuple):
+    """The tokens of one shard for the words of a block."""
+
+    #: (n_words,) tokens of each word.
+    lengths: Integers32
+    #: Topics of the tokens of words with fewer than ``HEAD * K`` of them.
+    lists: AnySigned
+    #: (n_dense, K) counts of the other words.
+    dense: Integers32
+    #: The block's rows of earlier batches, if this shard keeps them; else no rows.
+    fixed: TopicRows
+
+
+#: Parts of one shard, by the numbers of their blocks.
+WordParts = dict[int, WordPart]
+
+
+def make_parts(
+    shard: TokenShard, topic: Array, n_components: int, n_words: Integers | None = None
+) -> WordParts:
+    """Return the parts of a shard, by the numbers of the blocks.
+
+    Parameters
+    ----------
+    shard : TokenShard
+    topic : (n_tokens,) uint8, int16 or int32
+        Topics of its tokens, word-major.
+    n_components : int
+        K.
+    n_words : (n_blocks,) int64, optional
+        How many words of each block the parts have, the first ones; by default all.
+    """
+    sizes = np.diff(shard.block_ptr) if n_words is None else n_words
+    topic = freeze(topic)
+    parts = WordParts()
+    for block, (begin, n) in enumerate(zip(shard.block_ptr.tolist(), sizes.tolist(), strict=False)):
+        word_ptr = freeze(shard.word_ptr[begin : begin + n + 1])
+        lists, dense = pack_rows(word_ptr, topic, n_components)
+        fixed = cut_rows(shard.fixed, 0, n) if block == shard.number else _NO_ROWS
+        parts[block] = freeze(WordPart(np.diff(word_ptr).astype(np.int32), lists, dense, fixed))
+    return parts
+
+
+def combine_parts(index: int, parts: Sequence[WordPart], n_components: int) -> WordBlock:
+    """Return block `index`, made from the parts of all shards: lists are joined word by word, dense rows added up."""
+    total = np.zeros(len(parts[0].lengths), np.int64)
+    for part in parts:
+        total += part.lengths
+    n_heads = int(np.count_nonzero(total >= HEAD * n_components))
+    tail_ptr = offsets_of(total[n_heads:])
+    heads = np.zeros((n_heads, n_components), np.int32)
+    tails = np.empty(tail_ptr[-1], parts[0].lists.dtype)
+    cursor = tail_ptr[:-1].copy()
+    for part in parts:
+        unpack_rows(part.lengths, part.lists, part.dense, heads, tails, cursor)
+    return WordBlock(heads, tail_ptr, tails, parts[index].fixed)
+
+
+def rows_of_tokens(
+    word_ptr: Integers, topic: Array, fixed: TopicRows, n_components: int
+) -> WordBlock:
+    """Return the block of words whose tokens are all given, in word-major order: all rows are lists of topics."""
+    return WordBlock(np.zeros((0, n_components), np.int32), word_ptr, topic, fixed)
+
+
+def harvest_rows(block: WordBlock, n_components: int) -> TopicRows:
+    """Return the word rows of a block as sparse rows, without those of earlier batches."""
+    tails = rows_of_lists(block.tail_ptr, block.tails, n_components)
+    return stack_rows([rows_of_counts(block.heads), tails])

@@ -49,11 +49,9 @@ NOTHING = 1e-30
 MAX_STEPS, MAX_ROUNDS = 300, 50
 
 
-class TopicModel(NamedTuple):
-    """Fixed topics, with the priors under which documents are folded in."""
+class FoldIn(NamedTuple):
+    """What fold-in needs to know of topics beside the rows of words."""
 
-    #: Counts by column number.
-    rows: TopicRows
     #: (K,) ``1 / (n_k + V beta)``.
     inverse: Floats
     #: (K,) document-topic prior of every topic, and their sum.
@@ -62,6 +60,14 @@ class TopicModel(NamedTuple):
     beta: float
     #: Tolerance: the estimated sum of absolute differences from the proportions at the maximum.
     tol: float
+
+
+class TopicModel(NamedTuple):
+    """Fixed topics, with the priors under which documents are folded in."""
+
+    #: Counts by column number.
+    rows: TopicRows
+    priors: FoldIn
     #: (K,) proportions of a document without tokens.
     expected: Floats
 
@@ -75,12 +81,12 @@ def topic_model(
     n_topics = len(inverse)
     if isinstance(alpha, np.ndarray):
         total = math.fsum(alpha)
-        return TopicModel(rows, inverse, alpha, total, float(beta), float(tol), alpha / total)
-    same = np.full(n_topics, float(alpha))
-    expected = np.full(n_topics, 1.0 / n_topics)
-    return TopicModel(
-        rows, inverse, same, n_topics * float(alpha), float(beta), float(tol), expected
-    )
+        expected = alpha / total
+    else:
+        total = n_topics * float(alpha)
+        expected = np.full(n_topics, 1.0 / n_topics)
+        alpha = np.full(n_topics, float(alpha))
+    return TopicModel(rows, FoldIn(inverse, alpha, total, float(beta), float(tol)), expected)
 
 
 class Rows(NamedTuple):
@@ -135,13 +141,13 @@ def _gather(start, stop, rows, priors, least, scratch, weight):
 
     Return how many they are; 2 ns per entry of the rows.
     """
-    inverse, alpha, _, beta, _ = priors
+    alpha = priors.alpha
     common, n_active, n_entries = 0.0, 0, 0
     slot = scratch.slot
     share = scratch.share
     compact = scratch.compact
     for k in range(len(weight)):
-        share[k] = weight[k] * inverse[k]
+        share[k] = weight[k] * priors.inverse[k]
         if weight[k] >= alpha[k] + least:
             slot[k] = n_active
             scratch.active[n_active] = k
@@ -149,7 +155,7 @@ def _gather(start, stop, rows, priors, least, scratch, weight):
         else:
             slot[k] = -1
             common += share[k]
-    common *= beta
+    common *= priors.beta
     for i in range(start, stop):
         sparse = 0.0
         compact.bounds[2 * i] = n_entries
@@ -197,18 +203,15 @@ def _step(start, stop, counts, rows, active, held, priors, share, gain, weight):
 
     0.8 ns per entry of the rows, 1 ns per topic.
     """
-    inverse = priors[0]
-    alpha = priors[1]
-    beta = priors[3]
     common = 0.0
     ratios = 0.0
     change = 0.0
     for a in range(len(active)):
         k = np.uint32(active[a])
-        share[a] = weight[k] * inverse[k]
+        share[a] = weight[k] * priors.inverse[k]
         common += share[a]
         gain[a] = 0.0
-    common *= beta
+    common *= priors.beta
     for i in range(start, stop):
         first, last = rows.bounds[2 * i], rows.bounds[2 * i + 1]
         ratio = counts[i] / (
@@ -217,10 +220,10 @@ def _step(start, stop, counts, rows, active, held, priors, share, gain, weight):
         ratios += ratio
         for j in range(first, last):
             gain[np.uint32(rows.topic[index(j)])] += ratio * rows.tokens[index(j)]
-    ratios *= beta
+    ratios *= priors.beta
     for a in range(len(active)):
         k = np.uint32(active[a])
-        new = alpha[k] + share[a] * (gain[a] + ratios)
+        new = priors.alpha[k] + share[a] * (gain[a] + ratios)
         gain[a] = new - weight[k]
         change += abs(gain[a])
         weight[k] = new
@@ -230,9 +233,9 @@ def _step(start, stop, counts, rows, active, held, priors, share, gain, weight):
 @part
 def _fold(start, stop, counts, length, whole, priors, scratch, weight):
     """Find the pseudo-counts (K,) of a document of `length` tokens, entries `start` to `stop`, from those given."""
-    _, alpha, alpha_sum, _, tol = priors
+    tol = priors.tol
     _, read, held, active, _, share, gain, before = scratch
-    total = length + alpha_sum
+    total = length + priors.alpha_sum
     n_full = 0
     is_full = True
     n = len(weight)
@@ -252,7 +255,7 @@ def _fold(start, stop, counts, length, whole, priors, scratch, weight):
             if step % 2 == 0:
                 before, gain = gain, before
                 continue
-            rate = min(max(rate, _leap(active[:n], alpha, before, gain, weight)), MAX_RATE)
+            rate = min(max(rate, _leap(active[:n], priors.alpha, before, gain, weight)), MAX_RATE)
             if change * rate <= (1.0 - rate) * INNER * tol * total:
                 break
         n_full += is_full
@@ -283,8 +286,8 @@ def fold_in(ptr, counts, lengths, rows, priors, scratch, theta):
         All tokens of each; none of an empty document.
     rows : Rows
         Of these words.
-    priors : tuple
-        What a `TopicModel` has beside its rows and what it expects.
+    priors : FoldIn
+        Of the topics.
     scratch : Scratch
         Made for these documents.
     theta : (n_docs, K) float64
@@ -315,18 +318,17 @@ def score(ptr, counts, before, rows, priors, theta, scores):
     scores : (n_docs,) float64
         Mutated: log-likelihood of the others.
     """
-    inverse, _, _, beta, _ = priors
     for doc in range(len(ptr) - 1):
         weight, common, scores[doc] = theta[doc], 0.0, 0.0
         for k in range(len(weight)):
-            weight[k] *= inverse[k]
+            weight[k] *= priors.inverse[k]
             common += weight[k]
         for i in range(ptr[doc], ptr[doc + 1]):
             scored = ((before[i] + counts[i]) >> 1) - (before[i] >> 1)
             if scored > 0:
                 first, last = rows.bounds[2 * i], rows.bounds[2 * i + 1]
                 sparse = sum_list(rows.topic, rows.tokens, first, last - first, weight)
-                scores[doc] += scored * np.log(beta * common + sparse)
+                scores[doc] += scored * np.log(priors.beta * common + sparse)
 
 
 @part
@@ -335,11 +337,10 @@ def _draw(start, stop, counts, rows, priors, weight, address, common, topics):
 
     `weight` (K,) is mutated from proportions, `address` is that of the document, the others are those of `draw`.
     """
-    inverse, beta = priors[0], priors[3]
     total, at = 0.0, 0
     for k in range(len(weight)):
-        weight[k] *= inverse[k]
-        total += beta * weight[k]
+        weight[k] *= priors.inverse[k]
+        total += priors.beta * weight[k]
         common[k] = total
     for i in range(start, stop):
         first, last = rows.bounds[2 * i], rows.bounds[2 * i + 1]
@@ -446,7 +447,7 @@ def draw_shares(ptr, counts, keys, groups, rows, priors, theta, ways, scratch, t
             whole = 0.0
             for k in range(len(weight)):
                 address = mix(address + GAMMA)
-                weight[k] = _gamma(priors[1][k] + seen[k], address)
+                weight[k] = _gamma(priors.alpha[k] + seen[k], address)
                 whole += weight[k]
             at, rest = divmod(sweep - skipped + 1, thin)
             for k in range(len(weight)):

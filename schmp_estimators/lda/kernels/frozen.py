@@ -22,9 +22,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.jit import index, inlined, kernel, maker, part
+from schmp_estimators.core.lanes import empty_rows
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, mix
-from schmp_estimators.core.typing import AnySigned, Array, Floats32, Integers, Integers32
+from schmp_estimators.core.typing import (
+    AnySigned,
+    Array,
+    Floats,
+    Floats32,
+    Integers,
+    Integers32,
+    Unsigned32,
+)
 from schmp_estimators.lda.blocks import Prior
 from schmp_estimators.lda.kernels.draw import (
     LANES,
@@ -35,7 +44,7 @@ from schmp_estimators.lda.kernels.draw import (
     select,
     uniform24,
 )
-from schmp_estimators.lda.kernels.priors import add_seeds, beta_of
+from schmp_estimators.lda.kernels.priors import add_seeds, beta_of, make_row, where_given
 from schmp_estimators.lda.kernels.rows import add_row
 
 #: Documents sampled side by side: with four at K = 100 a token takes 55 ns, with six 50, with eight 51.
@@ -44,36 +53,39 @@ SLOTS = 6
 _AHEAD = 2
 #: Counts up to this can be computed from their float32 weights; beyond, one token is less than the rounding.
 _EXACT = 2.0**20
+#: Beyond this, a count with its seeds loses no more than 1e-5 of itself by the rounding of a weight.
+_SMALL = 1.01
 #: If all weights are smaller, they may have lost some or all of their bits.
 _TINY = np.float32(1e-30)
 
 
-def frozen_of(
-    rows: Array, alpha: Array, total: Array, beta: float, beta_sum: Prior
-) -> tuple[Array, Array, Array, Array, float]:
-    """Return what tokens read and nobody changes in a sweep.
+def make_table(n_words: int, n_topics: int) -> Floats32:
+    """Return an array for the weights of words, (n_words, padded K), that begins with a cache line."""
+    return empty_rows(n_words, padded(n_topics))
 
-    Parameters
-    ----------
-    rows : (n_rows, padded K) float32
-        Weights of words, from `take_rows`.
-    alpha : (K,) float64
-        Document-topic prior.
-    total : (K,) int64
-        Tokens of topics, earlier batches included.
-    beta, beta_sum : float
-        Topic-word prior, and the prior of all words together: with seeds one number for each topic.
 
-    Returns
-    -------
-    tuple
-        The rows one after the other; `alpha`; (K,) float64 ``n_k + V beta``; the inverse of that with one token less;
-        `beta`.
+class Frozen(NamedTuple):
+    """What tokens read and nobody changes in a sweep."""
+
+    #: Weights of words, from `take_rows`, one row of padded K after the other.
+    rows: Floats32
+    #: (K,) document-topic prior.
+    alpha: Floats
+    #: (K,) ``n_k + V beta``, and the inverse of that with one token less.
+    both: Floats
+    less: Floats
+    beta: float
+
+
+def frozen_of(rows: Array, alpha: Array, total: Array, beta: float, beta_sum: Prior) -> Frozen:
+    """Return what tokens read, given weights, priors and the tokens of topics, earlier batches included.
+
+    `beta_sum` is the prior of all words together, with seeds one number for each topic.
     """
     both = np.asarray(total + beta_sum, np.float64)
     with np.errstate(divide="ignore"):  # of a topic without tokens, which no token reads
         less = np.asarray(1.0 / (total - 1 + beta_sum), np.float64)
-    return rows.reshape(-1), alpha, both, less, beta
+    return Frozen(rows.reshape(-1), alpha, both, less, beta)
 
 
 #: What there is of a document under way: its number `document`, -1 for none; in document order its next token `at`, and
@@ -102,6 +114,13 @@ class Slots(NamedTuple):
     weights: Floats32
     #: (SLOTS * (padded K + LANES),) what `add_products` keeps.
     sums: Floats32
+    #: Padded K, and the room for topics of a document.
+    width: int
+    longest: int
+    #: Of the shard, and the topics of its tokens, word-major.
+    doc_ptr: Integers
+    place: Unsigned32
+    topic: AnySigned
 
 
 def make_slots(lengths: Integers, n_topics: int, dtype: Any) -> tuple[Array, ...]:
@@ -126,12 +145,20 @@ def _zeros_of_lines(size):
     return whole[start : start + size]
 
 
-@inlined
-def _weight_without(q, beta, total_and_prior, inverse_less):
-    """Return a word's weight in the topic of one of its tokens with that token taken out, given the weight with it."""
-    count = np.float64(q) * total_and_prior
-    count = count - 1.0 if count > _EXACT else max(np.rint(count - beta) - 1.0, 0.0) + beta
-    return count * inverse_less
+@where_given(
+    lambda seeds, row, topic, count, beta: (
+        count - 1.0 if count > _EXACT else max(np.rint(count - beta) - 1.0, 0.0) + beta
+    )
+)
+def _count_without(seeds, row, topic, count, beta):
+    """Return a word's tokens in a topic and its prior, with one token taken out; `count` may be rounded.
+
+    To look up seeds takes time, so only small counts are made exact.
+    """
+    if count > _SMALL:
+        return count - 1.0
+    prior = beta_of(seeds, row, topic, beta)
+    return max(np.rint(count - prior) - 1.0, 0.0) + prior
 
 
 @part
@@ -173,12 +200,12 @@ def _draw_small(counts, base, alpha, rows, row, own, own_weight, uniform):
 
 
 @inlined
-def _leave(number, doc_ptr, place, topic, n_topics, width, longest, slots, totals):
+def _leave(number, n_topics, slots, totals):
     """Write the topics of a slot's document, and add them to `totals`."""
-    slot, base = slots.slot[number], number * width
-    behind = (number + 1) * longest - slot.end
-    for i in range(doc_ptr[slot.document], slot.end):
-        topic[index(place[index(i)])] = slots.topics[index(behind + i)]
+    slot, base = slots.slot[number], number * slots.width
+    behind = (number + 1) * slots.longest - slot.end
+    for i in range(slots.doc_ptr[slot.document], slot.end):
+        slots.topic[index(slots.place[index(i)])] = slots.topics[index(behind + i)]
     for k in range(n_topics):
         totals[k] += slots.counts[base + k]
         slots.counts[base + k] = 0
@@ -186,12 +213,13 @@ def _leave(number, doc_ptr, place, topic, n_topics, width, longest, slots, total
 
 
 @inlined
-def _enter(number, document, doc_ptr, place, topic, alpha, width, longest, slots):
+def _enter(number, document, alpha, slots):
     """Give a slot, which has no counts, to a document."""
-    start, end, base = doc_ptr[document], doc_ptr[document + 1], number * width
-    behind = (number + 1) * longest - end
+    start, end = slots.doc_ptr[document], slots.doc_ptr[document + 1]
+    base = number * slots.width
+    behind = (number + 1) * slots.longest - end
     for i in range(start, end):
-        k = topic[index(place[index(i)])]
+        k = slots.topic[index(slots.place[index(i)])]
         slots.topics[index(behind + i)] = k
         slots.counts[index(base) + index(k)] += 1
     for k in range(len(alpha)):
@@ -201,7 +229,7 @@ def _enter(number, document, doc_ptr, place, topic, alpha, width, longest, slots
 
 
 @inlined
-def _change_slots(following, last, doc_ptr, place, topic, alpha, width, longest, slots, totals):
+def _change_slots(following, last, alpha, slots, totals):
     """Give slots whose documents are done to those from `following` on.
 
     Return how many tokens of every document under way can be sampled now, 0 if there is none, and the document that
@@ -211,10 +239,10 @@ def _change_slots(following, last, doc_ptr, place, topic, alpha, width, longest,
     for number in range(SLOTS):
         slot = slots.slot[number]
         if slot.document >= 0 and slot.at == slot.end:
-            _leave(number, doc_ptr, place, topic, len(alpha), width, longest, slots, totals)
+            _leave(number, len(alpha), slots, totals)
         while slot.document < 0 and following < last:
-            if doc_ptr[following] < doc_ptr[following + 1]:
-                _enter(number, following, doc_ptr, place, topic, alpha, width, longest, slots)
+            if slots.doc_ptr[following] < slots.doc_ptr[following + 1]:
+                _enter(number, following, alpha, slots)
             following += 1
         if slot.document >= 0:
             left = slot.end - slot.at
@@ -241,7 +269,7 @@ def _put(slot, base, new, alpha, slots):
 
 
 @kernel
-def take_rows(first, last, words, block, inverse, beta, row, rows, seeds):
+def take_rows(first, last, words, block, inverse, beta, rows, seeds):
     """Write rows of words of a block.
 
     Parameters
@@ -256,8 +284,6 @@ def take_rows(first, last, words, block, inverse, beta, row, rows, seeds):
         ``1 / (n_k + V beta)``, earlier batches included; where words are seeded, with the seeds of each topic.
     beta : float
         Topic-word prior.
-    row : (K,) int32, or float64 where words are seeded
-        Zeros, for use here.
     rows : (n_rows, padded K) float32
         Mutated: ``(n_wk + beta) / (n_k + V beta)``, with seeds where there are, then zeros.
     seeds : SeedRows or None
@@ -267,6 +293,7 @@ def take_rows(first, last, words, block, inverse, beta, row, rows, seeds):
     -----
     0.5 ns per token of a tail word in all shards, and 0.3 ns per entry of the rows.
     """
+    row = make_row(seeds, len(inverse))
     for at in range(first, last):
         add_row(block, words[at], row)
         add_seeds(seeds, at, row)
@@ -278,22 +305,20 @@ def take_rows(first, last, words, block, inverse, beta, row, rows, seeds):
 
 
 @kernel
-def sample_documents(
-    first, last, doc_ptr, place, first_token, word, topic, frozen, key, made, totals, seeds
-):
+def sample_documents(first, last, shard, word, topic, frozen, key, made, totals, seeds):
     """Sample the tokens of some documents of a shard.
 
     Parameters
     ----------
     first, last : int
         Range of documents.
-    doc_ptr, place, first_token
-        Of the `TokenShard`.
+    shard : TokenShard
+        Any.
     word : (n_tokens,) uint32
         Row of each token's word, in document order.
     topic : (n_tokens,) uint8, int16 or int32
         Mutated: topics, word-major.
-    frozen : tuple
+    frozen : Frozen
         From `frozen_of`.
     key : uint64
         Stream of this sweep.
@@ -313,17 +338,17 @@ def sample_documents(
     -----
     31 ns per token at K = 16, 38 at 48, 50 at 100, 75 at 200.
     """
-    rows, alpha, total_and_prior, inverse_less, beta = frozen
+    rows, alpha = frozen.rows, frozen.alpha
     begun, topics, counts = made
     n_topics, width, longest = len(alpha), len(counts) // SLOTS, len(topics) // SLOTS
     size = width + LANES
     weights, sums = _zeros_of_lines(SLOTS * width), _zeros_of_lines(SLOTS * size)
-    slots = Slots(begun, topics, counts, weights, sums)
+    slots = Slots(
+        begun, topics, counts, weights, sums, width, longest, shard.doc_ptr, shard.place, topic
+    )
     moved, following = 0, first
     while True:
-        n_steps, following = _change_slots(
-            following, last, doc_ptr, place, topic, alpha, width, longest, slots, totals
-        )
+        n_steps, following = _change_slots(following, last, alpha, slots, totals)
         if n_steps == 0:
             return moved
         for _ in range(n_steps):
@@ -342,19 +367,14 @@ def sample_documents(
                 n = counts[index(base + old)] - np.int32(1)
                 counts[index(base + old)] = n
                 left = n + alpha[index(old)]
-                own_beta = beta_of(seeds, number, old, beta)
-                q = _weight_without(
-                    rows[index(row + old)],
-                    own_beta,
-                    total_and_prior[index(old)],
-                    inverse_less[index(old)],
-                )
-                weight = left * q
+                count = np.float64(rows[index(row + old)]) * frozen.both[index(old)]
+                count = _count_without(seeds, number, old, count, frozen.beta)
+                weight = left * (count * frozen.less[index(old)])
                 slot.total = add_products(
                     weights, base, rows, row, width, old, np.float32(weight), sums, k * size
                 )
                 slot.own, slot.old, slot.row, slot.weight, slot.left = own, old, row, weight, left
-                slot.uniform = uniform24(mix(key + np.uint64(first_token + i) * GAMMA))
+                slot.uniform = uniform24(mix(key + np.uint64(shard.first_token + i) * GAMMA))
             for k in range(SLOTS):
                 slot = slots.slot[k]
                 if slot.document >= 0:

@@ -23,8 +23,15 @@ from numpy.typing import NDArray
 
 from schmp_estimators.core.jit import by_types, index, inlined, kernel, part
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
-from schmp_estimators.core.typing import Floats, Floats32, Function, Integers, Integers32
-from schmp_estimators.lda.kernels.draw import at_most, select, uniform24
+from schmp_estimators.core.typing import (
+    AnyIntegers,
+    Floats,
+    Floats32,
+    Function,
+    Integers,
+    Integers32,
+)
+from schmp_estimators.lda.kernels.draw import at_most, first_above, select, uniform24
 
 _HALF = np.uint64(32)
 _LOWER = np.uint64((1 << 32) - 1)
@@ -214,8 +221,11 @@ class SeedRows(NamedTuple):
     number: Integers32
     #: (n_seeded + 1,) offsets in what follows.
     ptr: Integers
-    topic: Integers32
+    #: Topics ascend within a word; of few bytes, so that a search stays in a line of the cache.
+    topic: AnyIntegers
     weight: Floats
+    #: Cumulative weights within each word.
+    ends: Floats
 
 
 @where_given(lambda seeds, n_topics: np.zeros(n_topics, np.int32), copied=False)
@@ -235,14 +245,14 @@ def add_seeds(seeds, word, row):
     return True
 
 
-@where_given(lambda seeds, word, topic, beta: beta, copied=False)
+@where_given(lambda seeds, word, topic, beta: beta)
 def beta_of(seeds, word, topic, beta):
-    """Return the prior of a word in a topic; 1 ns for each seed of the word."""
+    """Return the prior of a word in a topic, whose seed is found by halving."""
     at = seeds.number[word]
     if at >= 0:
-        for i in range(seeds.ptr[at], seeds.ptr[at + 1]):
-            if seeds.topic[i] == np.int64(topic):
-                return beta + seeds.weight[i]
+        i = first_above(seeds.topic, seeds.ptr[at], seeds.ptr[at + 1], np.int64(topic) - 1)
+        if seeds.topic[i] == np.int64(topic):
+            return beta + seeds.weight[i]
     return beta + 0.0
 
 
@@ -273,11 +283,8 @@ def find_seed(seeds, word, skipped, n_dk, alpha, inverse, point):
 @where_given(lambda seeds, word, beta, n_topics: n_topics * beta)
 def prior_mass(seeds, word, beta, n_topics):
     """Return the sum of the prior of a word over the topics."""
-    at, total = seeds.number[word], 0.0
-    if at >= 0:
-        for i in range(seeds.ptr[at], seeds.ptr[at + 1]):
-            total += seeds.weight[i]
-    return n_topics * beta + total
+    at = seeds.number[word]
+    return n_topics * beta + (seeds.ends[seeds.ptr[at + 1] - 1] if at >= 0 else 0.0)
 
 
 @where_given(lambda seeds, word, point, smooth, topic, n_topics: at_most(topic, n_topics - 1))
@@ -286,13 +293,8 @@ def draw_of_prior(seeds, word, point, smooth, topic, n_topics):
 
     `smooth` is the prior of all topics, and `topic` the point divided by beta, as a float.
     """
-    at, found = seeds.number[word], np.int64(0)
+    at = seeds.number[word]
     if at < 0 or point < smooth:
         return at_most(topic, n_topics - 1)
-    point -= smooth
-    for i in range(seeds.ptr[at], seeds.ptr[at + 1]):
-        found = np.int64(seeds.topic[i])
-        point -= seeds.weight[i]
-        if point < 0.0:
-            break
-    return found  # the last one, if rounding leads beyond
+    found = first_above(seeds.ends, seeds.ptr[at], seeds.ptr[at + 1], point - smooth)
+    return np.int64(seeds.topic[found])

@@ -25,7 +25,7 @@ import numpy as np
 from schmp_estimators.core.jit import index, inlined, kernel, part
 from schmp_estimators.core.lanes import LANES
 from schmp_estimators.core.prefetch import prefetch
-from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
+from schmp_estimators.core.rng import GAMMA, mix, uniform40
 from schmp_estimators.core.typing import (
     AnySigned,
     Floats,
@@ -74,19 +74,19 @@ def make_lists(doc_ptr: Integers, place: Unsigned32, n_topics: int) -> DocumentL
 
 
 @kernel
-def list_documents(first, last, doc_ptr, place, topic, ptr, n_blocks, lists, row, found, totals):
+def list_documents(first, last, shard, topic, documents, row, found, totals):
     """List the topics of some documents.
 
     Parameters
     ----------
     first, last : int
         Range of documents.
-    doc_ptr, place
-        Of the `TokenShard`.
+    shard : TokenShard
+        Any.
     topic : (n_tokens,) uint8, int16 or int32
         Topics, word-major.
-    ptr, n_blocks, lists
-        Of the `DocumentLists`; the last two are mutated.
+    documents : DocumentLists
+        Mutated: lists and their lengths.
     row, found : (K,) int32
         For use here; `row` must be 0.
     totals : (K,) int64
@@ -96,9 +96,10 @@ def list_documents(first, last, doc_ptr, place, topic, ptr, n_blocks, lists, row
     -----
     9 ns per token.
     """
+    place, lists = shard.place, documents.lists
     for doc in range(first, last):
         n_found = 0
-        for i in range(doc_ptr[doc], doc_ptr[doc + 1]):
+        for i in range(shard.doc_ptr[doc], shard.doc_ptr[doc + 1]):
             if i + 16 < len(place):
                 prefetch(topic, np.int64(place[index(i + 16)]))
             k = np.uint32(topic[index(place[index(i)])])
@@ -107,8 +108,8 @@ def list_documents(first, last, doc_ptr, place, topic, ptr, n_blocks, lists, row
                 n_found += 1
             row[k] += 1
         n = (n_found + LANES - 1) // LANES
-        n_blocks[doc] = n
-        base = ptr[doc] * 2 * LANES
+        documents.n_blocks[doc] = n
+        base = documents.ptr[doc] * 2 * LANES
         for j in range(n * LANES):
             at = index(base + (j // LANES) * 2 * LANES + j % LANES)
             topic_of_list, count = 0, 0
@@ -263,7 +264,7 @@ def _draw_other(y, old, found, end, row, smooth):
 
 @kernel
 def sample_words(
-    first, last, begin, of_words, block, topic, documents, smooth, key, row, together, seeds
+    first, last, begin, shard, topic, block, documents, smooth, key, seeds, row, together
 ):
     """Sample the tokens of some words of one block and one shard.
 
@@ -273,8 +274,8 @@ def sample_words(
         Range of words within the block.
     begin : int
         Number of the block's first word in the layout.
-    of_words : tuple of four arrays
-        `word_ptr`, `word_total`, `word_first` and `word_rank` of the `TokenShard`.
+    shard : TokenShard
+        Any.
     block : WordBlock
         Rows of the words over all shards, and of earlier batches.
     topic : (n_tokens,) uint8, int16 or int32
@@ -299,7 +300,7 @@ def sample_words(
     -----
     66 ns per token with 65 topics in a list.
     """
-    word_ptr, word_total, word_first, word_rank = of_words
+    word_ptr = shard.word_ptr
     document, ptr, n_blocks, lists = documents
     sums, starts, totals, points, listed, others = together
     moved = 0
@@ -308,8 +309,8 @@ def sample_words(
         own_first, own_last = word_ptr[at], word_ptr[at + 1]
         if own_first == own_last:
             continue
-        found, end = _begin_word(word, at, word_total[at], block, smooth, seeds, row)
-        origin = key + np.uint64(word_first[at] + word_rank[at] - own_first) * GAMMA
+        found, end = _begin_word(word, at, shard.word_total[at], block, smooth, seeds, row)
+        origin = key + np.uint64(shard.word_first[at] + shard.word_rank[at] - own_first) * GAMMA
         for begun in range(own_first, own_last, TOGETHER):
             n = min(TOGETHER, own_last - begun)
             start, last_doc, last_old = 0, index(0), 0
@@ -346,22 +347,14 @@ def sample_words(
                 j = listed[index(which)]
                 i = begun + j
                 old, doc = np.int64(topic[index(i)]), index(document[index(i)])
-                new = _draw_listed(
-                    points[index(j)],
-                    sums,
-                    starts[index(j)],
-                    ptr[doc],
-                    np.int64(n_blocks[doc]),
-                    lists,
-                    old,
-                )
+                given = ptr[doc], np.int64(n_blocks[doc]), lists, old
+                new = _draw_listed(points[index(j)], sums, starts[index(j)], *given)
                 topic[index(i)] = new
                 moved += new != old
             for which in range(n_others):
                 i = begun + others[index(which)]
                 old = np.int64(topic[index(i)])
-                bits = mix(origin + np.uint64(i) * GAMMA)
-                uniform = np.float64(np.int64(bits & MASK_PROPOSE)) * SCALE_PROPOSE
+                uniform = uniform40(mix(origin + np.uint64(i) * GAMMA))
                 new = _draw_other(
                     uniform * _weigh_others(old, end, smooth), old, found, end, row, smooth
                 )

@@ -119,7 +119,7 @@ def _clear(n, topics, alpha, inverse, totals, row, weights):
 
 
 @kernel
-def sample_documents(first, last, shard, tokens, inverse, alpha, key, totals, steps):
+def sample_documents(first, last, totals, shard, tokens, inverse, alpha, key, steps):
     """Do the document pass for some documents of a shard.
 
     Parameters
@@ -189,14 +189,7 @@ def sample_documents(first, last, shard, tokens, inverse, alpha, key, totals, st
                     prefetch(tokens, np.int64(place[index(coming)]) * width)
                 at = (begin + i) * width
                 if n_topics > NEAR:
-                    fetch(
-                        pending,
-                        index(at + AHEAD * width),
-                        index(n * width),
-                        width,
-                        row,
-                        inverse,
-                    )
+                    fetch(pending, index(at + AHEAD * width), index(n * width), width, row, inverse)
                 original = np.uint32(pending[index(at)])
                 own_weight = _weigh(row[original] - np.int32(1), prior, original, inverse)
                 topic = _decide(

@@ -10,13 +10,11 @@ from scipy import sparse
 from schmp_estimators.core.typing import Array, Floats, Function, Integers, Integers32
 from schmp_estimators.core.values import freeze, offsets_of
 from schmp_estimators.lda.blocks import TopicRows
-from schmp_estimators.lda.data.counts import Counts, sum_rows
-from schmp_estimators.lda.kernels.described import count_in_windows
+from schmp_estimators.lda.data.counts import AT_ONCE, Counts, sum_rows
+from schmp_estimators.lda.kernels.tokens import count_in_windows
 
 #: Share of documents that is added to that of a pair, so that there is a logarithm: that of gensim.
 _EPSILON = 1e-12
-#: Pairs whose measures are computed at a time.
-_CELLS_AT_ONCE = 1 << 20
 #: Measures that slide windows over texts, and how many tokens these have by themselves: those of gensim.
 WINDOWS = {"c_npmi": 10, "c_v": 110}
 
@@ -96,12 +94,7 @@ def u_mass(pair: Floats, lower: Floats, upper: Floats) -> Floats:
 
 
 #: What `mean_over_pairs` takes the mean of.
-MEASURES: dict[str, Function] = {
-    "npmi": npmi,
-    "u_mass": u_mass,
-    "c_npmi": npmi,
-    "c_v": npmi,
-}
+MEASURES: dict[str, Function] = {"npmi": npmi, "u_mass": u_mass, "c_npmi": npmi, "c_v": npmi}
 
 
 def _similarity_to_all(values: Floats, rank: Integers, other: Integers) -> Floats:
@@ -137,7 +130,7 @@ def mean_over_pairs(documents: Integers, n_documents: int, n_best: int, measure:
     if not is_pair.any():
         return found
     cells = is_pair | (measure == "c_v")
-    at_once = max(1, _CELLS_AT_ONCE // n_pairs(n_best))
+    at_once = max(1, AT_ONCE // n_pairs(n_best))
     for first in range(0, len(found), at_once):
         shares = documents[first : first + at_once] / n_documents
         alone = shares[:, ~is_pair]

@@ -120,11 +120,7 @@ def word_measures(rows: TopicRows, n_topics: int) -> dict[str, Floats]:
 
 
 def exclusivity(
-    rows: TopicRows,
-    totals: NDArray[np.number],
-    prior: float,
-    words: Integers,
-    weights: Floats,
+    rows: TopicRows, totals: NDArray[np.number], prior: float, words: Integers, weights: Floats
 ) -> Floats:
     """Return how much of the probability of its best words, over all topics, is that of a topic.
 
@@ -155,11 +151,7 @@ _LINES = 1 << 16
 
 
 def write_state(
-    file: IO[bytes],
-    tokens: Mapping[str, Array],
-    names: Array,
-    alpha: Floats,
-    beta: float,
+    file: IO[bytes], tokens: Mapping[str, Array], names: Array, alpha: Floats, beta: float
 ) -> None:
     """Write tokens to a file in the format of MALLET's ``printState``, packed by gzip.
 

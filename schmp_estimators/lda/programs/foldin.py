@@ -11,6 +11,7 @@ from schmp_estimators.core.rng import GAMMA, stream_key
 from schmp_estimators.core.typing import Array, Floats, Integers, Integers32
 from schmp_estimators.core.values import freeze, offsets_of
 from schmp_estimators.lda.data.counts import (
+    Columns,
     Counts,
     canonical_counts,
     hash_documents,
@@ -35,15 +36,17 @@ _PROPORTIONS = 1 << 20
 SKIPPED, THIN = 20, 3
 
 
-def proportions(matrix: Any, model: TopicModel, each: Each = in_turn) -> Floats:
+def proportions(
+    matrix: Any, model: TopicModel, each: Each = in_turn, columns: Columns | None = None
+) -> Floats:
     """Return the topic proportions, shape (n_docs, K), of the documents in a CSR or dense matrix of counts."""
-    return proportions_of(canonical_counts(matrix), model, each)
+    return proportions_of(canonical_counts(matrix, columns), model, each)
 
 
 def proportions_of(documents: Counts, model: TopicModel, each: Each = in_turn) -> Floats:
     """Return the topic proportions, shape (n_docs, K), of documents."""
     model = freeze(model)
-    theta = np.empty((len(documents.indptr) - 1, len(model.inverse)))
+    theta = np.empty((len(documents.indptr) - 1, len(model.priors.inverse)))
 
     def work(job: tuple[slice, Counts]) -> None:
         docs, (ptr, words, tokens, _) = job
@@ -75,7 +78,7 @@ def completion_scores(counts: Counts, model: TopicModel, each: Each = in_turn) -
             tokens,
             freeze(before),
             rows_of_words(model.rows, words),
-            model[1:6],
+            model.priors,
             theta,
             scores[docs],
         )
@@ -96,9 +99,9 @@ def draw_topics(counts: Counts, model: TopicModel, seed: int, each: Each = in_tu
 
     def work(job: tuple[slice, Counts]) -> None:
         docs, (ptr, words, tokens, _) = job
-        given = ptr, tokens, freeze(keys[docs]), rows_of_words(model.rows, words), model[1:]
+        given = ptr, tokens, freeze(keys[docs]), rows_of_words(model.rows, words), model.priors
         theta = _fold(ptr, words, tokens, model)
-        common = np.empty(len(model.inverse))
+        common = np.empty(len(model.priors.inverse))
         draw(*given, theta, common, topics[begins[docs.start] : begins[docs.stop]])
 
     each(work, _jobs(counts, model))
@@ -133,7 +136,7 @@ def share_totals(
         room = np.empty(shape[2]), np.empty(shape[2], np.int64), np.empty(longest, np.int32)
         given = *freeze((ptr, tokens, keys[docs], groups[docs])), rows_of_words(model.rows, words)
         theta = _fold(ptr, words, tokens, model)
-        draw_shares(*given, model[1:6], theta, (SKIPPED, THIN, scale), room, found)
+        draw_shares(*given, model.priors, theta, (SKIPPED, THIN, scale), room, found)
         with lock:
             totals[...] += found
 
@@ -145,10 +148,14 @@ def _fold(ptr: Array, words: Array, counts: Array, model: TopicModel) -> Floats:
     """Return the proportions of documents with these offsets, words and tokens of each word."""
     rows = rows_of_words(model.rows, words)
     lengths = sum_rows(ptr, counts).astype(np.float64)
-    n_topics = len(model.inverse)
-    theta = np.repeat((lengths[:, None] + model.alpha_sum) / n_topics, n_topics, axis=1)
+    n_topics = len(model.priors.inverse)
+    theta = np.repeat((lengths[:, None] + model.priors.alpha_sum) / n_topics, n_topics, axis=1)
     fold_in(
-        *freeze((ptr, counts, lengths)), rows, model[1:6], make_scratch(ptr, rows, n_topics), theta
+        *freeze((ptr, counts, lengths)),
+        rows,
+        model.priors,
+        make_scratch(ptr, rows, n_topics),
+        theta,
     )
     theta /= np.cumsum(theta, axis=1)[:, -1:]  # the sum in the order of the topics
     theta[lengths == 0] = model.expected
@@ -162,7 +169,7 @@ def _jobs(counts: Counts, model: TopicModel) -> list[tuple[slice, Counts]]:
     cuts = np.searchsorted(
         counts.indptr, np.linspace(0, n_entries, max(1, n_entries // _JOB) + 1)[1:-1]
     )
-    steps = np.arange(0, n_docs, max(1, _PROPORTIONS // len(model.inverse)))
+    steps = np.arange(0, n_docs, max(1, _PROPORTIONS // len(model.priors.inverse)))
     jobs = [
         slice(*ends)
         for ends in pairwise(np.unique(np.concatenate([[0], cuts, steps, [n_docs]])).tolist())

@@ -37,18 +37,15 @@ from scipy.special import psi
 from schmp_estimators.core.typing import Floats, Integers
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import WordBlock
-from schmp_estimators.lda.data.topic_rows import add_sparse
+from schmp_estimators.lda.data.topic_rows import add_sparse, harvest_rows
 from schmp_estimators.lda.kernels.likelihood import (
     TopicCounts,
     count_table,
     merge_counts,
     topic_counts,
 )
-from schmp_estimators.lda.programs.blocks import harvest_rows
 from schmp_estimators.lda.programs.seeds import SeedCounts, WordSeeds
 
-#: Documents with fewer tokens say nothing about which topics occur together.
-SHORTEST = 2
 #: Steps of the fixed point each time.
 STEPS = 10
 #: Every topic has at least so many turns, and its prior is at least this share of the mean prior, so that an empty
@@ -103,7 +100,7 @@ def learn_alphas(
     lengths : TopicCounts
         Lengths of all documents, as if all their tokens had topic 0.
     """
-    is_long = lengths.tokens >= SHORTEST
+    is_long = lengths.tokens > 1  # a single token does not say which topics occur together
     lengths = TopicCounts(lengths.cell[is_long], lengths.often[is_long])
     counts = merge_counts([counts, singles._replace(often=-singles.often)])
     n_documents = int(lengths.often.sum())
@@ -150,7 +147,7 @@ def topic_cells(totals: Integers, seeds: WordSeeds | None) -> Cells:
 def learn_beta(beta: float, n_words: int, words: Cells, topics: Cells) -> float:
     """Return the topic-word prior after the fixed point, begun at `beta`; `beta` if there is nothing to learn from."""
     n_topics = int(topics.often @ (topics.tokens > 0))
-    if topics.tokens.max(initial=0) < SHORTEST:
+    if topics.tokens.max(initial=0) < 2:
         return beta
     most = int(topics.often @ topics.tokens) / n_topics
     for _ in range(BETA_STEPS):

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from schmp_estimators.core.rng import GAMMA, below, mix, unit
-from schmp_estimators.core.typing import Array, Floats, Integers, Integers32
-from schmp_estimators.core.values import freeze, offsets_of
+from schmp_estimators.core.typing import AnyIntegers, Array, Floats, Integers
+from schmp_estimators.core.values import freeze, offsets_of, spans
 from schmp_estimators.lda.blocks import TokenShard, WordBlock, words_of_places
-from schmp_estimators.lda.data.topic_rows import spans
 from schmp_estimators.lda.kernels.likelihood import rising
 from schmp_estimators.lda.kernels.priors import SeedRows
 from schmp_estimators.lda.kernels.rows import look_up
@@ -30,8 +29,10 @@ class WordSeeds(NamedTuple):
     address: Integers
     #: (n_seeded + 1,) offsets of these words in what follows.
     ptr: Integers
-    topic: Integers32
+    topic: AnyIntegers
     weight: Floats
+    #: Cumulative weights within each word.
+    ends: Floats
     #: (K,) seeds of each topic, those of words without tokens included.
     total: Floats
     #: (n_rest,) seeds of words that only earlier batches have, and the tokens that they have in these topics.
@@ -71,30 +72,24 @@ def word_seeds(
         tokens = np.asarray(
             sparse.csr_array(earlier[:, absent])[rest.row, rest.col], np.int64
         ).reshape(-1)
-    of_words = (
-        taken.indptr.astype(np.int64),
-        taken.indices.astype(np.int32),
-        taken.data.astype(np.float64),
-        total,
-    )
+    ptr, weight = taken.indptr.astype(np.int64), taken.data.astype(np.float64)
+    before = offsets_of(weight)
+    ends = before[1:] - np.repeat(before[ptr[:-1]], np.diff(ptr))
+    topic = taken.indices.astype(np.min_scalar_type(len(total) - 1))
+    of_words = ptr, topic, weight, ends, total
     of_rest = rest.data.astype(np.float64)[tokens > 0], tokens[tokens > 0]
     return WordSeeds(address[kept].astype(np.int64), *of_words, *of_rest)
 
 
-def seed_rows(seeds: WordSeeds, shard: TokenShard) -> SeedRows:
-    """Return the seeds by the numbers that words have in a shard."""
-    used = shard.word_total > 0  # a word without tokens has the address of the next one
-    at = np.minimum(
-        np.searchsorted(seeds.address, shard.word_first), max(0, len(seeds.address) - 1)
-    )
-    found = (
-        used & (seeds.address[at] == shard.word_first)
-        if len(seeds.address)
-        else np.zeros(len(used), bool)
-    )
-    return freeze(
-        SeedRows(np.where(found, at, -1).astype(np.int32), seeds.ptr, seeds.topic, seeds.weight)
-    )
+def seed_rows(
+    seeds: WordSeeds, shard: TokenShard, words: AnyIntegers | slice = slice(None)
+) -> SeedRows:
+    """Return the seeds by the numbers of words in a shard, or by places among some of these words."""
+    used = shard.word_total[words] > 0  # a word without tokens has the address of the next one
+    first = shard.word_first[words]
+    at = np.minimum(np.searchsorted(seeds.address, first), max(0, len(seeds.address) - 1))
+    found = used & (seeds.address[at] == first) if len(seeds.address) else np.zeros(len(used), bool)
+    return freeze(SeedRows(np.where(found, at, -1).astype(np.int32), *seeds[1:5]))
 
 
 def count_seeds(

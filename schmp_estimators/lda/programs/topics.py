@@ -3,7 +3,7 @@
 import hashlib
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
@@ -18,15 +18,31 @@ from schmp_estimators.core.typing import (
     Array,
     FloatPair,
     Floats,
+    Function,
     Integers,
     IntPair,
     Named,
 )
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.blocks import Prior, TokenShard, TopicRows, WordBlock, words_of_places
+from schmp_estimators.lda.blocks import (
+    Prior,
+    Stream,
+    TokenShard,
+    TopicRows,
+    WordBlock,
+    words_of_places,
+)
 from schmp_estimators.lda.data.counts import count_values
-from schmp_estimators.lda.data.partition import Layout, cut_jobs
-from schmp_estimators.lda.data.topic_rows import rows_of_lists
+from schmp_estimators.lda.data.shards import Layout, cut_jobs
+from schmp_estimators.lda.data.topic_rows import (
+    WordPart,
+    WordParts,
+    combine_parts,
+    harvest_rows,
+    make_parts,
+    rows_of_lists,
+    rows_of_tokens,
+)
 from schmp_estimators.lda.kernels import likelihood
 from schmp_estimators.lda.kernels.likelihood import (
     TopicCounts,
@@ -34,9 +50,9 @@ from schmp_estimators.lda.kernels.likelihood import (
     merge_counts,
     topic_counts,
 )
-from schmp_estimators.lda.kernels.passages import draw_known_topics
 from schmp_estimators.lda.kernels.priors import SeedRows
-from schmp_estimators.lda.programs import blocks, learning
+from schmp_estimators.lda.kernels.tokens import draw_known_topics
+from schmp_estimators.lda.programs import learning
 from schmp_estimators.lda.programs import seeds as seeding
 from schmp_estimators.lda.programs.learning import Learned
 
@@ -44,10 +60,6 @@ from schmp_estimators.lda.programs.learning import Learned
 MIN_JOB, MAX_JOBS = 1 << 17, 16
 #: What a record calls the joint log-likelihood and its parts.
 LIKELIHOODS = ("log_likelihood", "document_log_likelihood", "word_log_likelihood")
-#: Stream of random numbers of a sweep.
-SWEEP = 0
-#: Those of the first topics; `data.passages` has 3 and 5 to 7.
-_ORIGIN, _OF_TOKENS, _OF_SEEDS = 2, 4, 8
 
 #: What changes of a shard: topics of its tokens, and what follows from these.
 State = TypeVar("State", bound=Any)
@@ -77,7 +89,7 @@ class SweepModel(NamedTuple):
     #: Priors that have been learned, if there are, and those of the last sweep.
     learned: Learned = Learned()
     learned_before: Learned = Learned()
-    # Where shards change counts token by token: see `samplers.sequential`.
+    # Where shards change counts token by token: see `programs.sequential`.
     n_tokens: int = 0
     #: The largest error of the shards' copies of the totals in a step of the last sweep, for each shard and token.
     s_error: float = 0.0
@@ -102,9 +114,12 @@ class Measured(NamedTuple):
     sweep: int
 
 
-@dataclass(frozen=True)
-class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
+@dataclass(frozen=True, kw_only=True)
+class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
     """Base of samplers for latent Dirichlet allocation.
+
+    A sampler is a program.  The fields that a subclass adds, as a frozen dataclass, are the parameters of the sampler,
+    for `sklearn.base.clone` and searches, too.  A fit sets these fields:
 
     Parameters
     ----------
@@ -137,18 +152,20 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         Whether shards are in several processes, so that messages cost time.
     """
 
-    n_components: int
-    n_words: int
-    doc_topic_prior: float
-    topic_word_prior: float
-    seed: int = 0
-    evaluate_every: int = 0
-    hot_priors: FloatPair = (0.0, 0.0)
-    #: Not shown: it is still the same fit if it goes on from a checkpoint with another number.
-    hot_sweeps: int = field(default=0, repr=False)
-    #: Not shown: see `prior_identity`.
+    #: Where users find it.
+    __module__ = "schmp_estimators.sampling"
+
+    n_components: int = field(default=0, repr=False)
+    n_words: int = field(default=0, repr=False)
+    doc_topic_prior: float = field(default=0.0, repr=False)
+    topic_word_prior: float = field(default=0.0, repr=False)
+    seed: int = field(default=0, repr=False)
+    hot_priors: FloatPair = field(default=(0.0, 0.0), repr=False)
+    evaluate_every: int = field(default=0, repr=False)
+    # What is not compared: a fit that goes on from a checkpoint may have another value, or `prior_identity` has it.
+    hot_sweeps: int = field(default=0, repr=False, compare=False)
     own_alphas: Floats | None = field(default=None, repr=False, compare=False)
-    learn_every: IntPair = field(default=(0, 0), repr=False)
+    learn_every: IntPair = field(default=(0, 0), repr=False, compare=False)
     drawn_alphas: Floats | None = field(default=None, repr=False, compare=False)
     seeds: seeding.WordSeeds | None = field(default=None, repr=False, compare=False)
     far: bool = field(default=False, repr=False, compare=False)
@@ -164,6 +181,28 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
     begins_tempered: ClassVar[bool] = False
     #: Whether EM steps follow a start from passages: see `data.passages`.
     weighs_passages: ClassVar[bool] = False
+
+    def get_params(self, deep: bool = True) -> Named:
+        """Return the parameters of the sampler, without those of the fit."""
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.repr}
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters of the sampler, as scikit-learn's searches do."""
+        for name, value in params.items():
+            if name not in self.get_params():
+                raise ValueError(
+                    f"{name}={value!r}, but {self!r} has only {[*self.get_params()]} as parameters"
+                )
+            object.__setattr__(self, name, value)
+        return self
+
+    def key(self, at: At, stream: int = 0) -> np.uint64:
+        """Return a stream of random numbers of a sweep, of which there are two, 0 and 1."""
+        return stream_key(self.seed, at.sweep, stream)
+
+    def takes(self, mh_steps: int | str, size: int) -> bool:
+        """Return whether a sampler given by its name makes another number of proposals for a token than 2."""
+        return False
 
     def by_word(self, at: At, state: State) -> Array:
         """Return the topics of a shard's tokens in word-major order."""
@@ -185,9 +224,8 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
 
     def with_fixed(self, at: At, total: Integers) -> Integers:
         """Return the tokens of each topic, plus those in the fixed rows that the shard keeps."""
-        total = total.copy()
-        np.add.at(total, at.shard.fixed.topic, at.shard.fixed.tokens)
-        return total
+        fixed = at.shard.fixed
+        return total + np.bincount(fixed.topic, fixed.tokens, len(total)).astype(np.int64)
 
     @abstractmethod
     def moves(self, model: SweepModel) -> Named:
@@ -233,10 +271,7 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         self, shard: TokenShard, words: AnyIntegers | slice = slice(None)
     ) -> SeedRows | None:
         """Return the seeds of words in the layout of a shard, by default of all, if there are any."""
-        if self.seeds is None:
-            return None
-        rows = seeding.seed_rows(self.seeds, shard)
-        return freeze(rows._replace(number=rows.number[words]))
+        return None if self.seeds is None else seeding.seed_rows(self.seeds, shard, words)
 
     def prior_identity(self) -> Named:
         """Return what identifies the priors beside the parameters that are shown."""
@@ -269,7 +304,7 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         shard = at.shard
         if len(shard.first.ptr) > 1:
             of_words = (words_of_places(shard), *shard.first)
-            key = stream_key(self.seed, 0, _OF_TOKENS)
+            key = stream_key(self.seed, 0, Stream.CHOICES)
             draw_known_topics(
                 shard.place,
                 shard.doc_ptr,
@@ -281,13 +316,13 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
             )
         else:
             seeding.draw_uniform_topics(
-                shard.first_token, stream_key(self.seed, 0, _ORIGIN), self.n_components, topics
+                shard.first_token, stream_key(self.seed, 0, Stream.FIRST), self.n_components, topics
             )
         if self.seeds is not None:
             seeding.draw_of_seeds(
                 shard,
                 seeding.seed_rows(self.seeds, shard),
-                stream_key(self.seed, 0, _OF_SEEDS),
+                stream_key(self.seed, 0, Stream.SEEDS),
                 topics,
             )
         return self.restore(at, topics)
@@ -331,7 +366,7 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         if block is not None:
             return self.measured(at, state, [(at.shard, block, int(at.shard.block_ptr[at.block]))])
         topic = freeze(np.ascontiguousarray(self.by_word(at, state)))
-        own = blocks.rows_of_tokens(at.shard.word_ptr, topic, at.shard.fixed, self.n_components)
+        own = rows_of_tokens(at.shard.word_ptr, topic, at.shard.fixed, self.n_components)
         return self.measured(at, state, [(at.shard, own, 0)])
 
     def measured(
@@ -408,13 +443,13 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
             **dict(zip(LIKELIHOODS, model.likelihood, strict=False)),
         }
 
-    def combine(self, index: int, parts: Sequence[blocks.WordPart]) -> WordBlock:
+    def combine(self, index: int, parts: Sequence[WordPart]) -> WordBlock:
         """Return block `index`, made from the parts of all shards."""
-        return blocks.combine_parts(index, parts, self.n_components)
+        return combine_parts(index, parts, self.n_components)
 
-    def parts(self, at: At, state: State) -> blocks.WordParts:
+    def parts(self, at: At, state: State) -> WordParts:
         """Return the parts of the shard for all blocks."""
-        return blocks.make_parts(at.shard, self.by_word(at, state), self.n_components)
+        return make_parts(at.shard, self.by_word(at, state), self.n_components)
 
     def save(self, at: At, state: State) -> AnySigned:
         """Return the topics in document order, from which all else follows."""
@@ -422,15 +457,15 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
 
     def harvest_block(self, block: WordBlock) -> TopicRows:
         """Return the word rows of a block, without the fixed ones."""
-        return blocks.harvest_rows(block, self.n_components)
+        return harvest_rows(block, self.n_components)
 
 
-class FrozenCountsLDA(TopicProgram[State]):
+class FrozenCountsSampler(TopicSampler[State]):
     """Base of samplers whose tokens all read counts of the beginning of a sweep, or of a pass.
 
     Their topics do not depend on how documents are divided.  What changes of a shard has the tokens of each topic,
     `totals`, and how many tokens `moved` in the last sweep, perhaps in each pass.  Parameters are those of
-    `TopicProgram`.
+    `TopicSampler`.
     """
 
     partition_invariant: ClassVar[bool] = True
@@ -439,6 +474,19 @@ class FrozenCountsLDA(TopicProgram[State]):
     def jobs(self, ptr: Integers) -> list[IntPair]:
         """Cut documents or words with these offsets into jobs for several threads, worth the O(K) that each costs."""
         return cut_jobs(ptr, max(MIN_JOB, 4 * self.n_components), MAX_JOBS)
+
+    def over(self, at: At, ptr: Integers, kernel: Function) -> tuple[Integers, int]:
+        """Call ``kernel(first, last, totals)`` for jobs of documents or words with these offsets.
+
+        It adds the topics of their tokens to the totals (K,), and returns how many moved; both sums are returned.
+        """
+
+        def work(job: IntPair) -> tuple[Integers, int]:
+            totals = np.zeros(self.n_components, np.int64)
+            return totals, kernel(*job, totals)
+
+        totals, moved = zip(*at.each(work, self.jobs(ptr)), strict=True)
+        return np.sum(totals, axis=0), sum(moved)
 
     def report(self, at: At, state: State) -> tuple[Integers, Any]:
         """Return the tokens of each topic, earlier batches included, and how many moved, perhaps in each pass."""

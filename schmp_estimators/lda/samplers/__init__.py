@@ -3,34 +3,33 @@
 from importlib import import_module
 from typing import Any, cast
 
-from schmp_estimators.lda.programs.topics import TopicProgram
+from schmp_estimators.lda.programs.topics import TopicSampler
 
-#: Module and class of the program of each sampler, by the name that users give.
+#: The class of each sampler by the name that users give; it is in the module of the same name.
 SAMPLERS = {
-    "warp": "warp:WarpLDA",
-    "frozen": "frozen:FrozenLDA",
-    "saber": "saber:SaberLDA",
-    "fplus": "fplus:FPlusLDA",
-    "sparse": "sparse:SparseLDA",
-    "light": "light:LightLDA",
-    "light-word": "light:LightWordLDA",
-    "light-document": "light:LightDocumentLDA",
-    "alias": "alias:AliasLDA",
-    "hybrid": "hybrid:HybridLDA",
-    "data-parallel": "fplus:DataParallelLDA",
+    "warp": "WarpLDA",
+    "frozen": "FrozenLDA",
+    "saber": "SaberLDA",
+    "fplus": "FPlusLDA",
+    "sparse": "SparseLDA",
+    "light": "LightLDA",
+    "light-word": "LightWordLDA",
+    "light-document": "LightDocumentLDA",
+    "alias": "AliasLDA",
+    "hybrid": "HybridLDA",
+    "data-parallel": "DataParallelLDA",
 }
 
 
-def program_of(sampler: str) -> type[TopicProgram[Any]]:
-    """Return the class of a sampler's program.  It is imported now: to import all takes a fifth of a second."""
-    module, _, kind = SAMPLERS[sampler].partition(":")
-    return cast("type[TopicProgram[Any]]", getattr(import_module(f"{__name__}.{module}"), kind))
+def program_of(sampler: str) -> type[TopicSampler[Any]]:
+    """Return the class of a sampler.  It is imported now: to import all takes a fifth of a second."""
+    module = import_module(f"{__name__}.{sampler.replace('-', '_')}")
+    return cast("type[TopicSampler[Any]]", getattr(module, SAMPLERS[sampler]))
 
 
-#: The most proposals for a token, in a pass of "warp" and in a sweep by others: "warp" keeps those of all tokens.
-WARP_STEPS, MOST_STEPS = 4, 16
-#: The default, which samplers without proposals accept, too.
-USUAL_STEPS = 2
+def sampler_of(given: Any) -> TopicSampler[Any]:
+    """Return the sampler that a user gives by its name, or as an object."""
+    return program_of(given)() if isinstance(given, str) else given
 
 
 #: Up to so many topics "auto" draws from all of them at once: measured in docs/measurements/lda.
@@ -45,21 +44,21 @@ SOME_TOPICS, LONG_DOCUMENT = 100, 500
 
 
 def choose_sampler(
-    name: str, *, n_topics: int, n_used_words: int, n_tokens: int, n_docs: int
-) -> str:
-    """Return the name of the sampler to take.
+    given: Any, *, n_topics: int, n_used_words: int, n_tokens: int, n_docs: int
+) -> Any:
+    """Return the sampler to take.
 
     Parameters
     ----------
-    name : str
-        One of `SAMPLERS`, or "auto", which depends on the other parameters: never on the place.
+    given : str or TopicSampler
+        An object, one of `SAMPLERS`, or "auto", which depends on the other parameters: never on the place.
     n_topics, n_used_words : int
         Size of the model, without words that no document has.
     n_tokens, n_docs : int
         Size of the corpus.
     """
-    if name != "auto":
-        return name
+    if given != "auto":
+        return given
     has_long = LONG_DOCUMENT * n_docs < n_tokens <= MANY_TOKENS
     if SOME_TOPICS <= n_topics <= FEW_TOPICS and has_long:
         return "saber"
@@ -69,28 +68,22 @@ def choose_sampler(
     return "saber" if has_short else "warp"
 
 
-def check_steps(name: str, mh_steps: int | str, size: int) -> None:
+def check_steps(given: Any, mh_steps: int | str, size: int) -> None:
     """Raise ValueError if a sampler, which may be "auto", does not make so many proposals.
 
     `size` is the number of topics or, if it is known and less, that of the tokens of the longest document.
     """
-    by_acceptance = isinstance(mh_steps, str)
-    if mh_steps == USUAL_STEPS or (name == "auto" and mh_steps in range(1, WARP_STEPS + 1)):
+    if mh_steps == 2:
         return
-    makers = {one: program_of(one) for one in SAMPLERS if hasattr(program_of(one), "mh_steps")}
-    able = [
-        one
-        for one, program in makers.items()
-        if size > getattr(program, "long_document", -1)
-        and (
-            one == "hybrid"
-            if by_acceptance
-            else mh_steps in range(1, (WARP_STEPS if one == "warp" else MOST_STEPS) + 1)
+    if not isinstance(given, str):
+        raise ValueError(
+            f"mh_steps={mh_steps!r} is for samplers that are given by their names; leave it out, and give "
+            f"sampler={given!r} its parameters itself"
         )
-    ]
-    if name not in able:
+    able = [name for name in SAMPLERS if program_of(name)().takes(mh_steps, size)]
+    if ("warp" if given == "auto" else given) not in able:
         others = f", or take one of the samplers {', '.join(map(repr, able))}" if able else ""
         raise ValueError(
-            f"mh_steps={mh_steps!r}, but sampler={name!r} does not make so many proposals for a token here; leave "
+            f"mh_steps={mh_steps!r}, but sampler={given!r} does not make so many proposals for a token here; leave "
             f"mh_steps out{others}"
         )

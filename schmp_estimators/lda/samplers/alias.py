@@ -17,21 +17,29 @@ have moved since because of that.
 from typing import NamedTuple
 
 import numpy as np
+from numpy import uint64 as index
 
-from schmp_estimators.core.jit import index, inlined, kernel, maker
-from schmp_estimators.core.prefetch import prefetch
-from schmp_estimators.core.rng import GAMMA, mix, unit
 from schmp_estimators.core.typing import Floats, Integers, Integers32
-from schmp_estimators.lda.kernels.draw import first_above
-from schmp_estimators.lda.kernels.lists import TopicLists, list_words
-from schmp_estimators.lda.kernels.priors import beta_of, build_alias, draw_alias
-from schmp_estimators.lda.kernels.rows import count_of, make_rows
-from schmp_estimators.lda.samplers.documents import document_loop
 from schmp_estimators.lda.samplers.light import LightLDA, moved, row_of, weigh
-from schmp_estimators.lda.samplers.sequential import inverse_totals
-
-#: How many tokens ahead the rows and tables of a word, and before that their bounds, are fetched into the cache.
-_AHEAD, _FAR_AHEAD = 4, 8
+from schmp_estimators.sampling import (
+    GAMMA,
+    TopicLists,
+    beta_of,
+    build_alias,
+    count_of,
+    document_loop,
+    draw_alias,
+    first_above,
+    inlined,
+    inverse_totals,
+    kernel,
+    list_words,
+    make_rows,
+    maker,
+    mix,
+    prefetch,
+    unit,
+)
 
 
 class Alias(NamedTuple):
@@ -154,22 +162,19 @@ def _draw(own, cell, document, token, word, old, counter):
 
 
 @inlined
-def _fetch(own, cell, visit):
+def _fetch(own, cell, near, far):
     """Fetch the rows and tables of words that come later."""
-    word = cell.state.visits.word
-    if visit + _FAR_AHEAD < cell.state.visits.ptr[cell.number, -1]:
-        coming = np.int64(word[index(visit + _FAR_AHEAD)])
-        prefetch(own.rows, 2 * coming)
-        prefetch(own.lists.ptr, coming)
-        prefetch(own.sums, coming)
-        coming = np.int64(word[index(visit + _AHEAD)])
-        start = own.rows[index(2 * coming)]
-        table = own.lists.ptr[index(coming)]
-        prefetch(own.stale, start)
-        prefetch(own.share, table)
-        prefetch(own.other, table)
-        for line in range(4):
-            prefetch(own.cells, start + 16 * line)
+    prefetch(own.rows, 2 * far)
+    prefetch(own.lists.ptr, far)
+    prefetch(own.sums, far)
+    coming = index(cell.state.visits.word[near])
+    start = own.rows[index(2) * coming]
+    table = own.lists.ptr[coming]
+    prefetch(own.stale, start)
+    prefetch(own.share, table)
+    prefetch(own.other, table)
+    for line in range(4):
+        prefetch(own.cells, start + 16 * line)
 
 
 _loop = document_loop(_begin, _draw, moved, _fetch)

@@ -7,34 +7,36 @@ A token of word w in document d gets a new topic, with its own topic taken out o
 The first part has a term for each topic of the document; these are kept in a list.  The second part depends on the word
 only.  Its sum is the root of an F+ tree, which is updated as counts change.  One random number picks a point in the sum
 of both, the list first.  Its bits are addressed by the token's rank among the tokens of its word.
-
-"data-parallel" does the same with a copy of the model for every shard, for comparison (AD-LDA: Newman, Asuncion, Smyth
-and Welling, "Distributed algorithms for topic models", JMLR 2009).  Every shard samples all its tokens, and does not
-see what other shards change in the sweep, neither in the totals nor in the rows of words.  After the sweep the copies
-are merged.  Scheduled model parallelism improves on this (Kim et al., EuroSys 2016, section 2): there, no two shards
-change a row at the same time.
 """
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy import uint64 as index
 from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import index, inlined, kernel, maker, part
-from schmp_estimators.core.prefetch import prefetch
-from schmp_estimators.core.rng import mix, unit
-from schmp_estimators.core.schedules.rotation import schedule_rotation
-from schmp_estimators.core.stages import At, Stage, each, reads
 from schmp_estimators.core.typing import Arguments, Floats
-from schmp_estimators.core.values import freeze, own
-from schmp_estimators.lda.blocks import WordBlock
-from schmp_estimators.lda.kernels import ftree
-from schmp_estimators.lda.kernels.lists import find_in_list, move_in_list, place_of, sum_list
-from schmp_estimators.lda.programs.blocks import WordParts
-from schmp_estimators.lda.programs.topics import SweepModel
-from schmp_estimators.lda.samplers.sequential import Step
-from schmp_estimators.lda.samplers.words import WordLDA, WordState, word_loop
+from schmp_estimators.sampling import (
+    At,
+    WordSampler,
+    build_tree,
+    find_in_list,
+    find_in_tree,
+    freeze,
+    inlined,
+    kernel,
+    maker,
+    mix,
+    move_in_list,
+    part,
+    place_of,
+    prefetch,
+    put_in_tree,
+    sum_list,
+    tree_levels,
+    unit,
+    word_loop,
+)
 
 #: The tree is rebuilt for a word with more than ``K / _FEW`` tokens; for others it is updated topic by topic.
 _FEW = 16
@@ -80,7 +82,7 @@ def put(own, cell, topic, weight):
     """Set the weight q of a topic (uint64), and update the tree; 1 ns per level."""
     kept = own.kept[0]
     own.q[topic] = weight
-    kept.smooth = ftree.put(
+    kept.smooth = put_in_tree(
         own.leaves, cell.extra[0], own.sums, kept.smooth, topic, cell.alpha[topic] * weight
     )
 
@@ -112,7 +114,7 @@ def _build(own, cell, row, is_base):
     for k in range(len(own.q)):
         own.q[k] = ((0 if is_base else row.tokens[k]) + cell.beta) * row.inverse[k]
         own.leaves[k] = cell.alpha[k] * own.q[k]
-    own.kept[0].smooth = ftree.build(own.leaves, cell.extra[0], own.sums)
+    own.kept[0].smooth = build_tree(own.leaves, cell.extra[0], own.sums)
 
 
 @inlined
@@ -179,7 +181,7 @@ def draw(own, cell, row, token, word, old, counter):
         new_at = find_in_list(topics, tokens, start, n, q, point)
         new = index(topics[new_at])
     else:
-        new = index(ftree.find(own.leaves, cell.extra[0], own.sums, point - mass))
+        new = index(find_in_tree(own.leaves, cell.extra[0], own.sums, point - mass))
         new_at = place_of(topics, start, start + n, new)
     if new == old:
         tokens[old_at] += 1
@@ -213,67 +215,24 @@ _loop = word_loop(begin, draw, moved, enter, leave, fetch)
 
 @kernel
 def sample_fplus(cell):
-    """Sample the tokens of a `Cell` whose extra is the `ftree.level_offsets` of K; see `word_loop`."""
+    """Sample the tokens of a `Cell` whose extra is the `tree_levels` of K; see `word_loop`."""
     return _loop(cell)
 
 
-class FPlusLDA(WordLDA):
+class FPlusLDA(WordSampler):
     """Latent Dirichlet allocation by collapsed Gibbs sampling, word by word, with an F+ tree.
 
-    With one shard the sampler is exact; with more, topic totals are stale (`SequentialProgram`).
+    With one shard the sampler is exact; with more, topic totals are stale (`SequentialSampler`).
 
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
     hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
-        As in `TopicProgram`.
+        As in `TopicSampler`.
     """
 
     kernel = staticmethod(sample_fplus)
 
     def extra(self, at: At) -> Arguments:
         """Return the levels of the tree."""
-        return (freeze(ftree.level_offsets(self.n_components)),)
-
-
-class DataParallelLDA(FPlusLDA):
-    """Latent Dirichlet allocation by collapsed Gibbs sampling of every shard against a copy of all counts.
-
-    Parameters
-    ----------
-    n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
-    hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
-        As in `TopicProgram`.
-    """
-
-    def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
-        """Return the sampling, block by block so that a shard has few copies at a time, and the merge of the copies."""
-        words = reads(self.sample_copy, order=schedule_rotation(n_shards))
-        return [
-            words,
-            each(self.bring_together, parts=True, reports=True),
-            *self.looking(sweep, n_shards),
-        ]
-
-    def sample_copy(self, at: At, state: WordState, block: WordBlock) -> WordState:
-        """Sample the tokens whose words are in the block, in a copy of the block."""
-        model = at.model._replace(topic_total=at.model.topic_total + state.total - state.began)
-        copied = block._replace(heads=own(block.heads), tails=own(block.tails))
-        state, _, step = self.sample_words(at._replace(model=model), state, copied)
-        return state._replace(moved=state.moved + step.moved)
-
-    def bring_together(self, at: At, state: WordState) -> tuple[WordState, WordParts, Step]:
-        """End the sweep of a shard: report what it has changed."""
-        state, step = self.end_sweep(at, state), Step(state.total - state.began, state.moved)
-        return state._replace(began=state.total.copy(), moved=0), self.parts(at, state), step
-
-    def summed(self, model: SweepModel | None, reports: Sequence[Any]) -> SweepModel:
-        """Bring the topic totals up to date, and measure the errors of the shards' copies of them at the end."""
-        if model is None:
-            return super().summed(model, reports)
-        model = super().summed(model._replace(s_error_now=0.0, moved_now=0), reports)
-        moved = model.moved_now
-        s_error = model.s_error_now
-        return model._replace(
-            moved=moved, s_error=s_error, likelihood=(), learned_before=model.learned
-        )
+        return (freeze(tree_levels(self.n_components)),)

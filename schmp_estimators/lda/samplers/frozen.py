@@ -18,36 +18,40 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.lanes import empty_rows
-from schmp_estimators.core.rng import stream_key
-from schmp_estimators.core.schedules.rotation import schedule_rotation
-from schmp_estimators.core.stages import At, Stage, each, reads
-from schmp_estimators.core.typing import AnySigned, Floats32, Integers, IntPair, Unsigned32
-from schmp_estimators.core.values import freeze, part_of_each
-from schmp_estimators.lda.blocks import TokenShard, WordBlock
-from schmp_estimators.lda.kernels.draw import padded
-from schmp_estimators.lda.kernels.frozen import frozen_of, make_slots, sample_documents, take_rows
-from schmp_estimators.lda.programs import blocks
-from schmp_estimators.lda.programs.blocks import WordParts
-from schmp_estimators.lda.programs.topics import (
-    SWEEP,
-    FrozenCountsLDA,
-    State,
+from schmp_estimators.core.typing import AnySigned, Floats32, Integers, Unsigned32
+from schmp_estimators.lda.kernels.frozen import (
+    frozen_of,
+    make_slots,
+    make_table,
+    sample_documents,
+    take_rows,
+)
+from schmp_estimators.sampling import (
+    At,
+    FrozenCountsSampler,
+    Stage,
     SweepModel,
+    TokenShard,
+    WordBlock,
+    WordPart,
+    freeze,
+    part_of_each,
+    rows_of_tokens,
     topic_bytes,
 )
+from schmp_estimators.schmp import each, reads, schedule_rotation
 
 
-class FrozenWordsLDA(FrozenCountsLDA[State]):
+class FrozenWordsLDA(FrozenCountsSampler[Any]):
     """Latent Dirichlet allocation by sampling with word counts frozen during a sweep.
 
-    What changes of a shard has the `topic` of each token, word-major, and what `FrozenCountsLDA` asks for.
+    What changes of a shard has the `topic` of each token, word-major, and what `FrozenCountsSampler` asks for.
 
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
     hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
-        As in `TopicProgram`.
+        As in `TopicSampler`.
     """
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
@@ -58,18 +62,16 @@ class FrozenWordsLDA(FrozenCountsLDA[State]):
         words = reads(self.sample_words, order=schedule_rotation(n_shards))
         return [words, each(self.end_sweep, parts=True, merge=self.merge), *looking]
 
-    def sample(self, at: At, state: State) -> State:
+    def sample(self, at: At, state: Any) -> Any:
         """Sample the tokens of a single shard, which are its rows."""
-        own = blocks.rows_of_tokens(
-            at.shard.word_ptr, state.topic, at.shard.fixed, self.n_components
-        )
+        own = rows_of_tokens(at.shard.word_ptr, state.topic, at.shard.fixed, self.n_components)
         return self.sample_words(at._replace(block=0), state, freeze(own))
 
     @abstractmethod
-    def sample_words(self, at: At, state: State, block: WordBlock) -> State:
+    def sample_words(self, at: At, state: Any, block: WordBlock) -> Any:
         """Read the rows of the words in a block."""
 
-    def end_sweep(self, at: At, state: State) -> tuple[State, WordParts]:
+    def end_sweep(self, at: At, state: Any) -> tuple[Any, dict[int, WordPart]]:
         """Return the parts of the shard for all blocks."""
         return state, self.parts(at, state)
 
@@ -111,7 +113,7 @@ class Table:
         """
         if self._made is None:
             words = np.flatnonzero(np.diff(shard.word_ptr))
-            rows = empty_rows(words.size, padded(n_topics))
+            rows = make_table(words.size, n_topics)
             self._made = words, np.searchsorted(words, shard.block_ptr).tolist(), rows
         return self._made
 
@@ -131,17 +133,17 @@ class FrozenState(NamedTuple):
     moved: int = 0
 
 
-class FrozenLDA(FrozenWordsLDA[FrozenState]):
+class FrozenLDA(FrozenWordsLDA):
     """Latent Dirichlet allocation by Gibbs sampling with word counts frozen during a sweep.
 
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
     hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
-        As in `TopicProgram`.
+        As in `TopicSampler`.
     """
 
-    def restore(self, at: At, saved: AnySigned) -> tuple[FrozenState, WordParts]:
+    def restore(self, at: At, saved: AnySigned) -> tuple[FrozenState, dict[int, WordPart]]:
         """Return topics that were saved in document order."""
         shard = at.shard
         _, topic, totals = self.begun(at, saved)
@@ -161,45 +163,31 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
         words, begins, rows = state.table.of(at.shard, self.n_components)
         mine = slice(*begins[at.block : at.block + 2])
         begin, end = at.shard.block_ptr[at.block : at.block + 2]
-        words, rows, seeds = (
-            freeze(words[mine] - begin),
-            rows[mine],
-            self.seeds_of(at.shard, words[mine]),
-        )
+        seeds = self.seeds_of(at.shard, words[mine])
+        words = freeze(words[mine] - begin)
         ptr = at.shard.word_ptr[begin : end + 1]
         beta = self.beta(at)
         inverse = 1.0 / (at.model.topic_total + self.beta_sums(beta))
-
-        def work(job: IntPair) -> None:
-            row = np.zeros(self.n_components, np.int32 if seeds is None else np.float64)
-            take_rows(*job, words, block, inverse, beta, row, rows, seeds)
-
-        at.each(work, self.jobs(np.append(ptr[words], ptr[-1])))
+        given = words, block, inverse, beta, rows[mine], seeds
+        jobs = self.jobs(np.append(ptr[words], ptr[-1]))
+        at.each(lambda job: take_rows(*job, *given), jobs)
 
     def _sample_documents(self, at: At, state: FrozenState) -> FrozenState:
         beta = self.beta(at)
-        key = stream_key(self.seed, at.sweep, SWEEP)
-        word = freeze(state.word)
         alpha = self.alphas(at.sweep, at.model)
         words, _, rows = state.table.of(at.shard, self.n_components)
         frozen = freeze(frozen_of(rows, alpha, at.model.topic_total, beta, self.beta_sums(beta)))
-        of_shard = at.shard.doc_ptr, at.shard.place, at.shard.first_token
+        ptr = at.shard.doc_ptr
+        given = at.shard, freeze(state.word), state.topic, frozen, self.key(at)
         seeds = self.seeds_of(at.shard, words)
 
-        def work(job: IntPair) -> tuple[Integers, int]:
-            slots = make_slots(
-                np.diff(at.shard.doc_ptr[job[0] : job[1] + 1]), self.n_components, state.topic.dtype
-            )
-            totals = np.zeros(self.n_components, np.int64)
-            moved = sample_documents(
-                *job, *of_shard, word, state.topic, frozen, key, slots, totals, seeds
-            )
-            return totals, moved
+        def sample(first: int, last: int, totals: Integers) -> int:
+            lengths = np.diff(ptr[first : last + 1])
+            slots = make_slots(lengths, self.n_components, state.topic.dtype)
+            return int(sample_documents(first, last, *given, slots, totals, seeds))
 
-        done = at.each(work, self.jobs(at.shard.doc_ptr))
-        return state._replace(
-            totals=sum(totals for totals, _ in done), moved=sum(moved for _, moved in done)
-        )
+        totals, moved = self.over(at, ptr, sample)
+        return state._replace(totals=totals, moved=moved)
 
     def state_bytes(self) -> int:
         """Return how many bytes of a shard's state there are for each token: its topic and its word."""
@@ -207,4 +195,4 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
 
     def row_bytes(self) -> int:
         """Return how many bytes a shard needs for each word that it has."""
-        return 4 * padded(self.n_components)
+        return make_table(1, self.n_components).nbytes

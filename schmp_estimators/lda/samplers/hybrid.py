@@ -24,22 +24,30 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
 import numpy as np
+from numpy import uint64 as index
 
-from schmp_estimators.core.jit import index, inlined, kernel, part
-from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix, stream_key
-from schmp_estimators.core.stages import At
 from schmp_estimators.core.typing import Floats, Integers, IntPair, Named
-from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.kernels import ftree
-from schmp_estimators.lda.kernels.draw import first_above, uniform24
-from schmp_estimators.lda.kernels.lists import place_of
-from schmp_estimators.lda.programs.topics import SweepModel
-from schmp_estimators.lda.samplers import MOST_STEPS, fplus
-from schmp_estimators.lda.samplers.sequential import Cell
-from schmp_estimators.lda.samplers.words import word_loop
+from schmp_estimators.lda.samplers import fplus
+from schmp_estimators.sampling import (
+    GAMMA,
+    At,
+    Cell,
+    SweepModel,
+    find_in_tree,
+    first_above,
+    freeze,
+    inlined,
+    kernel,
+    mix,
+    part,
+    place_of,
+    uniform24,
+    uniform40,
+    word_loop,
+)
 
-#: Stream of random numbers of proposals.
-_PROPOSALS = 1
+#: The most proposals for a token in a sweep.
+MOST_STEPS = 16
 
 
 class Proposing(NamedTuple):
@@ -101,14 +109,14 @@ def _draw_by_proposals(own, cell, row, token, old, counter):
     for step in range(doing.n_steps):
         bits = mix(counter + np.uint64(step) * GAMMA)
         proposed = old
-        uniform = np.float64(np.int64(bits & MASK_PROPOSE)) * SCALE_PROPOSE
+        uniform = uniform40(bits)
         if step & 1:
             proposed = _propose_by_document(cell, token, d, uniform)
             accept = np.float64(uniform24(bits)) * q[new] < q[proposed]
             proposed_count = _tokens_in(lists, d, proposed) if accept else count
         else:
             proposed = index(
-                ftree.find(own.leaves, doing.level_ptr, own.sums, uniform * kept.smooth)
+                find_in_tree(own.leaves, doing.level_ptr, own.sums, uniform * kept.smooth)
             )
             proposed_count = _tokens_in(lists, d, proposed)
             answer = np.float64(uniform24(bits)) * ((count + alpha[new]) / alpha[new])
@@ -154,7 +162,7 @@ class HybridLDA(fplus.FPlusLDA):
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
     hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
-        As in `TopicProgram`.
+        As in `TopicSampler`.
     mh_steps : int, at least 1, or "acceptance"
         Proposals for each token of a long document in a sweep; by acceptance, at most `MOST_STEPS`.
     long_document : int
@@ -166,7 +174,12 @@ class HybridLDA(fplus.FPlusLDA):
 
     mh_steps: int | str = 2
     long_document: int = 600
-    before: IntPair = field(default=(2, 1), repr=False)
+    before: IntPair = field(default=(2, 1), repr=False, compare=False)
+
+    def takes(self, mh_steps: int | str, size: int) -> bool:
+        """Return whether it makes so many proposals, with so many topics, or tokens of the longest document."""
+        steps = range(1, MOST_STEPS + 1)
+        return size > self.long_document and (mh_steps == "acceptance" or mh_steps in steps)
 
     @staticmethod
     def kernel(cell: Cell) -> Integers:
@@ -209,7 +222,7 @@ class HybridLDA(fplus.FPlusLDA):
             self.long_document if self.n_components > self.long_document else np.iinfo(np.int64).max
         )
         (level_ptr,) = super().extra(at)
-        key = stream_key(self.seed, at.sweep, _PROPOSALS)
+        key = self.key(at, 1)
         return Proposing(
             level_ptr,
             limit,

@@ -17,47 +17,46 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
+from numpy import uint64 as index
 
-from schmp_estimators.core.jit import copy_to, index, inlined, kernel, maker, part
-from schmp_estimators.core.prefetch import prefetch
-from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
-from schmp_estimators.core.stages import At
-from schmp_estimators.core.typing import AnySigned, Arguments, Floats, Integers, Integers32
-from schmp_estimators.lda.kernels.draw import first_above, uniform24
-from schmp_estimators.lda.kernels.priors import (
+from schmp_estimators.core.typing import Arguments, Floats, Integers, Integers32
+from schmp_estimators.sampling import (
+    GAMMA,
+    At,
+    DocumentSampler,
+    WordBlock,
+    add_to,
     beta_of,
     build_alias,
+    cell_of,
+    copy_to,
+    count_of,
+    document_loop,
     draw_alias,
     draw_of_prior,
+    first_above,
+    inlined,
+    kernel,
+    make_rows,
+    maker,
+    mix,
+    nothing,
+    part,
+    prefetch,
     prior_mass,
+    take_one,
+    uniform24,
+    uniform40,
 )
-from schmp_estimators.lda.kernels.rows import add_to, cell_of, count_of, make_rows, take_one
-from schmp_estimators.lda.samplers.documents import DocumentLDA, document_loop
-from schmp_estimators.lda.samplers.sequential import nothing
-
-#: How many tokens ahead the rows and the list of a word, and before that their bounds, are fetched into the cache.
-_AHEAD, _FAR_AHEAD = 8, 16
-
-
-class TokenSlots(NamedTuple):
-    """Lists of topics; slot ``r`` of a word is its token of rank ``r`` in document order, but see `_fill_slots`."""
-
-    #: (n_words + 1,) offsets of the lists.
-    ptr: Integers
-    #: (n_words,) what has to be added to a token's place in word-major order to get its slot.
-    shift: Integers
-    #: Topics, of `topic_dtype`.
-    topic: AnySigned
-    #: Cumulative counts of the block's fixed rows.
-    fixed_ends: Integers
 
 
 @maker
 def _fill_slots(cell):
-    """Return the TokenSlots of the block of a `Cell`, as the shard sees it.
+    """Return the block of a `Cell` with lists for all words, as the shard sees it, and two arrays of `Light`.
 
-    Tail words have such lists already.  Of a head word the shard knows only its own tokens one by one.  The topics of
-    other shards' tokens, which do not change in this cell, fill the other slots, in topic order.
+    Slot ``r`` of the list of a word is its token of rank ``r`` in document order.  Tail words have such lists already.
+    Of a head word the shard knows only its own tokens one by one.  The topics of other shards' tokens, which do not
+    change in this cell, fill the other slots, in topic order.
 
     Notes
     -----
@@ -103,7 +102,7 @@ def _fill_slots(cell):
         for i in range(block.fixed.ptr[word], block.fixed.ptr[word + 1]):
             total += block.fixed.tokens[i]
             ends[i] = total
-    return TokenSlots(ptr, shift, slots, ends)
+    return WordBlock(block.heads[:0], ptr, slots, block.fixed), shift, ends
 
 
 class Light(NamedTuple):
@@ -112,7 +111,11 @@ class Light(NamedTuple):
     #: From `kernels.rows.make_rows`.
     rows: Integers
     cells: Integers32
-    slots: TokenSlots
+    #: From `_fill_slots`; (n_words,) what has to be added to a token's place in word-major order to get its slot; and
+    #: cumulative counts of the block's fixed rows.
+    slots: WordBlock
+    shift: Integers
+    fixed_ends: Integers
     #: (K,) the alias table of the document-topic prior, and (1,) the prior's sum.
     share: Floats
     other: Integers32
@@ -128,7 +131,7 @@ def _begin(cell):
     other = np.empty(n_topics, np.int32)
     alpha_sum = np.empty(1)
     alpha_sum[0] = build_alias(cell.alpha, share, other, np.empty(n_topics, np.int32))
-    return Light(rows, cells, _fill_slots(cell), share, other, alpha_sum)
+    return Light(rows, cells, *_fill_slots(cell), share, other, alpha_sum)
 
 
 @inlined
@@ -140,30 +143,26 @@ def row_of(own, word):
 @inlined
 def _point(bits, total):
     """Return a point between 0 and `total`, from the bits for proposals."""
-    return np.float64(np.int64(bits & MASK_PROPOSE)) * SCALE_PROPOSE * total
+    return uniform40(bits) * total
 
 
 @inlined
-def _fetch(own, cell, visit):
+def _fetch(own, cell, near, far):
     """Fetch the rows of words that come later."""
-    word = cell.state.visits.word
     slots = own.slots
-    if visit + _FAR_AHEAD < cell.state.visits.ptr[cell.number, -1]:
-        coming = np.int64(word[index(visit + _FAR_AHEAD)])
-        prefetch(own.rows, 2 * coming)
-        prefetch(slots.ptr, coming)
-        prefetch(slots.shift, coming)
-        coming = np.int64(word[index(visit + _AHEAD)])
-        token = index(cell.state.visits.token[index(visit + _AHEAD)])
-        start, mask = row_of(own, coming)
-        prefetch(own.cells, cell_of(start, mask, cell.state.topic[token]))
-        at = slots.ptr[index(coming)]
-        n = slots.ptr[index(coming + 1)] - at
-        bits = mix(
-            cell.key
-            + (np.uint64(cell.shard.first_token) + token) * np.uint64(cell.n_random) * GAMMA
-        )
-        prefetch(slots.topic, at + np.int64(_point(bits, n - 1.0)))
+    visits = cell.state.visits
+    prefetch(own.rows, 2 * far)
+    prefetch(slots.tail_ptr, far)
+    prefetch(own.shift, far)
+    coming = np.int64(visits.word[near])
+    token = index(visits.token[near])
+    start, mask = row_of(own, coming)
+    prefetch(own.cells, cell_of(start, mask, cell.state.topic[token]))
+    at = slots.tail_ptr[index(coming)]
+    n = slots.tail_ptr[index(coming + 1)] - at
+    address = index(cell.shard.first_token) + token
+    bits = mix(cell.key + address * np.uint64(cell.n_random) * GAMMA)
+    prefetch(slots.tails, at + np.int64(_point(bits, n - 1.0)))
 
 
 @inlined
@@ -175,12 +174,12 @@ def _propose_by_word(own, cell, word, own_slot, n_slots, n_word, x):
     slots = own.slots
     fixed = cell.block.fixed
     if x < n_slots:
-        at = slots.ptr[index(word)] + np.int64(x)
-        return index(slots.topic[index(at + 1 if at >= own_slot else at)])
+        at = slots.tail_ptr[index(word)] + np.int64(x)
+        return index(slots.tails[index(at + 1 if at >= own_slot else at)])
     if x < n_word:
         start = fixed.ptr[index(word)]
         end = fixed.ptr[index(word + 1)]
-        return index(fixed.topic[first_above(slots.fixed_ends, start, end, np.int64(x) - n_slots)])
+        return index(fixed.topic[first_above(own.fixed_ends, start, end, np.int64(x) - n_slots)])
     n_topics = len(cell.total)
     point = x - n_word
     smooth = n_topics * cell.beta
@@ -215,12 +214,12 @@ def weigh(own, cell, document, word, topic, less):
 def _draw(own, cell, document, token, word, old, counter):
     """Return the new topic of a token, after `cell.n_random` proposals; 35 ns for each, whatever K."""
     slots, s = own.slots, old
-    n_slots = slots.ptr[index(word + 1)] - slots.ptr[index(word)] - 1
+    n_slots = slots.tail_ptr[index(word + 1)] - slots.tail_ptr[index(word)] - 1
     end = cell.block.fixed.ptr[index(word + 1)]
     n_word = n_slots
     if end > cell.block.fixed.ptr[index(word)]:
-        n_word += slots.fixed_ends[index(end - 1)]
-    own_slot = slots.shift[index(word)] + np.int64(cell.shard.place[token])
+        n_word += own.fixed_ends[index(end - 1)]
+    own_slot = own.shift[index(word)] + np.int64(cell.shard.place[token])
     word_mass = n_word + prior_mass(cell.seeds, cell.first + word, cell.beta, len(cell.total))
     n_others = document.now[0].end - document.now[0].start - 1
     # What document and word weigh in the topic of the token without it.
@@ -244,7 +243,7 @@ def _draw(own, cell, document, token, word, old, counter):
         if t != s and np.float64(uniform24(bits)) * s_answer < t_answer:
             s = t
     if s != old:
-        slots.topic[index(own_slot)] = s
+        slots.tails[index(own_slot)] = s
     return s
 
 
@@ -260,11 +259,11 @@ def moved(own, cell, document, token, word, old, new):
 def _write_back(own, cell):
     """Write the topics of the slots to the rows of the block; 1 ns per token, where writing each at once takes 50."""
     block, slots = cell.block, own.slots
-    copy_to(slots.topic[slots.ptr[len(block.heads)] :], block.tails)
+    copy_to(slots.tails[slots.tail_ptr[len(block.heads)] :], block.tails)
     block.heads[:] = 0
     for word in range(len(block.heads)):
-        for i in range(slots.ptr[word], slots.ptr[word + 1]):
-            block.heads[word, np.uint32(slots.topic[index(i)])] += 1
+        for i in range(slots.tail_ptr[word], slots.tail_ptr[word + 1]):
+            block.heads[word, np.uint32(slots.tails[index(i)])] += 1
 
 
 _loop = document_loop(_begin, _draw, moved, _fetch, nothing, _write_back)
@@ -281,16 +280,16 @@ def sample_light(cell):
 
 
 @dataclass(frozen=True)
-class LightLDA(DocumentLDA):
+class LightLDA(DocumentSampler):
     """Latent Dirichlet allocation by Metropolis–Hastings, with proposals of a token's word and of its document in turn.
 
-    With one shard the sampler is exact; with more, topic totals are stale (`SequentialProgram`).
+    With one shard the sampler is exact; with more, topic totals are stale (`SequentialSampler`).
 
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
     hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
-        As in `TopicProgram`.
+        As in `TopicSampler`.
     mh_steps : int, at least 1
         Proposals of the word, and of the document, for each token in a sweep.
     """
@@ -301,6 +300,10 @@ class LightLDA(DocumentLDA):
 
     mh_steps: int = 2
 
+    def takes(self, mh_steps: int | str, size: int) -> bool:
+        """Return whether it makes so many proposals."""
+        return mh_steps in range(1, 17)
+
     @property
     def n_random(self) -> int:
         """How many random numbers a token may use."""
@@ -309,29 +312,3 @@ class LightLDA(DocumentLDA):
     def extra(self, at: At) -> Arguments:
         """Return which proposals there are."""
         return self.kinds
-
-
-class LightWordLDA(LightLDA):
-    """The same with proposals of the word only, as many in all.
-
-    Parameters
-    ----------
-    n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
-    hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far, mh_steps
-        As in `LightLDA`.
-    """
-
-    kinds: ClassVar[tuple[bool, bool]] = True, True
-
-
-class LightDocumentLDA(LightLDA):
-    """The same with proposals of the document only, as many in all.
-
-    Parameters
-    ----------
-    n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
-    hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far, mh_steps
-        As in `LightLDA`.
-    """
-
-    kinds: ClassVar[tuple[bool, bool]] = False, False

@@ -12,15 +12,10 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.rng import stream_key
-from schmp_estimators.core.stages import At
-from schmp_estimators.core.typing import AnySigned, Integers, IntPair
-from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.blocks import WordBlock
+from schmp_estimators.core.typing import AnySigned, Integers
 from schmp_estimators.lda.kernels import saber
-from schmp_estimators.lda.programs.blocks import WordParts
-from schmp_estimators.lda.programs.topics import SWEEP, topic_bytes
 from schmp_estimators.lda.samplers.frozen import FrozenWordsLDA
+from schmp_estimators.sampling import At, WordBlock, WordPart, freeze, topic_bytes
 
 
 class SaberState(NamedTuple):
@@ -37,19 +32,19 @@ class SaberState(NamedTuple):
     moved: int = 0
 
 
-class SaberLDA(FrozenWordsLDA[SaberState]):
+class SaberLDA(FrozenWordsLDA):
     """Latent Dirichlet allocation by Gibbs sampling with all counts frozen during a sweep.
 
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
     hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
-        As in `TopicProgram`.
+        As in `TopicSampler`.
     """
 
     weighs_passages: ClassVar[bool] = True
 
-    def restore(self, at: At, saved: AnySigned) -> tuple[SaberState, WordParts]:
+    def restore(self, at: At, saved: AnySigned) -> tuple[SaberState, dict[int, WordPart]]:
         """Return topics that were saved in document order."""
         shard = at.shard
         _, topic, total = self.begun(at, saved)
@@ -61,65 +56,37 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
         """Sample the words of a single shard, whose tokens are their lists, and list the topics of its documents."""
         return self._listed(at, super().sample(at, state))
 
-    def end_sweep(self, at: At, state: SaberState) -> tuple[SaberState, WordParts]:
+    def end_sweep(self, at: At, state: SaberState) -> tuple[SaberState, dict[int, WordPart]]:
         """List the topics of the documents of a shard, and return its parts for all blocks."""
         return super().end_sweep(at, self._listed(at, state))
 
     def sample_words(self, at: At, state: SaberState, block: WordBlock) -> SaberState:
         """Sample the tokens whose words are in the block."""
-        block = freeze(block)
-        begin = int(at.shard.block_ptr[at.block])
+        begin, end = at.shard.block_ptr[at.block : at.block + 2].tolist()
         beta = self.beta(at)
         alphas = self.alphas(at.sweep, at.model)
         smooth = freeze(saber.smoothing(at.model.topic_total, self.beta_sums(beta), alphas, beta))
-        key = stream_key(self.seed, at.sweep, SWEEP)
-        lists = freeze(state.documents)
         seeds = self.seeds_of(at.shard)
-        n_words = len(block.heads) + len(block.tail_ptr) - 1
-        of_words = at.shard.word_ptr, at.shard.word_total, at.shard.word_first, at.shard.word_rank
+        given = *freeze((block, state.documents)), smooth, self.key(at), seeds
 
-        def work(job: IntPair) -> int:
-            row, together = saber.make_scratch(smooth, seeded=seeds is not None)
-            given = (
-                *job,
-                begin,
-                of_words,
-                block,
-                state.topic,
-                lists,
-                smooth,
-                key,
-                row,
-                together,
-                seeds,
-            )
-            return int(saber.sample_words(*given))
+        def sample(first: int, last: int, _: Integers) -> int:
+            scratch = saber.make_scratch(smooth, seeded=seeds is not None)
+            words = first, last, begin, at.shard, state.topic
+            return int(saber.sample_words(*words, *given, *scratch))
 
-        moved = sum(at.each(work, self.jobs(at.shard.word_ptr[begin : begin + n_words + 1])))
+        _, moved = self.over(at, at.shard.word_ptr[begin : end + 1], sample)
         return state._replace(moving=state.moving + moved)
 
     def _listed(self, at: At, state: SaberState) -> SaberState:
         topic = freeze(state.topic)
-        _, ptr, n_blocks, lists = state.documents
 
-        def work(job: IntPair) -> Integers:
-            totals = np.zeros(self.n_components, np.int64)
+        def list_some(first: int, last: int, totals: Integers) -> int:
             row = np.zeros(self.n_components, np.int32)
-            given = (
-                *job,
-                at.shard.doc_ptr,
-                at.shard.place,
-                topic,
-                ptr,
-                n_blocks,
-                lists,
-                row,
-                np.empty_like(row),
-            )
-            saber.list_documents(*given, totals)
-            return totals
+            found = row, np.empty_like(row), totals
+            saber.list_documents(first, last, at.shard, topic, state.documents, *found)
+            return 0
 
-        totals = np.sum(at.each(work, self.jobs(at.shard.doc_ptr)), axis=0)
+        totals, _ = self.over(at, at.shard.doc_ptr, list_some)
         return state._replace(totals=totals, moving=0, moved=state.moving)
 
     def state_bytes(self) -> int:

@@ -17,34 +17,37 @@ most frequent ones, and those of the smoothing are leaves of an F+ tree.
 from typing import NamedTuple
 
 import numpy as np
+from numpy import uint64 as index
 from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import index, inlined, kernel, maker
-from schmp_estimators.core.prefetch import prefetch
-from schmp_estimators.core.rng import mix, unit
-from schmp_estimators.core.stages import At
 from schmp_estimators.core.typing import Arguments, Floats
-from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.kernels import ftree
-from schmp_estimators.lda.kernels.lists import (
+from schmp_estimators.sampling import (
+    At,
+    DocumentSampler,
     TopicLists,
-    list_words,
-    move_in_list,
-    place_of,
-    sum_list,
-)
-from schmp_estimators.lda.kernels.priors import beta_of, find_seed
-from schmp_estimators.lda.samplers.documents import (
-    ROUNDING,
-    DocumentLDA,
+    beta_of,
+    build_tree,
     document_loop,
     find_in_document,
+    find_in_tree,
+    find_seed,
+    freeze,
+    inlined,
+    inverse_totals,
+    is_rounding,
+    kernel,
+    list_words,
+    maker,
+    mix,
+    move_in_list,
+    place_of,
+    prefetch,
+    put_in_tree,
+    sum_list,
     sum_others,
+    tree_levels,
+    unit,
 )
-from schmp_estimators.lda.samplers.sequential import inverse_totals
-
-#: How many tokens ahead the lists of words, and before that their offsets, are fetched into the cache.
-_AHEAD, _FAR_AHEAD = 6, 12
 
 #: Scalars that the sampler keeps:
 #: `smooth`, the sum of the tree; `word`, whose topics have been summed up; `version`, that of the document
@@ -82,7 +85,7 @@ def _begin(cell):
     spread, _ = inverse_totals(cell)
     for k in range(len(spread)):
         spread[k] *= cell.alpha[k]
-    kept[0].smooth = ftree.build(spread, level_ptr, sums)
+    kept[0].smooth = build_tree(spread, level_ptr, sums)
     return Sparse(kept, list_words(cell.block, len(cell.total)), spread, sums)
 
 
@@ -109,9 +112,9 @@ def _find_by_prior(own, cell, old, point):
     (level_ptr,) = cell.extra
     smooth = own.kept[0].smooth
     weight = own.spread[old]
-    ftree.put(own.spread, level_ptr, own.sums, smooth, old, 0.0)
-    new = index(ftree.find(own.spread, level_ptr, own.sums, point))
-    ftree.put(own.spread, level_ptr, own.sums, smooth, old, weight)
+    put_in_tree(own.spread, level_ptr, own.sums, smooth, old, 0.0)
+    new = index(find_in_tree(own.spread, level_ptr, own.sums, point))
+    put_in_tree(own.spread, level_ptr, own.sums, smooth, old, weight)
     return new
 
 
@@ -146,7 +149,7 @@ def _draw(own, cell, document, token, word, old, counter):
     )
     _, of_seeds = find_seed(seeds, layout, old, n_dk, alpha, inverse, np.inf)
     of_word = kept.of_word - n_old * factor[old]
-    if of_word < ROUNDING * kept.of_word:
+    if is_rounding(of_word, kept.of_word):
         _, of_word = _find_entry(topics, tokens, start, end, old, factor, np.inf)
     of_document = sum_others(document, old)
     smooth = max(0.0, kept.smooth - own.spread[old])
@@ -205,20 +208,18 @@ def _moved(own, cell, document, token, word, old, new):
     length[index(word)] += _move_entry(topics, tokens, start, end, kept.old_at, kept.new_at, new)
     for k in (old, new):
         weight = alpha[k] * document.inverse[k]
-        kept.smooth = ftree.put(own.spread, level_ptr, own.sums, kept.smooth, k, weight)
+        kept.smooth = put_in_tree(own.spread, level_ptr, own.sums, kept.smooth, k, weight)
 
 
 @inlined
-def _fetch(own, cell, visit):
+def _fetch(own, cell, near, far):
     """Fetch the lists of words that come later."""
-    word = cell.state.visits.word
     lists = own.lists
-    if visit + _FAR_AHEAD < cell.state.visits.ptr[cell.number, -1]:
-        prefetch(lists.ptr, np.int64(word[index(visit + _FAR_AHEAD)]))
-        coming = lists.ptr[index(word[index(visit + _AHEAD)])]
-        for line in range(3):
-            prefetch(lists.topic, coming + 16 * line)
-            prefetch(lists.tokens, coming + 16 * line)
+    prefetch(lists.ptr, far)
+    coming = lists.ptr[index(cell.state.visits.word[near])]
+    for line in range(3):
+        prefetch(lists.topic, coming + 16 * line)
+        prefetch(lists.tokens, coming + 16 * line)
 
 
 _loop = document_loop(_begin, _draw, _moved, _fetch)
@@ -226,24 +227,24 @@ _loop = document_loop(_begin, _draw, _moved, _fetch)
 
 @kernel
 def sample_sparse(cell):
-    """Sample the tokens of a `Cell` whose extra is the `ftree.level_offsets` of K; see `document_loop`."""
+    """Sample the tokens of a `Cell` whose extra is the `tree_levels` of K; see `document_loop`."""
     return _loop(cell)
 
 
-class SparseLDA(DocumentLDA):
+class SparseLDA(DocumentSampler):
     """Latent Dirichlet allocation by collapsed Gibbs sampling, document by document, with sparse sums.
 
-    With one shard the sampler is exact; with more, topic totals are stale (`SequentialProgram`).
+    With one shard the sampler is exact; with more, topic totals are stale (`SequentialSampler`).
 
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
     hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
-        As in `TopicProgram`.
+        As in `TopicSampler`.
     """
 
     kernel = staticmethod(sample_sparse)
 
     def extra(self, at: At) -> Arguments:
         """Return the levels of the tree."""
-        return (freeze(ftree.level_offsets(self.n_components)),)
+        return (freeze(tree_levels(self.n_components)),)

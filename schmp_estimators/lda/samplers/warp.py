@@ -18,8 +18,6 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.rng import stream_key
-from schmp_estimators.core.stages import At, Stage, each, exchanges, observes
 from schmp_estimators.core.typing import (
     AnyIntegers,
     Arguments,
@@ -31,13 +29,6 @@ from schmp_estimators.core.typing import (
     IntPair,
     Numbered,
 )
-from schmp_estimators.core.values import freeze, offsets_of
-from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordBlock
-from schmp_estimators.lda.data.counts import changed
-from schmp_estimators.lda.data.partition import Layout
-from schmp_estimators.lda.data.shards import count_local_words
-from schmp_estimators.lda.data.topic_rows import cut_rows, stack_rows
-from schmp_estimators.lda.kernels.priors import topic_priors
 from schmp_estimators.lda.kernels.warp import (
     Pieces,
     find_pieces,
@@ -46,11 +37,30 @@ from schmp_estimators.lda.kernels.warp import (
     sample_words,
 )
 from schmp_estimators.lda.kernels.warp_documents import sample_documents
-from schmp_estimators.lda.programs.blocks import WordPart, combine_parts, make_parts, rows_of_tokens
-from schmp_estimators.lda.programs.topics import FrozenCountsLDA, Measured, SweepModel, topic_bytes
-
-#: Streams of random numbers of the two passes; first topics have the next ones.
-_WORDS, _DOCUMENTS = range(2)
+from schmp_estimators.sampling import (
+    At,
+    FrozenCountsSampler,
+    Layout,
+    Measured,
+    Stage,
+    SweepModel,
+    TokenShard,
+    TopicRows,
+    WordBlock,
+    WordPart,
+    changed,
+    combine_parts,
+    count_local_words,
+    cut_rows,
+    freeze,
+    make_parts,
+    offsets_of,
+    rows_of_tokens,
+    stack_rows,
+    topic_bytes,
+    topic_priors,
+)
+from schmp_estimators.schmp import each, exchanges, observes
 
 
 class WarpState(NamedTuple):
@@ -159,14 +169,14 @@ def _owner(shard: TokenShard) -> TokenShard:
 
 
 @dataclass(frozen=True)
-class WarpLDA(FrozenCountsLDA[WarpState]):
+class WarpLDA(FrozenCountsSampler[WarpState]):
     """Latent Dirichlet allocation by Metropolis–Hastings with counts frozen during a pass.
 
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
     hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
-        As in `TopicProgram`.
+        As in `TopicSampler`.
     mh_steps : int, 1 to 4
         Proposals for each token in each pass.
     """
@@ -174,6 +184,10 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
     rotates: ClassVar[bool] = False
 
     mh_steps: int = 2
+
+    def takes(self, mh_steps: int | str, size: int) -> bool:
+        """Return whether it makes so many proposals, which it keeps for all tokens."""
+        return mh_steps in range(1, 5)
 
     def n_blocks(self, n_shards: int) -> int:
         """Return 0: no blocks go round, because shards exchange tokens in every sweep."""
@@ -250,10 +264,7 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         return self._finish(at, state, moved_by_owners + self._pass_words(at, jobs, state.tokens))
 
     def _pass_words(
-        self,
-        at: At,
-        some: Sequence[tuple[Arguments, Integers]],
-        tokens: AnyIntegers,
+        self, at: At, some: Sequence[tuple[Arguments, Integers]], tokens: AnyIntegers
     ) -> int:
         """Do the word pass of words, and return how many tokens moved.
 
@@ -261,18 +272,15 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         words, and tokens of the dtype and shape of theirs.
         """
         prior = np.float32(self.beta(at))
-        key = stream_key(self.seed, at.sweep, _WORDS)
+        key = self.key(at)
         types = (
             tokens[:0].reshape(-1),
             np.empty(0, np.int16 if self.n_components < 1 << 15 else np.int32),
         )
         given = types, self._inverse(at), prior, key, at.sweep == 0, self._steps
 
-        def work(job: tuple[Arguments, int, int]) -> int:
-            words, first, last = job
-            return int(sample_words(first, last, *words, *given))
-
-        return sum(at.each(work, [(words, *job) for words, ptr in some for job in self.jobs(ptr)]))
+        jobs = [(*job, *words) for words, ptr in some for job in self.jobs(ptr)]
+        return int(sum(at.each(lambda job: sample_words(*job, *given), jobs)))
 
     def _finish(self, at: At, state: WarpState, moved: int) -> WarpState:
         """Do the document pass of a sweep, in whose word pass so many tokens have moved."""
@@ -281,24 +289,15 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         )
 
     def _pass_documents(
-        self,
-        at: At,
-        tokens: Array,
-        alphas: Floats,
-        inverse: Array,
-        moved_by_words: int = 0,
+        self, at: At, tokens: Array, alphas: Floats, inverse: Array, moved_by_words: int = 0
     ) -> WarpState:
-        key = stream_key(self.seed, at.sweep, _DOCUMENTS)
         prior = np.float32(self.priors(at.sweep, None)[0])
         alpha = prior if self.own_alphas is None else topic_priors(alphas)
-
-        def work(job: IntPair) -> tuple[Integers, int]:
-            totals = np.zeros(self.n_components, np.int64)
-            given = *job, at.shard, tokens.reshape(-1), inverse, alpha, key, totals, self._steps
-            return totals, sample_documents(*given)
-
-        totals, moved = zip(*at.each(work, self.jobs(at.shard.doc_ptr)), strict=True)
-        return WarpState(tokens, sum(totals), (moved_by_words, sum(moved)))
+        given = at.shard, tokens.reshape(-1), inverse, alpha, self.key(at, 1), self._steps
+        totals, moved = self.over(
+            at, at.shard.doc_ptr, lambda *job: int(sample_documents(*job, *given))
+        )
+        return WarpState(tokens, totals, (moved_by_words, moved))
 
     def _inverse(self, at: At) -> Floats32:
         """Return ``1 / (n_k + V beta)``, rounded as kernels take it."""

@@ -5,12 +5,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from schmp_estimators.core.jit import compiled_for
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.descent import ARRIVED, HARD, Rounded, newton_steps
 from schmp_estimators.linear.kernels.smooth import fading, log_one_plus, row_derivatives, row_dual
 from schmp_estimators.linear.kernels.sparse import Chosen
 from schmp_estimators.linear.losses.base import Derivatives, Floats, Level, Steps
-from schmp_estimators.linear.penalties.base import Penalty, compiled_for
+from schmp_estimators.linear.penalties.base import Penalty
 
 
 class Logistic(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self, TypeVar
 import numpy as np
 from numba.core import types
 
-from schmp_estimators.core.jit import by_types, kernel_of_this_process
+from schmp_estimators.core.jit import by_types
 from schmp_estimators.core.typing import Floats, Function
 from schmp_estimators.core.typing import Integers as Indices
 from schmp_estimators.linear.contracts import declared
@@ -116,16 +116,6 @@ def _prox(penalty: Any, j: Any, aim: Any, norm: Any) -> Function | None:
 @by_types(value, strict=False)
 def _value(penalty: Any, coef: Any) -> Function | None:
     return method_of("value", penalty)
-
-
-def compiled_for(kind: Any, kernel: Any) -> Any:
-    """Return the kernel to call with this penalty or loss.
-
-    Kernels for classes outside this package are compiled in each process: a cache on disk would not notice changes to
-    the class, and could not be read without it.
-    """
-    ours = type(kind).__module__.startswith("schmp_estimators.")
-    return kernel if ours else kernel_of_this_process(kernel)
 
 
 def take(penalty: P, columns: Indices | slice) -> P:

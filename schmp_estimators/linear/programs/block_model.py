@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
+from schmp_estimators.core.jit import compiled_for
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.contracts import declared
 from schmp_estimators.linear.kernels import blocks as kernels
@@ -19,7 +20,7 @@ from schmp_estimators.linear.kernels.working_set import (
     SLOPE,
     solve_model,
 )
-from schmp_estimators.linear.penalties.base import Floats, Indices, compiled_for, merit, take
+from schmp_estimators.linear.penalties.base import Floats, Indices, merit, take
 from schmp_estimators.linear.programs.homotopy import make_room
 from schmp_estimators.linear.programs.layout import Chosen
 

@@ -10,9 +10,10 @@ from typing import Self
 import numpy as np
 from scipy.linalg import lapack
 
+from schmp_estimators.core.jit import compiled_for
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.gram import gram_combine, gram_passes, gram_take
-from schmp_estimators.linear.penalties.base import Penalty, compiled_for, gap_or_merit, sizes, take
+from schmp_estimators.linear.penalties.base import Penalty, gap_or_merit, sizes, take
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 
 LARGEST_GRAM = (

@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.engine.dynamic import Steps, Sum
+from schmp_estimators.core.jit import compiled_for
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.contracts import declared, is_quadratic
 from schmp_estimators.linear.kernels import blocks as kernels
 from schmp_estimators.linear.kernels.smooth import MOST_HALVINGS, RISE
-from schmp_estimators.linear.penalties.base import Penalty, compiled_for, fields_of
+from schmp_estimators.linear.penalties.base import Penalty, fields_of
 from schmp_estimators.linear.programs import joint_jobs as jobs
 from schmp_estimators.linear.programs.block_model import violation_of
 from schmp_estimators.linear.programs.certificate import LAST_BITS, LEAST, Certificate

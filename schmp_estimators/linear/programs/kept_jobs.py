@@ -4,10 +4,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from schmp_estimators.core.jit import compiled_for
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.dense import column_passes
 from schmp_estimators.linear.losses.base import weigh
-from schmp_estimators.linear.penalties.base import compiled_for
 from schmp_estimators.linear.programs.jobs import RowPartition, scaled_columns
 from schmp_estimators.linear.programs.joint_jobs import decision_of
 from schmp_estimators.linear.programs.matrix import Floats, Indices

@@ -5,10 +5,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from schmp_estimators.core.jit import compiled_for
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.contracts import declared
 from schmp_estimators.linear.kernels import blocks as kernels
-from schmp_estimators.linear.penalties.base import Floats, Indices, compiled_for, sizes, take
+from schmp_estimators.linear.penalties.base import Floats, Indices, sizes, take
 
 
 class Chosen(NamedTuple):

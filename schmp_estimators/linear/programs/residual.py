@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from schmp_estimators.core.jit import compiled_for
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels import newton
 from schmp_estimators.linear.kernels.descent import FEW_PASSES
@@ -25,7 +26,6 @@ from schmp_estimators.linear.kernels.sparse import (
 )
 from schmp_estimators.linear.penalties.base import (
     Penalty,
-    compiled_for,
     differ,
     read_only,
     take,

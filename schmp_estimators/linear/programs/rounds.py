@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from schmp_estimators.core.engine.dynamic import Overlapping, Steps
+from schmp_estimators.core.jit import compiled_for
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.schedules.dynamic_regression import (
     Check,
@@ -21,7 +22,7 @@ from schmp_estimators.core.schedules.dynamic_regression import (
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.dense import proximal_steps
 from schmp_estimators.linear.losses.base import Loss
-from schmp_estimators.linear.penalties.base import compiled_for, take
+from schmp_estimators.linear.penalties.base import take
 from schmp_estimators.linear.programs.design import NO_CHANGE, Design
 from schmp_estimators.linear.programs.homotopy import Solution
 from schmp_estimators.linear.programs.jobs import RowPartition

@@ -4,12 +4,13 @@ from typing import Any
 
 import numpy as np
 
+from schmp_estimators.core.jit import compiled_for
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels import blocks as kernels
 from schmp_estimators.linear.kernels.smooth import MOST_HALVINGS, RISE
 from schmp_estimators.linear.kernels.sparse import Columns, sparse_gradient
 from schmp_estimators.linear.losses.base import Seen
-from schmp_estimators.linear.penalties.base import Floats, Indices, compiled_for
+from schmp_estimators.linear.penalties.base import Floats, Indices
 from schmp_estimators.linear.programs.joint_jobs import look
 from schmp_estimators.linear.programs.layout import Chosen
 

@@ -4,12 +4,13 @@ from typing import Any
 
 import numpy as np
 
+from schmp_estimators.core.jit import compiled_for
 from schmp_estimators.core.lanes import LANES, UNROLLED, at_line
 from schmp_estimators.linear.contracts import declared
 from schmp_estimators.linear.kernels.smooth import N_LEVELS, N_ROWS, SmoothColumns, SmoothRows
 from schmp_estimators.linear.kernels.smooth_path import N_RECORDS, follow_smooth_path
 from schmp_estimators.linear.losses.base import Rowwise
-from schmp_estimators.linear.penalties.base import Penalty, compiled_for, sizes
+from schmp_estimators.linear.penalties.base import Penalty, sizes
 from schmp_estimators.linear.programs.centred import Rows, are_flat, subtract_means
 from schmp_estimators.linear.programs.homotopy import (
     ABOVE_ALL,

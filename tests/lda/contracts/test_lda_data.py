@@ -12,7 +12,7 @@ from schmp_estimators.lda.blocks import HEAD, no_rows
 from schmp_estimators.lda.data import shards
 from schmp_estimators.lda.data.corpus import narrow
 from schmp_estimators.lda.data.counts import Counts, canonical_counts, count_words
-from schmp_estimators.lda.data.partition import (
+from schmp_estimators.lda.data.shards import (
     TOKENS_PER_CELL,
     cut_documents,
     default_shards,

@@ -47,8 +47,9 @@ def assert_distributed_like(expected, seen):
 def leads_to(kind, counts, alpha, beta, fixed, starts, states, **options):
     """How often a sweep leads to each state, from the given ones."""
     shards, _ = make_shards(counts, fixed=fixed)
-    given = {"own_alphas": alpha, "evaluate_every": 0} | options
-    program = kind(len(alpha), counts.shape[1], float(alpha.mean()), beta, **given)
+    priors = {"doc_topic_prior": float(alpha.mean()), "topic_word_prior": beta}
+    given = {"n_components": len(alpha), "n_words": counts.shape[1], "own_alphas": alpha}
+    program = kind(**given | priors | options)
     values = len(alpha) ** np.arange(states.shape[1])[::-1]
     seen = np.zeros(len(states), np.int64)
     for number, start in enumerate(starts):  # each sweep has a number, and so draws, of its own

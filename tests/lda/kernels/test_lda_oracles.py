@@ -27,9 +27,9 @@ from scipy import sparse
 from scipy.special import gammaln
 
 from schmp_estimators.lda.kernels.priors import topic_priors
+from schmp_estimators.lda.programs.documents import DocumentSampler
 from schmp_estimators.lda.programs.seeds import word_seeds
 from schmp_estimators.lda.samplers import program_of
-from schmp_estimators.lda.samplers.documents import DocumentLDA
 from schmp_estimators.lda.samplers.frozen import FrozenLDA
 
 ORACLES = {
@@ -133,7 +133,7 @@ def assert_equals_oracle(sampler, case, **options):
     counts, kind = (case.counts or partial(random_counts, case.n_components))(), program_of(sampler)
     alpha, given, shared = case.alpha, {}, {}
     if case.uneven or issubclass(
-        kind, DocumentLDA
+        kind, DocumentSampler
     ):  # which has a prior for each topic in its kernels always
         alpha = case.alpha * 2.0 * (1 + np.arange(case.n_components)) / (1 + case.n_components)
         given["own_alphas"] = alpha

@@ -16,7 +16,8 @@ from schmp_estimators.lda.blocks import WordTopics, words_of_places
 from schmp_estimators.lda.data import passages
 from schmp_estimators.lda.data.corpus import open_corpus
 from schmp_estimators.lda.data.counts import canonical_counts
-from schmp_estimators.lda.kernels.passages import (
+from schmp_estimators.lda.data.shards import topics_of_shard
+from schmp_estimators.lda.kernels.tokens import (
     TOKEN,
     draw_known_topics,
     draw_passages,
@@ -110,7 +111,7 @@ def first_topics(counts, lists, n_topics, cuts=()):
     for shard in shards:
         mine = np.bincount(layout.column, np.diff(shard.word_ptr), len(lists)).astype(np.int64)
         topics.append(np.full(len(shard.place), -1, np.int16))
-        first = passages.topics_of_shard(as_lists(lists), layout.column, mine)
+        first = topics_of_shard(as_lists(lists), layout.column, mine)
         given = (
             shard.place,
             shard.doc_ptr,

@@ -2,15 +2,20 @@
 
 import numpy as np
 import pytest
-from gibbs import GibbsLDA
 from lda_cases import CUTS, fit, make_shards, old_rows, random_counts
 from oracles.lda_cells import GibbsOracle
+from pages import example
 from posterior import TINY, assert_keeps_the_posterior
 
 from schmp_estimators.lda.samplers.fplus import FPlusLDA
 from schmp_estimators.lda.samplers.hybrid import HybridLDA
-from schmp_estimators.lda.samplers.light import LightDocumentLDA, LightLDA, LightWordLDA
+from schmp_estimators.lda.samplers.light import LightLDA
+from schmp_estimators.lda.samplers.light_document import LightDocumentLDA
+from schmp_estimators.lda.samplers.light_word import LightWordLDA
 from schmp_estimators.lda.samplers.sparse import SparseLDA
+
+#: What the page on samplers shows.
+Gibbs = example("plot_your_own_sampler").Gibbs
 
 #: Kernels are compiled for these tests alone.
 pytestmark = pytest.mark.slow
@@ -25,8 +30,7 @@ SWEEPS = {
     "fplus": (FPlusLDA, {}),
     "hybrid": (HybridLDA, {"long_document": 1}),
     "hybrid, 3": (HybridLDA, {"long_document": 1, "mh_steps": "acceptance", "before": (5, 2)}),
-    # What the page on programs shows.
-    "gibbs": (GibbsLDA, {}),
+    "gibbs": (Gibbs, {}),
 }
 
 
@@ -46,7 +50,7 @@ def test_the_sampler_of_the_user_guide_equals_its_oracle(cuts):
         make_shards(counts, cuts)[1],
     )
     result = fit(
-        counts, 4, kind=GibbsLDA, cuts=cuts, fixed=fixed, doc_topic_prior=0.35, own_alphas=alphas
+        counts, 4, kind=Gibbs, cuts=cuts, fixed=fixed, doc_topic_prior=0.35, own_alphas=alphas
     )
     oracle = GibbsOracle(counts, 4, alphas, 0.1, 5, bounds, layout, fixed=fixed)
     for topic in result.topics:

@@ -8,8 +8,8 @@ from callbacks import AfterSweeps
 from corpora import assert_same_bits, planted
 
 from schmp_estimators import DistributedLDA
-from schmp_estimators.lda.data import partition
-from schmp_estimators.lda.parameters import suits_passages
+from schmp_estimators.lda.data import shards
+from schmp_estimators.lda.parameters import Sizes, choose_start
 
 X, _, _ = planted(n_docs=60, length=40)  # 2,400 tokens of 40 words
 ALPHA, BETA = 0.1, 0.01
@@ -52,8 +52,12 @@ def test_a_tempered_start_is_at_most_thirty_sweeps_and_half_of_any_fit(max_iter)
 
 
 def test_passages_are_for_many_topics_that_are_not_too_large():
-    assert [suits_passages(10**5, k) for k in (49, 50, 10**6)] == [False, True, True]
-    assert [suits_passages(10**7, k) for k in (50, 99, 100)] == [False, False, True]
+    def suits(n_tokens, n_topics):
+        sizes = Sizes(n_tokens, 100, 100, n_topics)
+        return choose_start("auto", (0.1, 0.1), sizes, tempers=False).topics == "documents"
+
+    assert [suits(10**5, k) for k in (49, 50, 10**6)] == [False, True, True]
+    assert [suits(10**7, k) for k in (50, 99, 100)] == [False, False, True]
 
 
 def test_auto_is_tempered_with_warp_and_uniform_with_fplus():
@@ -113,7 +117,7 @@ def test_a_fit_that_was_ended_in_its_start_says_so():
 
 
 def test_shards_of_fplus_follow_from_the_documents_alone(monkeypatch):
-    monkeypatch.setattr(partition, "TOKENS_PER_CELL", 100)
+    monkeypatch.setattr(shards, "TOKENS_PER_CELL", 100)
     assert make(max_iter=1, sampler="fplus").fit(X).n_shards_ == 4
 
 

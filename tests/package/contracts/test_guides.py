@@ -18,7 +18,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import ElasticNet, Lasso
 
 from schmp_estimators import datasets, schmp
-from schmp_estimators.lda.data.partition import TOKENS_PER_CELL
+from schmp_estimators.lda.data.shards import TOKENS_PER_CELL
 from schmp_estimators.mf.data.ratings import UNDIVIDED
 
 

@@ -17,7 +17,10 @@ PUBLIC = [
     "schmp_estimators",
     *(
         f"schmp_estimators.{name}"
-        for name in ("schmp", "genotypes", "penalised", "ranking", "datasets", "exceptions")
+        for name in (
+            *("schmp", "genotypes", "penalised", "ranking", "sampling", "datasets"),
+            "exceptions",
+        )
     ),
 ]
 INTERNAL = {

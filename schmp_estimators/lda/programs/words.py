@@ -8,17 +8,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.jit import index, inlined, maker, part
+from schmp_estimators.core.jit import index, inlined, maker, part, ready
 from schmp_estimators.core.rng import GAMMA
 from schmp_estimators.core.stages import At
 from schmp_estimators.core.typing import AnySigned, Floats, Integers, Integers32, Unsigned32
-from schmp_estimators.lda.data.topic_rows import list_topics
+from schmp_estimators.lda.data.topic_rows import WordParts, list_topics
 from schmp_estimators.lda.kernels.lists import TopicLists, order_lists
 from schmp_estimators.lda.kernels.priors import add_seeds, make_row
 from schmp_estimators.lda.kernels.rows import add_row
-from schmp_estimators.lda.programs.blocks import WordParts
-from schmp_estimators.lda.samplers.sequential import (
-    SequentialProgram,
+from schmp_estimators.lda.programs.sequential import (
+    SequentialSampler,
     inverse_totals,
     move_total,
     nothing,
@@ -94,6 +93,8 @@ def word_loop(
     fetch : ``fetch(own, cell, token)``, optional
         Called before each token.
     """
+    begin = ready(begin, maker)
+    draw, moved, enter, leave, fetch = map(ready, (draw, moved, enter, leave, fetch))
 
     @maker
     def sample_words(cell):
@@ -146,14 +147,14 @@ class WordState(NamedTuple):
     moved: int = 0
 
 
-class WordLDA(SequentialProgram[WordState]):
+class WordSampler(SequentialSampler[WordState]):
     """Base of samplers that go word by word within a cell.
 
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
     hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
-        As in `TopicProgram`.
+        As in `TopicSampler`.
     """
 
     def restore(self, at: At, saved: AnySigned) -> tuple[WordState, WordParts]:

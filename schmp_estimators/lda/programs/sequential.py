@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.jit import index, inlined, maker
+from schmp_estimators.core.jit import compiled_for, index, inlined, maker
 from schmp_estimators.core.reduction import tree_sum
-from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Stage, changes, each
 from schmp_estimators.core.typing import Arguments, Floats, Integers, Named
@@ -21,7 +20,7 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import Prior, TokenShard, WordBlock
 from schmp_estimators.lda.kernels.priors import SeedRows, alpha_at
 from schmp_estimators.lda.programs.learning import Learned
-from schmp_estimators.lda.programs.topics import SWEEP, State, SweepModel, TopicProgram
+from schmp_estimators.lda.programs.topics import State, SweepModel, TopicSampler
 
 
 class Cell(NamedTuple):
@@ -46,7 +45,7 @@ class Cell(NamedTuple):
     #: Stream of random numbers of the sweep, and how many of them a token may use.
     key: np.uint64
     n_random: int
-    #: From `SequentialProgram.extra`.
+    #: From `SequentialSampler.extra`.
     extra: Any
 
 
@@ -110,7 +109,7 @@ class SweepReport(NamedTuple):
     n_tokens: int
 
 
-class SequentialProgram(TopicProgram[State]):
+class SequentialSampler(TopicSampler[State]):
     """Base of samplers that change the counts token by token.
 
     What changes of a shard has topics of its tokens, `topic`, how many have each, `total`, and what the sampler adds.
@@ -119,7 +118,7 @@ class SequentialProgram(TopicProgram[State]):
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
     hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
-        As in `TopicProgram`.
+        As in `TopicSampler`.
     """
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
@@ -149,13 +148,13 @@ class SequentialProgram(TopicProgram[State]):
         return Cell(
             at.block, first, at.shard, rows, state, at.model.topic_total.copy(),
             freeze(self.alphas(at.sweep, at.model)), beta, self.beta_sums(beta), self.seeds_of(at.shard),
-            stream_key(self.seed, at.sweep, SWEEP), self.n_random, self.extra(at),
+            self.key(at), self.n_random, self.extra(at),
         )  # fmt: skip
 
     def sample_words(self, at: At, state: State, block: WordBlock) -> tuple[State, WordBlock, Step]:
         """Sample the tokens whose words are in the block."""
         cell = self.cell(at, state, block)
-        moved = self.kernel(cell)
+        moved = compiled_for(self, type(self).kernel)(cell)
         change = cell.total - at.model.topic_total
         state.total[:] += change
         return state, block, Step(change, moved)

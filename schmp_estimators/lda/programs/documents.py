@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import index, inlined, maker, part
+from schmp_estimators.core.jit import index, inlined, maker, part, ready
 from schmp_estimators.core.rng import GAMMA
 from schmp_estimators.core.stages import At
 from schmp_estimators.core.typing import AnySigned, Array, Floats, Integers, Integers32, Unsigned32
 from schmp_estimators.core.values import offsets_of, part_of_each
 from schmp_estimators.lda.blocks import TokenShard, words_of_places
-from schmp_estimators.lda.programs.blocks import WordParts
-from schmp_estimators.lda.samplers.sequential import (
-    SequentialProgram,
+from schmp_estimators.lda.data.topic_rows import WordParts
+from schmp_estimators.lda.programs.sequential import (
+    SequentialSampler,
     inverse_totals,
     move_total,
     nothing,
@@ -55,15 +55,16 @@ def order_visits(shard: TokenShard) -> Visits:
     return Visits(ptr, token, word[token])
 
 
-#: A sum from which a term is subtracted may be only rounding errors, if less than this part of it is left.
-ROUNDING = 1e-9
-
 #: Scalars of a document:
 #: `start` and `end`, where its tokens begin and end in document order; `n_listed`, how many topics they have;
 #: `sum`, the sum of `Document.part`; `version`, which grows with every token that moves, and with every document.
 _NOW = np.dtype(
     [("start", "i8"), ("end", "i8"), ("n_listed", "i8"), ("sum", "f8"), ("version", "i8")]
 )
+
+
+#: How many tokens ahead rows and lists of words, and before that their bounds, are fetched into the cache.
+_NEAR, _FAR = 8, 16
 
 
 class Document(NamedTuple):
@@ -102,10 +103,16 @@ def find_in_document(document, skipped, point):
 
 
 @inlined
+def is_rounding(rest, whole):
+    """Return whether the rest of a sum from which a term was taken out may be only rounding errors."""
+    return rest < 1e-9 * whole
+
+
+@inlined
 def sum_others(document, skipped):
     """Return the sum of `part` over the topics but one."""
     total = document.now[0].sum - document.part[skipped]
-    if total < ROUNDING * document.now[0].sum:
+    if is_rounding(total, document.now[0].sum):
         _, total = find_in_document(document, skipped, np.inf)
     return total
 
@@ -222,8 +229,9 @@ def document_loop(
         the next ``n_random - 1`` multiples of `GAMMA` above.  Compiled by `core.jit.inlined`, as the others.
     moved : ``moved(own, cell, document, token, word, old, new)``, optional
         Called when all counts have changed.
-    fetch : ``fetch(own, cell, visit)``, optional
-        Called before each of the cell's tokens, of number `visit` among `Visits.token`.
+    fetch : ``fetch(own, cell, near, far)``, optional
+        Called before each token but the last ones, with the number, among ``cell.state.visits``, of one that comes
+        soon, and with the word of one that comes later.
     write : ``write(own, cell, token, word, old, new)``, optional
         Writes the new topic of a token into the rows of the block; by default at once.
     end : ``end(own, cell)``, optional
@@ -233,6 +241,8 @@ def document_loop(
     -----
     2 ns for each token of the document, in whichever block, beside what the functions take.
     """
+    begin = ready(begin, maker)
+    draw, moved, fetch, write, end = map(ready, (draw, moved, fetch, write, end))
 
     @maker
     def sample_documents(cell):
@@ -247,7 +257,9 @@ def document_loop(
                 continue
             _enter(cell, document, d)
             for visit in range(visit_ptr[d], visit_ptr[d + 1]):
-                fetch(own, cell, visit)
+                if visit + _FAR < visit_ptr[-1]:
+                    near = index(visit + _NEAR)
+                    fetch(own, cell, near, np.int64(visits.word[index(visit + _FAR)]))
                 token = index(visits.token[index(visit)])
                 word = np.int64(visits.word[index(visit)])
                 old = index(topic[token])
@@ -276,14 +288,14 @@ class DocumentState(NamedTuple):
     total: Integers
 
 
-class DocumentLDA(SequentialProgram[DocumentState]):
+class DocumentSampler(SequentialSampler[DocumentState]):
     """Base of samplers that go document by document within a cell.
 
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
     hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
-        As in `TopicProgram`.
+        As in `TopicSampler`.
     """
 
     def restore(self, at: At, saved: AnySigned) -> tuple[DocumentState, WordParts]:
