@@ -101,9 +101,9 @@ class RankPlace(Place):
     def call(self, word, function, args, p, *, pinned=False):
         return Handle(self, function(*_values(args)))
 
-    def call_ranks(self, word, function, args, groups, take=None):
-        assert list(map(list, groups)) == self.groups(sum(map(len, groups)))
-        made = in_ranks(len(groups), lambda talk: function(talk, *_values(args[talk.rank])))
+    def call_ranks(self, word, function, args, near, take=None):
+        assert list(near) == [group[0] for group in self._groups]
+        made = in_ranks(len(near), lambda talk: function(talk, *_values(args[talk.rank])))
         self._lose()
         if failed := [one for one in made if isinstance(one, Exception)]:
             raise next((one for one in failed if not isinstance(one, WorkLostError)), failed[0])

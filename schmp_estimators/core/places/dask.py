@@ -49,7 +49,6 @@ from schmp_estimators.core.places.cluster import (
 )
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.watch import await_all, gather, outcomes, scatter
-from schmp_estimators.core.program import Groups
 from schmp_estimators.core.typing import Arguments, Function, Named, Unary
 from schmp_estimators.core.values import itself
 
@@ -235,7 +234,7 @@ class DaskPlace(Place):
         word: str,
         function: Function,
         args: Sequence[Sequence[Any]],
-        groups: Groups,
+        near: Sequence[int],
         take: Unary | None = None,
     ) -> Any:
         """Let all ranks of a run call a function at the same time, each in a task that runs only on its worker.
@@ -248,8 +247,8 @@ class DaskPlace(Place):
             ``function(communicator, *args)``.
         args : sequence of sequences
             Arguments of each rank; futures stand for their results.
-        groups : sequence of sequences of int
-            The shards of each rank.
+        near : sequence of int
+            A shard of each rank, which is where that shard is.
         take : callable, optional
             Returns what the client gets of a result; the result itself stays on its worker.
 
@@ -265,7 +264,7 @@ class DaskPlace(Place):
         Exception
             The error of a rank.
         """
-        addresses = tuple([self._dealt.address(group[0]) for group in groups])
+        addresses = tuple(map(self._dealt.address, near))
         made, asked, _ = self._send_ranks(word, function, args, addresses, take)
         kept = False
         try:

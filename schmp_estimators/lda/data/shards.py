@@ -141,6 +141,11 @@ def make_shard(pieces: Sequence[Counts], before: Integers, own: Integers, plan: 
     )  # fmt: skip
 
 
+def join_parts(before: Integers, own: Integers, plan: Plan, *parts: Sequence[Counts]) -> TokenShard:
+    """Return the shard of the documents of consecutive parts; for other parameters see `make_shard`."""
+    return make_shard([piece for part in parts for piece in part], before, own, plan)
+
+
 def _is_local(layout: Layout, n_local: Integers) -> Masks:
     """Return which words of the layout are sampled locally."""
     found = np.zeros(len(layout.column), np.bool_)

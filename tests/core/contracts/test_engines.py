@@ -78,9 +78,7 @@ def outcomes(run, program, n_shards, asked=range(N_SWEEPS)):
     for sweep, record in enumerate(run):
         found.append(bits(record))
         if sweep in asked:
-            found.append(
-                bits((run.observe(program.observing(n_shards)), *run.harvest(), *run.save()))
-            )
+            found.append(bits((run.observe(program.observing), *run.harvest(), *run.save())))
     return found
 
 
