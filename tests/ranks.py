@@ -17,6 +17,7 @@ class Talk(Communicator):
 
     def __init__(self, rank, said, n_threads=1):
         self.rank, self.size, self._said, self._place = rank, len(said), said, Place(n_threads)
+        self.n_threads = n_threads
 
     def each(self, function, jobs):
         return self._place.each(function, jobs)

@@ -31,7 +31,7 @@ from schmp_estimators.core.program import (
     check_program,
     check_saved,
 )
-from schmp_estimators.core.stages import Each, checked, described, in_turn, name_of
+from schmp_estimators.core.stages import checked, described, name_of
 from schmp_estimators.core.typing import Function, Named, Unary
 from schmp_estimators.core.values import freeze, itself
 
@@ -48,8 +48,8 @@ class LocalRun:
     ----------
     program, sources, course
         As in `GroupRun`.
-    each : callable
-        Applies a function to every job, perhaps with several threads.
+    place : Place
+        This process.
     """
 
     #: Seconds of a sweep are not measured here, because each sweep is reported as soon as it ends.
@@ -60,7 +60,7 @@ class LocalRun:
         program: AnyProgram,
         sources: Sequence[Source] | Parts,
         course: Course,
-        each: Each = in_turn,
+        place: Place,
     ) -> None:
         self._program = program
         if isinstance(sources, Parts):
@@ -81,7 +81,8 @@ class LocalRun:
             self._told.append(found[1] if tells else None)
         course.release()
         self._n_shards = len(shards)
-        self._rank = Rank(program, Alone(each), [range(len(shards))], shards, slices)
+        alone = Alone(place.each, place.n_threads)
+        self._rank = Rank(program, alone, [range(len(shards))], shards, slices)
         self._rank.begin(course.first - 1, course.saved)
 
     def __iter__(self) -> Iterator[Named]:
@@ -148,7 +149,7 @@ def static_run(
     """
     course = Course(**options)
     if place.is_local:
-        return LocalRun(program, sources, course, place.each)
+        return LocalRun(program, sources, course, place)
     return GroupRun(program, sources, place, course)
 
 
