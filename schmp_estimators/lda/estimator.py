@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from contextlib import closing
 from numbers import Integral, Real
@@ -14,7 +15,14 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from schmp_estimators.core.following import SweepingEstimator, make_seed, undone_on_error
 from schmp_estimators.core.inputs.masks import unmask
-from schmp_estimators.core.inputs.validation import COUNT, NOT_NEGATIVE, SHARE, is_dask, keep
+from schmp_estimators.core.inputs.validation import (
+    COUNT,
+    NOT_NEGATIVE,
+    SHARE,
+    entries_of,
+    is_dask,
+    keep,
+)
 from schmp_estimators.core.places.place import choose_place, retry
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.typing import Named
@@ -27,7 +35,7 @@ from schmp_estimators.lda.parameters import (
     check_parameters,
     priors_asked_for,
 )
-from schmp_estimators.lda.samplers import MOST_STEPS, SAMPLERS
+from schmp_estimators.lda.samplers import FEW_TOPICS, MOST_STEPS, SAMPLERS
 from schmp_estimators.lda.shares import SharesOfTopics
 from schmp_estimators.lda.spill import check_spill
 
@@ -371,7 +379,9 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         with (
             undone_on_error(self),
             self._progress_bar(),
-            choose_place(self.n_jobs, is_dask=is_dask(X), label="schmp-lda") as place,
+            choose_place(
+                self.n_jobs, is_dask=is_dask(X), label="schmp-lda", work=self._work(X)
+            ) as place,
         ):
 
             def sample() -> Named:
@@ -390,6 +400,13 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         for name, value in attributes.items():
             setattr(self, name, value)
         return self
+
+    def _work(self, X: Any) -> float:
+        """Return about how many seconds a fit takes, or infinity if shards were asked for."""
+        if self.n_shards or self.spill is not None:
+            return math.inf
+        of_a_token = 5e-8 + 5e-10 * min(self.n_components, FEW_TOPICS)
+        return entries_of(X) * self.max_iter * of_a_token
 
     def _is_comparable(self, record: Named) -> bool:
         """Return whether a sweep was sampled under the priors asked for, and not in a tempered start."""
