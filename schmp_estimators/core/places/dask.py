@@ -312,7 +312,7 @@ class DaskPlace(Place):
                 key: DaskTask(key, as_rank, Ranks(addresses, keys, rank, token), function, *refs)
             }
             if take is not None:
-                asked.append((f"told-{run}", rank))
+                asked.append((f"{word}-results-{run}", rank))
                 tasks[asked[-1]] = DaskTask(asked[-1], taken, take, TaskRef(key))
             only = {**self._annotations, "workers": [address], "allow_other_workers": False}
             layers[f"{run}-{rank}"] = MaterializedLayer(tasks, annotations=only)
