@@ -17,6 +17,7 @@ from scipy import sparse
 from sklearn.exceptions import UndefinedMetricWarning
 
 from schmp_estimators import DistributedLDA
+from schmp_estimators.lda.samplers import program_of
 
 each_sampler = samplers()
 each_invariant = samplers(wanted=lambda kind: kind.partition_invariant)
@@ -80,6 +81,20 @@ def test_some_depend_neither_on_ranks_nor_on_what_is_joined_in_each(
         found = make(**parameters, n_shards=n_shards).fit(X)
     assert_same_bits(found, make(**parameters).fit(X))
     assert not place.held
+
+
+@each_invariant
+def test_a_process_works_on_all_its_parts_together(sampler):
+    kind, asked = program_of(sampler), []
+
+    def schedule(self, sweep, n_shards):
+        asked.append(n_shards)
+        return made(self, sweep, n_shards)
+
+    made = kind.schedule
+    with mock.patch.object(kind, "schedule", schedule):
+        assert make(sampler=sampler, n_shards=5).fit(SMALL).n_shards_ == 5
+    assert {*asked} == {1}
 
 
 def test_seeds_mean_something():
