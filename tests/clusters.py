@@ -20,6 +20,8 @@ QUIET = {
     "distributed.admin.system-monitor.gil.enabled": False,
     "distributed.admin.tick.interval": "1s",
     "distributed.admin.tick.cycle": "10s",
+    # Fits of tests are small; they test what large ones do.
+    "schmp-estimators.small-fit": 0,
 }
 
 

@@ -59,7 +59,7 @@ class Run:
 
     def observe(self, stages):
         before = self.model
-        record = self.work(stages)
+        record = self.work(stages(self.n))
         self.model = before
         return record
 

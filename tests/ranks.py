@@ -17,6 +17,7 @@ class Talk(Communicator):
 
     def __init__(self, rank, said, n_threads=1):
         self.rank, self.size, self._said, self._place = rank, len(said), said, Place(n_threads)
+        self.n_threads = n_threads
 
     def each(self, function, jobs):
         return self._place.each(function, jobs)
@@ -101,9 +102,9 @@ class RankPlace(Place):
     def call(self, word, function, args, p, *, pinned=False):
         return Handle(self, function(*_values(args)))
 
-    def call_ranks(self, word, function, args, groups, take=None):
-        assert list(map(list, groups)) == self.groups(sum(map(len, groups)))
-        made = in_ranks(len(groups), lambda talk: function(talk, *_values(args[talk.rank])))
+    def call_ranks(self, word, function, args, near, take=None):
+        assert list(near) == [group[0] for group in self._groups]
+        made = in_ranks(len(near), lambda talk: function(talk, *_values(args[talk.rank])))
         self._lose()
         if failed := [one for one in made if isinstance(one, Exception)]:
             raise next((one for one in failed if not isinstance(one, WorkLostError)), failed[0])

@@ -88,6 +88,30 @@ class Ring(Program):
         return observes(self.tell)
 
 
+class Together(Ring):
+    """Many visits are one call."""
+
+    name: ClassVar[str] = "together"
+
+    def schedule(self, sweep, n_shards):
+        order = self.order(n_shards)
+        return changes(self.mix, 3, order=order, together=self.mix_all), each(self.sum_up)
+
+    def n_blocks(self, n_shards):
+        return n_shards + 2
+
+    def mix(self, at, state, block, told):
+        new = scramble(state, block, at.model.total, at.shard, told)
+        block[:] = scramble(block, state)
+        state[:] = new
+        return state, block
+
+    def mix_all(self, ats, states, blocks, visits, told):
+        for step, p, b in visits:
+            assert (p + step) % len(self.order(ats[p].n_shards)) == b
+            self.mix(ats[p], states[p], blocks[b], told)
+
+
 class Synced(Ring):
     name, synced = "synced", True
 
@@ -435,6 +459,7 @@ def bits(value):
 PROGRAMS = [
     *(
         Ring(),
+        Together(),
         Synced(),
         Resting(),
         ReadAndChanged(),

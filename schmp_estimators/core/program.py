@@ -59,6 +59,26 @@ class Source(NamedTuple):
     tells: bool = False
 
 
+class Parts(ABC):
+    """Data in consecutive parts, for a program whose results do not depend on how data are divided.
+
+    The parts of a rank are joined to one shard: shards of one process would exchange what is in its memory already.
+    """
+
+    #: Into how many parts the data are divided, at least one for each rank.
+    n_parts: int
+    #: What the place holds of them.
+    held: Sequence[Any] = ()
+
+    @abstractmethod
+    def shards(self, sizes: Sequence[int]) -> Sequence[Source]:
+        """Return the sources of shards of so many parts each."""
+
+    @abstractmethod
+    def cut(self, saved: Saved, sizes: Sequence[int]) -> Saved:
+        """Return what was saved of shards of any sizes, as if it had been saved of these."""
+
+
 class Saved(NamedTuple):
     """All that a run needs to continue from the end of a sweep."""
 

@@ -11,6 +11,7 @@ observes   every shard reports, and nothing is changed; the stage ends with `Pro
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from inspect import signature
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
@@ -75,6 +76,8 @@ class Stage(NamedTuple):
     merge: Binary | None = None
     #: Cuts a state into a piece for each shard.
     split: Split | None = None
+    #: Does the same as the function for many visits, one after the other.
+    together: Function | None = None
 
     @property
     def name(self) -> str:
@@ -111,7 +114,13 @@ def reads(
     return Stage("reads", function, args, _as_order(order), synced)
 
 
-def changes(function: Function, *args: Any, order: Lines, synced: bool = False) -> Stage:
+def changes(
+    function: Function,
+    *args: Any,
+    order: Lines,
+    synced: bool = False,
+    together: Function | None = None,
+) -> Stage:
     """Return a stage that calls a function on each shard with one block after the other; it changes both.
 
     Parameters
@@ -121,13 +130,25 @@ def changes(function: Function, *args: Any, order: Lines, synced: bool = False) 
         write into both.  The block is then sent to the next shard, without waiting for other blocks.
     *args, order, synced
         As in `reads`.
+    together : method of the program, optional
+        ``together(ats, states, blocks, visits, *args)`` does what `function` does, for many visits in one call: where
+        there are many shards, calls take longer than the work.  ``visits`` is a list of (step, shard, block) in an
+        order in which they may be done; the other arguments are dicts by the numbers of shards, or blocks.  It changes
+        states and blocks in place.  Only without `synced`.
 
     Returns
     -------
     Stage
         For `Program.schedule`.
+
+    Raises
+    ------
+    ValueError
+        If both `synced` and `together` are given.
     """
-    return Stage("changes", function, args, _as_order(order), synced=synced)
+    if synced and together:
+        raise ValueError("changes: give synced, for a barrier after every step, or together")
+    return Stage("changes", function, args, _as_order(order), synced=synced, together=together)
 
 
 def exchanges(
@@ -394,9 +415,11 @@ def check_signatures(program: Any, stages: Sequence[Stage]) -> None:
             first = (*first, "block")
         elif stage.split and stage.kind == "observes":
             first = (*first, "pieces")
+        further = [f"args[{i}]" for i in range(len(stage.args))]
         calls = [
-            (stage.function, (*first, *[f"args[{i}]" for i in range(len(stage.args))])),
+            (stage.function, (*first, *further)),
             (stage.merge, ("report", "other")),
+            (stage.together, ("ats", "states", "blocks", "visits", *further)),
             (stage.split, ("at", "state")),
         ]
         for function, names in calls:
@@ -407,7 +430,7 @@ def check_signatures(program: Any, stages: Sequence[Stage]) -> None:
 
 def _check_stage(program: Any, stage: Stage, n_shards: int, n_blocks: int) -> None:
     name = stage.name
-    helpers = [helper for helper in (stage.merge, stage.split) if helper]
+    helpers = [helper for helper in (stage.merge, stage.split, stage.together) if helper]
     for function in (stage.function, *helpers):
         if getattr(function, "__self__", None) is not program:
             raise TypeError(
@@ -415,10 +438,11 @@ def _check_stage(program: Any, stage: Stage, n_shards: int, n_blocks: int) -> No
             )
     if stage.order is not None:
         what = f"schedule: the order of {stage.kind}({name!r})"
-        _check_order(what, stage, stage.order, n_shards, n_blocks)
+        _check_order(what, stage.order, stage.synced, n_shards, n_blocks)
 
 
-def _check_order(what: str, stage: Stage, order: Order, n_shards: int, n_blocks: int) -> None:
+@lru_cache(maxsize=64)  # most sweeps of a run have the same orders
+def _check_order(what: str, order: Order, synced: bool, n_shards: int, n_blocks: int) -> None:
     met: list[list[int]] = [[] for _ in range(n_shards)]
     for step, line in enumerate(order):
         if len(line) != n_shards:
@@ -435,7 +459,7 @@ def _check_order(what: str, stage: Stage, order: Order, n_shards: int, n_blocks:
             raise ValueError(
                 f"{what} has a number that is no block in step {step}: {line}; {numbers}, and -1 is none"
             )
-        if stage.synced and len(busy) < n_shards:
+        if synced and len(busy) < n_shards:
             raise ValueError(
                 f"{what} leaves a shard idle in step {step}, whose report the barrier would wait for"
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from contextlib import closing
 from numbers import Integral, Real
@@ -16,7 +17,14 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from schmp_estimators.core.following import SweepingEstimator, make_seed, undone_on_error
 from schmp_estimators.core.inputs.masks import unmask
-from schmp_estimators.core.inputs.validation import COUNT, NOT_NEGATIVE, SHARE, is_dask, keep
+from schmp_estimators.core.inputs.validation import (
+    COUNT,
+    NOT_NEGATIVE,
+    SHARE,
+    entries_of,
+    is_dask,
+    keep,
+)
 from schmp_estimators.core.places.place import choose_place, retry
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.typing import Array, Integers, Named
@@ -31,7 +39,7 @@ from schmp_estimators.lda.parameters import (
     priors_asked_for,
 )
 from schmp_estimators.lda.programs.topics import TopicSampler
-from schmp_estimators.lda.samplers import SAMPLERS
+from schmp_estimators.lda.samplers import FEW_TOPICS, SAMPLERS
 from schmp_estimators.lda.shares import SharesOfTopics
 from schmp_estimators.lda.spill import check_spill
 
@@ -134,7 +142,8 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
     n_shards : int, default=None
         Number of parts into which documents and words are divided, at most the number of documents or words.  None:
         "warp", "frozen" and "saber" use 1 in this process, and on a cluster the number of workers, but at most
-        ``n_tokens / 1.5e6`` ("warp") or the square root of that.  The other samplers always use that square root.
+        ``n_tokens / 1.5e6`` ("warp") or the square root of that.  The other samplers always use that square root.  With
+        these three a process joins its parts of the documents: a larger number is for workers that join later.
     n_jobs : int, default=None
         Threads of a fit in this process.  None means 1, -1 all cores.  With "warp", "frozen" and "saber" more than one
         thread helps from 262,144 tokens on.
@@ -415,7 +424,9 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         with (
             undone_on_error(self),
             self._progress_bar(),
-            choose_place(self.n_jobs, is_dask=is_dask(X), label="schmp-lda") as place,
+            choose_place(
+                self.n_jobs, is_dask=is_dask(X), label="schmp-lda", work=self._work(X)
+            ) as place,
         ):
 
             def sample() -> Named:
@@ -460,6 +471,13 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
             self.seed_counts_ = self.seed_counts_[:, kept]
         self.feature_names_ = names[kept]
         self._set_words(self, self.feature_names_)
+
+    def _work(self, X: Any) -> float:
+        """Return about how many seconds a fit takes, or infinity if shards were asked for."""
+        if self.n_shards or self.spill is not None:
+            return math.inf
+        of_a_token = 5e-8 + 5e-10 * min(self.n_components, FEW_TOPICS)
+        return entries_of(X) * self.max_iter * of_a_token
 
     def _is_comparable(self, record: Named) -> bool:
         """Return whether a sweep was sampled under the priors asked for, and not in a tempered start."""

@@ -1,7 +1,10 @@
 """One fit of `DistributedLDA`: how documents become shards, which program runs, and what the estimator keeps."""
 
+from __future__ import annotations
+
 import logging
 import os
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -18,7 +21,7 @@ from schmp_estimators.core.io.checkpoint import Checkpoint, check_records, ident
 from schmp_estimators.core.io.files import CHECKPOINT
 from schmp_estimators.core.io.slices import Slices, memory_left
 from schmp_estimators.core.places.place import Place, check_sent
-from schmp_estimators.core.program import Saved, identity
+from schmp_estimators.core.program import Parts, Saved, identity
 from schmp_estimators.core.typing import Array, Named
 from schmp_estimators.core.values import offsets_of
 from schmp_estimators.lda import parameters
@@ -29,6 +32,7 @@ from schmp_estimators.lda.data.shards import (
     Plan,
     cut_documents,
     default_shards,
+    join_parts,
     layout_by_column,
     local_columns,
     make_layout,
@@ -49,6 +53,21 @@ EVALUATE_EVERY = 10
 NAMES = {"program": "sampler", "seed": "random_state", "hot_priors": "init (hot_priors)"}
 
 logger = logging.getLogger(__name__)
+
+
+class _Documents(Parts):
+    """The documents of a fit, and counts of earlier documents."""
+
+    def __init__(self, fit: LDAFit, earlier: sparse.csc_array | None) -> None:
+        self._fit, self._earlier = fit, earlier
+        self.held = fit._documents
+        self.n_parts = len(self.held)
+
+    def shards(self, sizes: Sequence[int]) -> list[Source]:
+        return self._fit.sources(self._earlier, sizes)
+
+    def cut(self, saved: Saved, sizes: Sequence[int]) -> Saved:
+        return self._fit.cut(saved, sizes)
 
 
 class LDAFit:
@@ -134,7 +153,9 @@ class LDAFit:
         estimator = self._estimator
         corpus = self._corpus
         self._bounds = cut_documents(corpus.lengths, self._n_parts)
-        self._divide()
+        self._documents = corpus.shards(self._bounds)
+        if self._spilling:
+            self._documents = documents_as_counted(corpus, self._documents, self._bounds)
         first, saved, estimator.history_ = self._resume()
         corpus.rows.partitions = []  # from now on only the documents of the shards are needed
         estimator.n_iter_ = first
@@ -152,7 +173,7 @@ class LDAFit:
             release=self._documents.clear,
         ) as run:
             if begun and self._program.measures(0):  # now without the earlier counts
-                begun = [{**run.observe(self._program.measuring(self._n_parts)), **begun[0]}]
+                begun = [{**run.observe(self._program.measuring), **begun[0]}]
             for done in estimator._follow(
                 chain(begun, run),
                 X,
@@ -189,27 +210,15 @@ class LDAFit:
         beta = self._program.priors(0, None)[1]
         return passages.weigh_topics(*given, found, alphas, beta) if weighs else found
 
-    def _divide(self) -> None:
-        """Cut the documents into shards, and the words into blocks."""
-        self._documents = self._corpus.shards(self._bounds)
-        if self._spilling:
-            self._documents = documents_as_counted(self._corpus, self._documents, self._bounds)
-        if self._n_parts > 1 or self._program.rotates:
-            self._layout = make_layout(self._corpus.word_totals, self._n_parts)
-        else:  # in the order of the fitted model: its counts need not be sorted in the end
-            self._layout = layout_by_column(self._corpus.n_features)
-        self._n_local = self._program.count_local_words(self._corpus.word_totals, self._layout)
-        self._counted = self._corpus.count_some(
-            self._documents, local_columns(self._layout, self._n_local)
-        )
-
     def _started(
         self, program: TopicSampler[Any], earlier: sparse.csc_array | None, **options: Any
     ) -> AbstractContextManager[AnyRun]:
         """Return a run of a program, with counts of earlier documents."""
+        alone = [1] * self._n_parts
+        joins = program.partition_invariant and self._spilling is None
         return static_run(
             program,
-            self._sources(earlier),
+            _Documents(self, earlier) if joins else self.sources(earlier, alone),
             self._place,
             may_ask=self._may_ask,
             slices=self._slices,
@@ -345,31 +354,45 @@ class LDAFit:
                 f"{limit / 2**30:.3g} GiB; add workers or raise their memory_limit"
             )
 
-    def _sources(self, earlier: sparse.csc_array | None) -> list[Source]:
-        """Return the sources of the shards: their documents, and what they must know of each other."""
+    def sources(self, earlier: sparse.csc_array | None, sizes: Sequence[int]) -> list[Source]:
+        """Divide the words into blocks; return the sources of shards of so many parts of the documents each."""
+        totals = self._corpus.word_totals
+        if len(sizes) > 1 or self._program.rotates:
+            self._layout = make_layout(totals, len(sizes))
+        else:  # in the order of the fitted model: its counts need not be sorted in the end
+            self._layout = layout_by_column(self._corpus.n_features)
+        self._n_local = self._program.count_local_words(totals, self._layout)
+        columns = local_columns(self._layout, self._n_local)
+        counted = self._corpus.count_some(self._documents, columns, sizes)
+        ends = offsets_of(sizes)
         sources = []
-        for p, documents in enumerate(self._documents):
-            # Documents in this process are released when the list that holds them is cleared; futures stay.
-            piece = (
-                partial(self._documents.__getitem__, p)
-                if isinstance(documents, list)
-                else documents
-            )
+        for p, (first, end) in enumerate(pairwise(ends.tolist())):
             # A plan is made when it is sent, so that there is only one at a time.
-            what = (
-                (partial(made_again, make_shard), [documents])
-                if self._spilling
-                else (make_shard, piece)
-            )
-            sources.append(
-                Source(what[0], (what[1], *self._counted[p], partial(self._plan, earlier, p)))
-            )
+            known = *counted[p], partial(self._plan, earlier, p, int(self._bounds[first]))
+            if self._spilling:
+                documents = self._documents[first:end]
+                sources.append(Source(partial(made_again, make_shard), (documents, *known)))
+                continue
+            # Documents in this process are released when the list that holds them is cleared; futures stay.
+            pieces = [
+                partial(self._documents.__getitem__, at)
+                if isinstance(self._documents[at], list)
+                else self._documents[at]
+                for at in range(first, end)
+            ]
+            sources.append(Source(join_parts, (*known, *pieces)))
         return sources
 
-    def _plan(self, earlier: sparse.csc_array | None, p: int) -> Plan:
-        """Return what a shard must know of the others."""
+    def cut(self, saved: Saved, sizes: Sequence[int]) -> Saved:
+        """Return the topics that were saved of the shards of any run, for shards of so many parts each."""
+        ends = offsets_of(self._corpus.lengths)[self._bounds[offsets_of(sizes)]]
+        topics = np.concatenate(saved.shards)
+        return saved._replace(shards=[topics[a:b] for a, b in pairwise(ends.tolist())])
+
+    def _plan(self, earlier: sparse.csc_array | None, p: int, first: int) -> Plan:
+        """Return what a shard, whose first document is given, must know of the others."""
         layout = self._layout
-        first_token = int(self._corpus.lengths[: self._bounds[p]].sum())
+        first_token = int(self._corpus.lengths[:first].sum())
         words = layout.column[slice(*layout.block_ptr[p : p + 2])]
         fixed = no_rows(len(words)) if earlier is None else rows_of_counts_array(earlier[:, words])
         totals = narrow(self._corpus.word_totals)

@@ -1,5 +1,6 @@
 """The bases of all sparse linear models: their parameters and what callbacks see; the fit with a given penalty."""
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
@@ -8,7 +9,7 @@ from sklearn.base import _fit_context
 from sklearn.callback import with_callbacks
 
 from schmp_estimators.core.following import FollowedEstimator, undone_on_error
-from schmp_estimators.core.inputs.validation import is_dask
+from schmp_estimators.core.inputs.validation import entries_of, is_dask
 from schmp_estimators.core.places.place import choose_place, retry
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.progress import FitBar
@@ -112,7 +113,8 @@ class SparseModel(Penalised):
         UserWarning
         """
         lazy = any(map(is_dask, (X, y, sample_weight)))
-        chosen = choose_place(self.n_jobs, is_dask=lazy, label=f"schmp-{self._name}")
+        work = math.inf if self.n_shards else 2e-7 * entries_of(X)
+        chosen = choose_place(self.n_jobs, is_dask=lazy, label=f"schmp-{self._name}", work=work)
 
         def fit() -> None:
             samples = read_samples(self, X, y, sample_weight, place=place, **reading(self._loss()))

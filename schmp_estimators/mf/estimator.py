@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Callable
 from functools import partial
@@ -12,7 +13,7 @@ from sklearn.base import BaseEstimator, _fit_context
 from sklearn.callback import with_callbacks
 
 from schmp_estimators.core.following import Ending, SweepingEstimator, make_seed, undone_on_error
-from schmp_estimators.core.inputs.validation import is_dask, keep
+from schmp_estimators.core.inputs.validation import entries_of, is_dask, keep
 from schmp_estimators.core.places.place import choose_place, retry
 from schmp_estimators.core.typing import Array, Named
 from schmp_estimators.mf.data.ids import Known
@@ -351,7 +352,9 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         with (
             undone_on_error(self),
             self._progress_bar(),
-            choose_place(self.n_jobs, is_dask=is_dask(X), label="schmp-mf") as place,
+            choose_place(
+                self.n_jobs, is_dask=is_dask(X), label="schmp-mf", work=self._work(X)
+            ) as place,
         ):
 
             def factorise() -> Named:
@@ -364,6 +367,12 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         self.__dict__.update(attributes)
         self._set_n_features()
         return self
+
+    def _work(self, X: Any) -> float:
+        """Return about how many seconds a fit takes, or infinity if shards were asked for."""
+        if self.n_shards:
+            return math.inf
+        return entries_of(X) * self.max_iter * self.n_components * 2e-9
 
     def _has_converged(self) -> bool:
         """Return whether what the fit monitors no longer falls by `tol`; with 0 only early stopping may end it."""

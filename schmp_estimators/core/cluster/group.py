@@ -129,6 +129,7 @@ class Group(Communicator):
         self.rank, self.size = ranks.rank, len(ranks.addresses)
         self.token, self._ranks, self._worker = ranks.token, ranks, get_worker()
         self._loop = self._worker.loop.asyncio_loop  # type: ignore[attr-defined]
+        self.n_threads = self._worker.state.nthreads
         self._comms: Numbered = {}
         #: Messages from other ranks.
         self._boxes: dict[int, SimpleQueue[Any]] = {}
@@ -144,7 +145,7 @@ class Group(Communicator):
 
     def each(self, function: Unary, jobs: Iterable[Any]) -> list[Any]:
         """Apply a function to every job, with this thread and idle threads of the worker."""
-        return share(self._worker.executors["default"], self._worker.state.nthreads, function, jobs)
+        return share(self._worker.executors["default"], self.n_threads, function, jobs)
 
     def send(self, to: int, value: Any) -> None:
         """Send a value to another rank; messages to one rank arrive in their order."""

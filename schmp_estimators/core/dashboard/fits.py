@@ -275,8 +275,8 @@ class Teller:
                 wait = max(0.0, self._next - time.monotonic())
                 self._loop.add_callback(self._loop.call_later, wait, self._send)
 
-    def close(self) -> None:
-        """Send the event that the fit has ended, and wait until it is sent."""
+    def close(self, *, waits: bool = True) -> None:
+        """Send the event that the fit has ended, and perhaps wait until it is sent."""
         self.tell("end", {})
         if (
             not self._begun
@@ -288,7 +288,8 @@ class Teller:
         self._ended = True
         with suppress(Exception):
             sent = asyncio.run_coroutine_threadsafe(self._send(), self._loop.asyncio_loop)
-            sent.result(PATIENCE)
+            if waits:
+                sent.result(PATIENCE)
 
     async def _send(self) -> None:
         async with self._turn:

@@ -28,10 +28,13 @@ class Communicator(ABC):
         Number of this rank, from 0.
     size : int
         Number of ranks.
+    n_threads : int
+        Number of threads that `each` may use.
     """
 
     rank: int
     size: int
+    n_threads: int
 
     def __reduce__(self) -> Any:
         """Pickle as `Alone`: a rank that Dask moves to disk gets another communicator before it works again."""
@@ -166,12 +169,14 @@ class Alone(Communicator):
     ----------
     each : callable, optional
         Applies a function to every job; by default to one after the other.
+    n_threads : int, default=1
+        With so many threads.
     """
 
     rank, size = 0, 1
 
-    def __init__(self, each: Each = in_turn) -> None:
-        self._each = each
+    def __init__(self, each: Each = in_turn, n_threads: int = 1) -> None:
+        self._each, self.n_threads = each, n_threads
 
     def each(self, function: Unary, jobs: Iterable[Any]) -> list[Any]:
         """Apply a function to every job."""

@@ -25,13 +25,14 @@ from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.program import (
     AnyProgram,
     Harvest,
+    Parts,
     Saved,
     Source,
     check_program,
     check_saved,
 )
-from schmp_estimators.core.stages import Each, checked, described, in_turn, name_of
-from schmp_estimators.core.typing import Function, Named
+from schmp_estimators.core.stages import checked, described, name_of
+from schmp_estimators.core.typing import Function, Named, Unary
 from schmp_estimators.core.values import freeze, itself
 
 Callback = Callable[[Named], bool | None] | None
@@ -47,8 +48,8 @@ class LocalRun:
     ----------
     program, sources, course
         As in `GroupRun`.
-    each : callable
-        Applies a function to every job, perhaps with several threads.
+    place : Place
+        This process.
     """
 
     #: Seconds of a sweep are not measured here, because each sweep is reported as soon as it ends.
@@ -57,11 +58,15 @@ class LocalRun:
     def __init__(
         self,
         program: AnyProgram,
-        sources: Sequence[Source],
+        sources: Sequence[Source] | Parts,
         course: Course,
-        each: Each = in_turn,
+        place: Place,
     ) -> None:
         self._program = program
+        if isinstance(sources, Parts):
+            sizes = [sources.n_parts]
+            course = course._replace(saved=course.saved and sources.cut(course.saved, sizes))
+            sources = sources.shards(sizes)
         self._course = course._replace(saved=None)  # which is needed only to begin
         self._kept: Checkpoint | None = None
         self._told: list[Any] = []
@@ -76,7 +81,8 @@ class LocalRun:
             self._told.append(found[1] if tells else None)
         course.release()
         self._n_shards = len(shards)
-        self._rank = Rank(program, Alone(each), [range(len(shards))], shards, slices)
+        alone = Alone(place.each, place.n_threads)
+        self._rank = Rank(program, alone, [range(len(shards))], shards, slices)
         self._rank.begin(course.first - 1, course.saved)
 
     def __iter__(self) -> Iterator[Named]:
@@ -106,9 +112,9 @@ class LocalRun:
         self._kept = checkpoint
         checkpoint.write_behind(done, values(self.save()))
 
-    def observe(self, stages: Any) -> Named:
-        """Return the record that the current sweep would have if it ended with these stages, made by `observes`."""
-        return self._rank.observe(self._rank.checked(stages))
+    def observe(self, stages: Unary) -> Named:
+        """Return the record that the current sweep would have if it ended with stages, as in `GroupRun.observe`."""
+        return self._rank.observe(self._rank.checked(stages(self._n_shards)))
 
     def __enter__(self) -> LocalRun:
         return self
@@ -123,7 +129,7 @@ AnyRun = LocalRun | GroupRun
 
 def static_run(
     program: AnyProgram,
-    sources: Sequence[Source],
+    sources: Sequence[Source] | Parts,
     place: Place,
     **options: Any,
 ) -> AnyRun:
@@ -143,7 +149,7 @@ def static_run(
     """
     course = Course(**options)
     if place.is_local:
-        return LocalRun(program, sources, course, place.each)
+        return LocalRun(program, sources, course, place)
     return GroupRun(program, sources, place, course)
 
 

@@ -98,7 +98,7 @@ class Shards:
         self.slices = slices
         self._n_shards = sum(map(len, groups))
         rank_of = {p: rank for rank, group in enumerate(groups) for p in group}
-        self._rank_of = [rank_of[p] for p in range(self._n_shards)]
+        self._rank_of = tuple([rank_of[p] for p in range(self._n_shards)])
         self._n_blocks = program.n_blocks(self._n_shards)
         numbered = zip(shards, groups[communicator.rank], strict=True)
         shared: Named = {"n_blocks": self._n_blocks, "each": communicator.each}
@@ -163,7 +163,11 @@ class Shards:
         began = time()
         with self._named(name_of(stage.function), at):
             yield
-        self._communicator.note(f"{self._program.name}-{stage.name}", began, at.sweep, at.block)
+        self._communicator.note(self._word(stage), began, at.sweep, at.block)
+
+    def _word(self, stage: Stage) -> str:
+        """Return the name of a stage on the dashboard."""
+        return f"{self._program.name}-{stage.name}"
 
     def _named(self, method: str, at: At) -> AbstractContextManager[None]:
         """Say in an error of a method of the program where it was raised."""

@@ -21,9 +21,9 @@ from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.io.checkpoint import Checkpoint, settle
 from schmp_estimators.core.io.slices import read_back
 from schmp_estimators.core.places.place import Restores
-from schmp_estimators.core.program import AnyProgram, Harvest, Saved, Source
+from schmp_estimators.core.program import AnyProgram, Harvest, Parts, Saved, Source
 from schmp_estimators.core.stages import check_stages
-from schmp_estimators.core.typing import Arguments, Function, Named, Numbered
+from schmp_estimators.core.typing import Arguments, Function, Named, Numbered, Unary
 
 T = TypeVar("T")
 
@@ -56,8 +56,8 @@ class GroupRun:
     Parameters
     ----------
     program : Program
-    sources : sequence of Source
-        One for each shard.
+    sources : sequence of Source, or Parts
+        One for each shard, or parts of which each rank makes one shard.
     place : DaskPlace
     course : Course
 
@@ -75,12 +75,13 @@ class GroupRun:
     def __init__(
         self,
         program: AnyProgram,
-        sources: Sequence[Source],
+        sources: Sequence[Source] | Parts,
         place: Any,
         course: batch.Course,
     ) -> None:
         self._program = program
-        self._sources = sources
+        self._parts = sources if isinstance(sources, Parts) else None
+        self._sources: Sequence[Source] = () if isinstance(sources, Parts) else sources
         self._place = place
         self._course = course._replace(saved=None)  # which a later snapshot replaces
         self._slices = course.slices
@@ -101,10 +102,12 @@ class GroupRun:
         #: A requested checkpoint that was lost before it was made, and the sweep that it belongs to.
         self._unmade: tuple[int, _Asked] | None = None
         self._groups: list[list[int]] = []
+        #: For each shard the number by which the place knows its worker: its own, or that of its first part.
+        self._near: Sequence[int] = ()
         self._shards: list[Any] = []
         #: What sources return beside their shards, until the caller has asked for it.
         self._telling: Numbered = {}
-        self._was_asked = not any(source.tells for source in sources)
+        self._was_asked = not any(source.tells for source in self._sources)
         #: Each rank after sweep `_done`, or what it begins with; empty if the run has lost its ranks.
         self._ranks: list[Any] = []
         #: What each rank needs of the snapshot, until it has begun.
@@ -172,14 +175,19 @@ class GroupRun:
 
         self._at_current(action)
 
-    def observe(self, stages: Any) -> Named:
-        """Return the record that the current sweep would have if it ended with these stages, made by `observes`."""
-        n = len(self._sources)
-        checked = check_stages(self._program, stages, n, self._program.n_blocks(n))
-        records = self._at_current(
-            lambda: self._call("observe", batch.observe, self._args(checked))
-        )
-        return dict(records[0])
+    def observe(self, stages: Unary) -> Named:
+        """Return the record that the current sweep would have if it ended with ``stages(n_shards)``.
+
+        These are made by `observes`.
+        """
+
+        def action() -> list[Named]:
+            n = len(self._sources)
+            checked = check_stages(self._program, stages(n), n, self._program.n_blocks(n))
+            found: list[Named] = self._call("observe", batch.observe, self._args(checked))
+            return found
+
+        return dict(self._at_current(action)[0])
 
     def __enter__(self) -> GroupRun:
         """Load the shards now, not with the first sweep."""
@@ -214,8 +222,8 @@ class GroupRun:
                 going_on = (
                     f"going on after sweep {self._cut + 1}" if self._cut >= 0 else "starting again"
                 )
-                pieces = [piece for source in self._sources for piece in source.pieces]
-                self._restores.prepare(error, going_on, pieces)
+                needed = [piece for source in self._sources for piece in source.pieces]
+                self._restores.prepare(error, going_on, self._parts.held if self._parts else needed)
 
     def _at_current(self, action: Callable[[], T]) -> T:
         """Return what `action` returns when the ranks are at the end of the current sweep; repeat it after a loss."""
@@ -243,11 +251,12 @@ class GroupRun:
 
     def _begin(self) -> None:
         """Load the shards, and set what ranks begin with in their first batch: the last snapshot, if there is one."""
-        self._groups = self._place.groups(len(self._sources))
+        self._divide()
         self._load()
         for group in self._groups:
+            near = self._near[group[0]]
             self._given.append(
-                self._place.bring(self._needed(group), group[0]) if self._saved else None
+                self._place.bring(self._needed(group), near) if self._saved else None
             )
         self._place.wait(
             self._shards
@@ -258,6 +267,19 @@ class GroupRun:
         if self._unmade:
             self._reach(self._unmade[0])
             self._pending, self._unmade = self._send_saved(self._unmade[1]), None
+
+    def _divide(self) -> None:
+        """Choose the shards of each rank; of parts, make one shard for each rank."""
+        if self._parts is None:
+            self._groups = self._place.groups(len(self._sources))
+            self._near = range(len(self._sources))
+            return
+        members = self._place.groups(self._parts.n_parts)
+        sizes = list(map(len, members))
+        self._sources = self._parts.shards(sizes)
+        self._saved = self._saved and self._parts.cut(self._saved, sizes)
+        self._groups = [[rank] for rank in range(len(members))]
+        self._near = [parts[0] for parts in members]
 
     def _needed(self, group: Sequence[int]) -> tuple[Any, Any, Any]:
         """Return the part of the last snapshot that the rank with these shards needs."""
@@ -278,15 +300,12 @@ class GroupRun:
         )  # set first, so that an error releases what is there
         for p in [p for some in zip_longest(*self._groups) for p in some if p is not None]:
             function, pieces, tells = self._sources[p]
-            shards[p] = self._place.load(
-                self._word("load"), batch.load, pieces, p, function, self._slices
-            )
+            word, near = self._word("load"), self._near[p]
+            shards[p] = self._place.load(word, batch.load, pieces, near, function, self._slices)
             if tells:
                 loaded = shards[p]
                 needed = range(1 if self._was_asked else 2)
-                found = [
-                    self._place.call(self._word("load"), getitem, (loaded, at), p) for at in needed
-                ]
+                found = [self._place.call(word, getitem, (loaded, at), near) for at in needed]
                 shards[p] = found[0]
                 if not self._was_asked:
                     self._telling[p] = found[1]
@@ -305,7 +324,8 @@ class GroupRun:
     ) -> Any:
         """Let all ranks call a function together; return the results, or with `keep` futures and their `told`."""
         told = attrgetter("told") if keep else None
-        return self._place.call_ranks(self._word(what), function, args, self._groups, told)
+        near = [self._near[group[0]] for group in self._groups]
+        return self._place.call_ranks(self._word(what), function, args, near, told)
 
     def _args(self, *more: Any) -> list[Arguments]:
         """Return the arguments of each rank: the rank itself, further arguments common to all, and its shards."""
@@ -373,9 +393,8 @@ class GroupRun:
         saved = []
         for rank, (held, group) in enumerate(zip(self._ranks, self._groups, strict=True)):
             args = not rank, held, *(self._shards[p] for p in group)
-            saved.append(
-                self._place.call(self._word("save"), batch.save, args, group[0], pinned=True)
-            )
+            near = self._near[group[0]]
+            saved.append(self._place.call(self._word("save"), batch.save, args, near, pinned=True))
         return _Pending(self._done, saved, asked)
 
     def _settle(self) -> None:

@@ -8,7 +8,10 @@ shards and exchanges nothing.  A shard *meets* a block when the function of a st
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from itertools import groupby
+from operator import attrgetter
+from time import time
 from typing import Any, TypeVar
 
 from schmp_estimators.core.engine.shards import Reports, Shards, made_anew
@@ -276,8 +279,9 @@ class Rank(Shards):
             self._meet_by_shard(stage, route.legs, reports)
         else:
             for leg in route.legs:
-                for _, visits in groupby(leg.visits, lambda visit: visit.step):
-                    self._visit(stage, list(visits), leg, arrived, left, reports)
+                last = {visit.block: visit for visit in leg.visits}
+                for visits in self._runs(stage, leg):
+                    self._visit(stage, visits, leg, last, arrived, left, reports)
         self.holders = route.holders
         found = Reports(self._n_shards, None, are_lists=True)
         for number, of_shard in reports.items():
@@ -312,6 +316,28 @@ class Rank(Shards):
         # wait for all ranks: those in one process share files, and none may change a block that another still reads
         self._communicator.alltoall([None] * len(self._groups))
 
+    def _runs(self, stage: Stage, leg: Leg) -> Iterable[Sequence[Visit]]:
+        """Return visits of a leg that are begun together: those of a step, or all if one thread does them."""
+        if stage.together and self._communicator.n_threads == self._communicator.size == 1:
+            return [leg.visits]
+        return [list(visits) for _, visits in groupby(leg.visits, attrgetter("step"))]
+
+    def _do_together(self, stage: Stage, visits: Sequence[Visit]) -> None:
+        """Do visits of a stage in one call."""
+        assert stage.together is not None
+        blocks = {b: claim(self.blocks[b]) for b in {visit.block: None for visit in visits}}
+        self.blocks |= blocks
+        shards = {visit.shard: self._position[visit.shard] for visit in visits}
+        model = self._model_for(stage)
+        ats = {p: self._ats[i]._replace(model=model) for p, i in shards.items()}
+        states = {p: self.states[i] for p, i in shards.items()}
+        began, (step, shard, block) = time(), visits[0]
+        where = f"shard {shard} and block {block}" if len(visits) == 1 else f"step {step}"
+        with self._naming(name_of(stage.together), where):
+            stage.together(ats, states, blocks, visits, *stage.args)
+        of_block = block if len(visits) == 1 else -1
+        self._communicator.note(self._word(stage), began, self._ats[0].sweep, of_block)
+
     def _model_for(self, stage: Stage) -> Any:
         """Return the model that functions may read when shards meet blocks in this stage, or None."""
         return self.model if self._program.meets_model or stage.kind == "observes" else None
@@ -321,6 +347,7 @@ class Rank(Shards):
         stage: Stage,
         visits: Sequence[Visit],
         leg: Leg,
+        last: Mapping[int, Visit],
         arrived: Numbered,
         left: Counter[int],
         reports: dict[int, list[Any]],
@@ -337,11 +364,17 @@ class Rank(Shards):
                 reports[visit.shard] += self._met(stage, i, at)
 
         left.subtract(visit.shard for visit in visits)
-        last = {visit.block: visit for visit in leg.visits}
-        here = [visit for visit in visits if visit.block in self.blocks]
-        for some in here, [visit for visit in visits if visit not in here]:
+        found: tuple[list[Visit], list[Visit]] = ([], [])
+        for visit in visits:
+            found[visit.block not in self.blocks].append(visit)
+        for some in found:
             self._await({visit.block for visit in some}, leg, arrived)
-            self._communicator.each(meet, some)
+            if stage.together:
+                size = -(-len(some) // self._communicator.n_threads) or 1
+                cut = [some[first : first + size] for first in range(0, len(some), size)]
+                self._communicator.each(partial(self._do_together, stage), cut)
+            else:
+                self._communicator.each(meet, some)
             for visit in some:
                 if (
                     visit.block in leg.goes and visit is last[visit.block]

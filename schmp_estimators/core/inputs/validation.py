@@ -7,6 +7,7 @@ of rows.  Every chunk is then validated in its own task, and the client gets onl
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Iterator
@@ -66,6 +67,15 @@ def is_dask(X: Any) -> bool:
     if "dask" not in sys.modules:
         return False
     return bool(dask.is_dask_collection(X[0] if isinstance(X, list | tuple) and X else X))
+
+
+def entries_of(X: Any) -> float:
+    """Return how many entries an input has, stored ones if it is sparse; infinity if its shape does not say."""
+    if sparse.issparse(X):
+        return float(X.nnz)
+    shape = getattr(X, "shape", ())
+    known = bool(shape) and all(isinstance(n, Real) and math.isfinite(n) for n in shape)
+    return float(math.prod(shape)) if known else math.inf
 
 
 def validate_in_memory(

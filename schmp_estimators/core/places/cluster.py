@@ -228,9 +228,12 @@ class Dealt:
     ----------
     workers : list of Worker
         All workers of the cluster.
+    most : int, optional
+        How many of them get shards; by default all.
     """
 
-    def __init__(self, workers: list[Worker]) -> None:
+    def __init__(self, workers: list[Worker], most: int | None = None) -> None:
+        self._most = most
         #: Number of shards of the run; 0 if it is not known.
         self.n_places = 0
         self._places: dict[int, str] = {}
@@ -239,9 +242,11 @@ class Dealt:
     def update(self, workers: list[Worker]) -> None:
         """Set the workers of the cluster as they are now."""
         self.workers = workers
-        self._alive = {worker.address for worker in workers}
-        #: Threads of all workers together.
-        self.n_threads = sum([worker.n_threads for worker in workers])
+        #: Those that get shards.
+        self.chosen = workers[: self._most]
+        self._alive = {worker.address for worker in self.chosen}
+        #: Threads of these together.
+        self.n_threads = sum([worker.n_threads for worker in self.chosen])
 
     @property
     def addresses(self) -> set[str]:
@@ -262,16 +267,12 @@ class Dealt:
         taken = Counter(self._places.values())
         shares = self._shares(self.n_places)
         if place < self.n_places:
-            threads = [worker.address for worker in self.workers for _ in range(worker.n_threads)]
+            threads = [worker.address for worker in self.chosen for _ in range(worker.n_threads)]
             own = threads[place * len(threads) // self.n_places]
             if taken[own] < shares[own]:
                 return own
-        spare = [
-            worker for worker in self.workers if taken[worker.address] < shares[worker.address]
-        ]
-        return min(
-            spare or self.workers, key=lambda w: (taken[w.address] + 1) / w.n_threads
-        ).address
+        spare = [worker for worker in self.chosen if taken[worker.address] < shares[worker.address]]
+        return min(spare or self.chosen, key=lambda w: (taken[w.address] + 1) / w.n_threads).address
 
     def members(self, n_places: int) -> dict[str, list[int]]:
         """Return the shards of each worker that has some, of `n_places` shards in all."""
@@ -307,5 +308,5 @@ class Dealt:
         """Return the largest number of shards that each worker should have, of `n_places` shards in all."""
         return {
             worker.address: -(-n_places * worker.n_threads // self.n_threads)
-            for worker in self.workers
+            for worker in self.chosen
         }

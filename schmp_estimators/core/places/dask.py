@@ -49,7 +49,6 @@ from schmp_estimators.core.places.cluster import (
 )
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.watch import await_all, gather, outcomes, scatter
-from schmp_estimators.core.program import Groups
 from schmp_estimators.core.typing import Arguments, Function, Named, Unary
 from schmp_estimators.core.values import itself
 
@@ -104,6 +103,8 @@ class DaskPlace(Place):
         A synchronous client.
     label : str, default="schmp"
         Name of the span that groups the tasks on the dashboard.
+    most : int, optional
+        Number of workers that get shards at most; by default all do.
 
     Raises
     ------
@@ -117,19 +118,19 @@ class DaskPlace(Place):
 
     is_local = False
 
-    def __init__(self, client: Client, label: str = "schmp") -> None:
-        super().__init__()
+    def __init__(self, client: Client, label: str = "schmp", most: int | None = None) -> None:
+        self._teller: Teller
+        super().__init__(teller=Teller(client, label))
         self.client, self.label = client, label
         #: Workers that no task may run on, as they are silent; and those that warnings have named.
         self._left_out: list[str] = []
         self._named = set[str]()
         #: All futures of this place that are still in use.
         self._let_in: WeakSet[Future[Any]] = WeakSet()
-        self._teller = Teller(client, label)
         self._run = uuid4().hex[:12]
         with span(label):
             self._annotations = {**dask.get_annotations(), "allow_other_workers": True}
-        self._dealt = Dealt([])
+        self._dealt = Dealt([], most)
         self._use(*responsive_workers(self.client, self._annotations, _enrolment()))
         #: What the user calls the fit, and the scheduler that it began with.
         self._fit, self._scheduler = label, scheduler_id(client)
@@ -166,18 +167,18 @@ class DaskPlace(Place):
 
     @property
     def n_processes(self) -> int:
-        """Number of workers."""
-        return len(self._dealt.workers)
+        """Number of workers that get shards."""
+        return len(self._dealt.chosen)
 
     @property
     def n_threads(self) -> int:
-        """Threads of all workers together."""
+        """Threads of these workers together."""
         return self._dealt.n_threads
 
     @property
     def memory_limit(self) -> int:
-        """Memory limits of all workers together in bytes; 0 if any of them has none."""
-        limits = [worker.memory_limit for worker in self._dealt.workers]
+        """Memory limits of these workers together in bytes; 0 if any of them has none."""
+        limits = [worker.memory_limit for worker in self._dealt.chosen]
         return sum(limits) if all(limits) else 0
 
     def groups(self, n_shards: int) -> list[list[int]]:
@@ -235,7 +236,7 @@ class DaskPlace(Place):
         word: str,
         function: Function,
         args: Sequence[Sequence[Any]],
-        groups: Groups,
+        near: Sequence[int],
         take: Unary | None = None,
     ) -> Any:
         """Let all ranks of a run call a function at the same time, each in a task that runs only on its worker.
@@ -248,8 +249,8 @@ class DaskPlace(Place):
             ``function(communicator, *args)``.
         args : sequence of sequences
             Arguments of each rank; futures stand for their results.
-        groups : sequence of sequences of int
-            The shards of each rank.
+        near : sequence of int
+            A shard of each rank, which is where that shard is.
         take : callable, optional
             Returns what the client gets of a result; the result itself stays on its worker.
 
@@ -265,7 +266,7 @@ class DaskPlace(Place):
         Exception
             The error of a rank.
         """
-        addresses = tuple([self._dealt.address(group[0]) for group in groups])
+        addresses = tuple(map(self._dealt.address, near))
         made, asked, _ = self._send_ranks(word, function, args, addresses, take)
         kept = False
         try:
@@ -311,7 +312,7 @@ class DaskPlace(Place):
                 key: DaskTask(key, as_rank, Ranks(addresses, keys, rank, token), function, *refs)
             }
             if take is not None:
-                asked.append((f"told-{run}", rank))
+                asked.append((f"{word}-results-{run}", rank))
                 tasks[asked[-1]] = DaskTask(asked[-1], taken, take, TaskRef(key))
             only = {**self._annotations, "workers": [address], "allow_other_workers": False}
             layers[f"{run}-{rank}"] = MaterializedLayer(tasks, annotations=only)
@@ -452,7 +453,7 @@ class DaskPlace(Place):
     def close(self) -> None:
         """Release everything."""
         self.let_go()
-        self._teller.close()
+        super().close()
 
     def reset(self, told: str = "") -> None:
         """Wait for workers, and distribute the shards anew."""

@@ -8,6 +8,7 @@ engines and inputs follow this one rule.
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,6 +32,8 @@ from schmp_estimators.core.values import box
 if TYPE_CHECKING:
     from distributed import Client
 
+    from schmp_estimators.core.dashboard.fits import Teller
+
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -38,8 +41,11 @@ T = TypeVar("T")
 dask: Any = Later("dask")
 distributed: Any = Later("distributed")
 _dask_place: Any = Later("schmp_estimators.core.places.dask")
+_fits: Any = Later("schmp_estimators.core.dashboard.fits")
 
 _CHOICES = ("auto", "local", "dask")
+#: Seconds of work up to which a fit is small.
+SMALL = 1.0
 #: How often work is repeated without any progress in between.
 MAX_RESTORES = 5
 #: Seconds of the pause before work is repeated for the second time, and the factor of each further pause.
@@ -53,6 +59,8 @@ class Place:
     ----------
     n_threads : int, default=1
         Number of threads that may work at the same time.
+    teller : Teller, optional
+        Publishes events of the fit on the dashboard of a cluster.
     """
 
     #: Whether this is the caller's process, in which nothing is lost.
@@ -60,8 +68,9 @@ class Place:
     #: Name of the fit on the dashboard, and in warnings.
     label: str = "schmp"
 
-    def __init__(self, n_threads: int = 1) -> None:
+    def __init__(self, n_threads: int = 1, teller: Teller | None = None) -> None:
         self._n_threads = n_threads
+        self._teller = teller
         #: Applies a function to jobs, with the threads of this process.
         self.each: Each = in_turn
         if n_threads > 1:  # the caller's thread works, too
@@ -151,6 +160,8 @@ class Place:
         Events are published from the first "begin" until the place is closed; the others are "record", "measured",
         "restart" and "failed".
         """
+        if self._teller:
+            self._teller.tell(event, details or {})
 
     def are_gone(self, held: Iterable[Any]) -> bool:
         """Return whether some of what is held is lost, and cannot be computed again; here nothing is."""
@@ -167,6 +178,8 @@ class Place:
         """Release all resources."""
         if self._n_threads > 1:
             self._helpers.shutdown(cancel_futures=True)
+        if self._teller:
+            self._teller.close(waits=not self.is_local)
 
 
 def n_threads(n_jobs: int | None) -> int:
@@ -191,7 +204,11 @@ def n_threads(n_jobs: int | None) -> int:
 
 @contextmanager
 def choose_place(
-    n_jobs: int | None = None, *, is_dask: bool = False, label: str = "schmp"
+    n_jobs: int | None = None,
+    *,
+    is_dask: bool = False,
+    label: str = "schmp",
+    work: float = math.inf,
 ) -> Iterator[Place]:
     """Choose the place for a fit, and close it in the end.
 
@@ -199,6 +216,9 @@ def choose_place(
     input is a Dask collection, the task secedes from the threads of its worker, and the fit uses the cluster.  Outside
     of tasks the fit uses the active Dask client if there is one, else this process.  The ``dask.config`` key
     ``schmp-estimators.runtime`` overrides the choice: ``auto``, ``local`` or ``dask``.
+
+    With ``auto`` a small fit stays in this process, or if the input is a Dask collection on one worker: messages
+    between workers would take longer than the fit.
 
     Parameters
     ----------
@@ -208,6 +228,9 @@ def choose_place(
         Whether the input is a Dask collection.
     label : str, default="schmp"
         Name of the fit on the dashboard.
+    work : float, optional
+        About how many seconds the fit takes, by shape and type of its input and by its parameters.  It is small if this
+        is at most the ``dask.config`` key ``schmp-estimators.small-fit``.  By default it is not.
 
     Yields
     ------
@@ -229,10 +252,14 @@ def choose_place(
             f"dask.config schmp-estimators.runtime is {choice!r}; it must be one of {_CHOICES}"
         )
     with _client(choice, is_dask) as client:
+        most = float(setting("schmp-estimators.small-fit", SMALL))
+        is_small = choice == "auto" and work <= most
         if client is None:
             place: Place = Place(n_threads(n_jobs))
+        elif is_small and not is_dask:
+            place = Place(n_threads(n_jobs), _fits.Teller(client, label))
         else:
-            place = _dask_place.DaskPlace(client, label)
+            place = _dask_place.DaskPlace(client, label, most=1 if is_small else None)
         try:
             yield place
         except BaseException as error:

@@ -7,6 +7,7 @@ all visits that the rank can do before it has to wait for blocks of other ranks.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -262,15 +263,18 @@ def plan_legs(order: Order, group_of: Sequence[int]) -> list[Leg]:
     return [Leg(*which, tuple(found[which]), {}, {}) for which in sorted(found)]
 
 
-def plan_route(order: Order, rank_of: Sequence[int], holders: Sequence[int], rank: int) -> Route:
+@lru_cache(maxsize=64)  # most sweeps of a run have the same rotations
+def plan_route(
+    order: Order, rank_of: tuple[int, ...], holders: tuple[int, ...], rank: int
+) -> Route:
     """Return the route of a rank through a rotation.
 
     Parameters
     ----------
     order : Order
-    rank_of : sequence of int
+    rank_of : tuple of int
         The rank that has each shard.
-    holders : sequence of int
+    holders : tuple of int
         The rank that has each block before the rotation.
     rank : int
         Number of the rank.

@@ -16,6 +16,7 @@ from schmp_estimators.core.inputs.rows import Again, Rows, forget_last, open_row
 from schmp_estimators.core.inputs.validation import check_width
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.typing import AnyIntegers, Function, Integers, Integers32
+from schmp_estimators.core.values import offsets_of
 from schmp_estimators.lda.data import counts
 from schmp_estimators.lda.data.shards import locate_shards
 
@@ -59,14 +60,20 @@ class Corpus:
         documents = self.rows.here(self.rows.each(counts.hash_documents, "hash-documents"))
         return hashlib.sha256(np.concatenate(documents).tobytes()).hexdigest()
 
-    def count_some(self, shards: list[Any], columns: Integers32) -> list[tuple[Integers, ...]]:
-        """Return for each shard how many tokens of some words earlier shards have, and how many it has itself."""
+    def count_some(
+        self, parts: list[Any], columns: Integers32, sizes: Sequence[int]
+    ) -> list[tuple[Integers, ...]]:
+        """Return for each shard how many tokens of some words earlier shards have, and how many it has itself.
+
+        `sizes` says how many consecutive parts are a shard.
+        """
         found = self.word_totals[columns][None]
-        if len(shards) > 1:
+        if len(sizes) > 1:
             shared = self.rows.place.share(columns)
-            given = [(one, shared, self.n_features) for one in shards] if len(columns) else []
+            given = [(one, shared, self.n_features) for one in parts] if len(columns) else []
             own = self.rows.here(self.rows.tasks(_count_some, given, "count-words"))
-            found = np.array(own, np.int64).reshape(len(shards), -1)
+            of_parts = np.array(own, np.int64).reshape(len(parts), -1)
+            found = np.add.reduceat(of_parts, offsets_of(sizes)[:-1])
         return list(zip(np.cumsum(found, axis=0) - found, found, strict=True))
 
     def held(self) -> Corpus:

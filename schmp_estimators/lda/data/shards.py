@@ -281,6 +281,11 @@ def topics_of_shard(of_columns: WordTopics, column: Integers32, counts: AnySigne
     return WordTopics(ptr, of_columns.topic[spans(of_columns.ptr[column], size)])
 
 
+def join_parts(before: Integers, own: Integers, plan: Plan, *parts: Sequence[Counts]) -> TokenShard:
+    """Return the shard of the documents of consecutive parts; for other parameters see `make_shard`."""
+    return make_shard([piece for part in parts for piece in part], before, own, plan)
+
+
 def _is_local(layout: Layout, n_local: Integers) -> Masks:
     """Return which words of the layout are sampled locally."""
     found = np.zeros(len(layout.column), np.bool_)

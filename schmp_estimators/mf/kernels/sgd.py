@@ -25,12 +25,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from schmp_estimators.core.addresses import array_at
 from schmp_estimators.core.jit import by_types, index, inlined, kernel, part
 from schmp_estimators.core.lanes import ONE, ZERO, row_dot
 from schmp_estimators.core.rng import GAMMA, below, mix
 from schmp_estimators.core.typing import Function
 from schmp_estimators.core.values import freeze, part_of_each
-from schmp_estimators.mf.kernels.steps import BIAS, NORM, move_rows, take_steps
+from schmp_estimators.mf.kernels.steps import BIAS, NORM, NUMBERS, move_rows, take_steps
 
 #: If rows are longer, the eight rows of two pairs of ratings do not stay in the first cache.
 _LONG_ROW = 512
@@ -213,6 +214,20 @@ def _two_by_two(ratings, users, items, user_numbers, item_numbers, sizes, positi
     return total
 
 
+@part
+def _visit(ratings, users, items, steps, positive):
+    """Visit all ratings of a block, as `sgd_block`."""
+    size = ratings.values.size
+    if not size:
+        return 0.0
+    sizes = steps.rate, steps.bias_rate, steps.inverse_rank
+    if users.factors.shape[1] > _LONG_ROW:
+        return _one_by_one(
+            ratings, 0, size, users, items, users.numbers, items.numbers, sizes, positive
+        )
+    return _two_by_two(ratings, users, items, users.numbers, items.numbers, sizes, positive)
+
+
 @kernel
 def sgd_block(ratings, users, items, steps, positive):
     """Visit each rating once in the order of storage; each step moves the row of one user and of one item.
@@ -235,15 +250,54 @@ def sgd_block(ratings, users, items, steps, positive):
     -----
     Kim et al., "STRADS" (EuroSys 2016), §4.3.  4·K flops on 2·K numbers per rating.
     """
-    size = ratings.values.size
-    if not size:
-        return 0.0
-    sizes = steps.rate, steps.bias_rate, steps.inverse_rank
-    if users.factors.shape[1] > _LONG_ROW:
-        return _one_by_one(
-            ratings, 0, size, users, items, users.numbers, items.numbers, sizes, positive
+    return _visit(ratings, users, items, steps, positive)
+
+
+@inlined
+def _block_at(place, width, like):
+    """Return the `FactorBlock`, without counts, whose addresses and number of rows are given."""
+    factors = array_at(place[0], (place[2], width), like)
+    numbers = array_at(place[1], (place[2], NUMBERS), like)
+    return FactorBlock(factors, numbers, array_at(place[0], 0, like))
+
+
+@kernel
+def sgd_blocks(visits, ratings, offsets, users, items, width, types, steps, positive):
+    """Do the same as `sgd_block` for many blocks, one after the other; return the sum of each.
+
+    Parameters
+    ----------
+    visits : (n_visits, 3) int64
+        Place of a shard below, number of a block, and its place among `items`.
+    ratings : (n_shards, 3) int64
+        Addresses of the arrays in the `RatingBlock` of all ratings of a shard.
+    offsets : (n_shards, n_blocks + 1) int64
+        Where those of each block begin.
+    users, items : (n, 3) int64
+        Address of the factors of each `FactorBlock`, that of its numbers, and how many rows it has; mutated there.
+    width : int
+        Columns of factors.
+    types : RatingBlock
+        It has the dtypes of the ratings.
+    steps, positive
+        As in `sgd_block`.
+    """
+    like = types.values
+    totals = np.empty(len(visits))
+    for number in range(len(visits)):
+        shard, block, place = visits[number, 0], visits[number, 1], visits[number, 2]
+        first = offsets[shard, block]
+        size = offsets[shard, block + 1] - first
+        found = ratings[shard]
+        some = RatingBlock(
+            array_at(found[0] + types.users.itemsize * first, size, types.users),
+            array_at(found[1] + types.items.itemsize * first, size, types.items),
+            array_at(found[2] + like.itemsize * first, size, like),
         )
-    return _two_by_two(ratings, users, items, users.numbers, items.numbers, sizes, positive)
+        mine = _block_at(users[shard], width, like)
+        theirs = _block_at(items[place], width, like)
+        totals[number] = _visit(some, mine, theirs, steps, positive)
+    return totals
 
 
 @kernel

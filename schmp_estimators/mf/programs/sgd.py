@@ -9,7 +9,7 @@ There is one barrier per epoch, and another one if errors are measured.  An item
 point as there are shards, so the steps must be smaller if there are more shards; and each worker holds all items.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -19,7 +19,7 @@ from schmp_estimators.core.lanes import empty_rows
 from schmp_estimators.core.program import Harvest, Saved
 from schmp_estimators.core.reduction import add, tree_sum
 from schmp_estimators.core.rng import stream_key
-from schmp_estimators.core.schedules.rotation import schedule_rotation
+from schmp_estimators.core.schedules.rotation import Visit, schedule_rotation
 from schmp_estimators.core.stages import At, Stage, changes, each, observes, reads
 from schmp_estimators.core.typing import Arguments, Array, Floats, Floats32, Integers, Named
 from schmp_estimators.core.values import freeze, own
@@ -86,7 +86,7 @@ class SgdFactorization(Factorization):
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
         """Return a rotation that changes the item blocks, and another that only reads them if errors are wanted."""
         order = schedule_rotation(n_shards)
-        stages = [changes(self.update, order=order)]
+        stages = [changes(self.update, order=order, together=self.update_all)]
         if self.validates or self.measures(sweep):
             stages.append(reads(self.measure, order=order))
         return [*stages, observes(self.report)]
@@ -103,6 +103,35 @@ class SgdFactorization(Factorization):
         """Take the steps of one block of ratings."""
         self.visit(at, state, block)
         return state, block
+
+    def update_all(
+        self,
+        ats: Mapping[int, At],
+        states: Mapping[int, SgdState],
+        blocks: Mapping[int, FactorBlock],
+        visits: Sequence[Visit],
+    ) -> None:
+        """Take the steps of many blocks of ratings."""
+        train = [at.shard.train for at in ats.values()]
+        types = {tuple([array.dtype for array in one.ratings]): one.ratings for one in train}
+        if self.loss in RANKING or len(types) > 1:  # numbers of rows need more bits in some shards
+            for _, p, b in visits:
+                self.visit(ats[p]._replace(block=b), states[p], blocks[b])
+            return
+        place_of, row_of = ({key: n for n, key in enumerate(some)} for some in (states, blocks))
+        found = kernels.sgd_blocks(
+            np.array([(place_of[p], b, row_of[b]) for _, p, b in visits]),
+            np.array([[array.ctypes.data for array in one.ratings] for one in train]),
+            np.array([one.offsets for one in train]),
+            _addresses([state.users for state in states.values()]),
+            _addresses(blocks.values()),
+            next(iter(blocks.values())).factors.shape[1],
+            kernels.RatingBlock(*[array[:0] for array in train[0].ratings]),
+            self.steps(),
+            self.positive,
+        )
+        for (_, p, b), total in zip(visits, found.tolist(), strict=True):
+            states[p].errors[0, b] = total
 
     def visit(self, at: At, state: SgdState, items: FactorBlock) -> None:
         """Take the steps of the ratings of a block, or of the only one, whose items are `items`."""
@@ -222,6 +251,13 @@ class SgdFactorization(Factorization):
         numbers = numbers_of(factors, penalty)
         numbers[:, BIAS] = biases
         return FactorBlock(factors, numbers, counts.astype(np.int32))
+
+
+def _addresses(blocks: Iterable[FactorBlock]) -> Integers:
+    """Return where factors and numbers of some blocks are, and how many rows they have."""
+    return np.array(
+        [(one.factors.ctypes.data, one.numbers.ctypes.data, len(one.counts)) for one in blocks]
+    )
 
 
 @_overflowing

@@ -9,14 +9,17 @@ from functools import partial
 from types import SimpleNamespace
 from urllib.request import urlopen
 
+import dask
+import dask.array as da
 import numpy as np
 import pytest
 from bokeh.document import Document
 from clusters import keys_left, own_cluster
-from corpora import SMALL
+from corpora import SMALL, assert_same_bits
 from distributed.dashboard.scheduler import template_variables
+from scipy.sparse import csr_array
 
-from schmp_estimators import DistributedLDA, ModelParallelMF
+from schmp_estimators import DistributedLDA, ModelParallelMF, PrioritizedLasso
 from schmp_estimators.core.dashboard import fits as fits_module
 from schmp_estimators.core.dashboard import tables
 from schmp_estimators.core.dashboard.fits import (
@@ -75,6 +78,41 @@ def test_a_fit_tells_of_itself_from_its_beginning_to_its_end(told, client):
     assert (
         len(messages) <= 2 + (fit.ended - fit.began) / EVERY
     )  # the first, the last, and what comes together
+
+
+CLICKS = np.random.default_rng(0).integers(0, 3, (40, 30))
+SMALL_FITS = [
+    lambda **more: make(**more).fit(SMALL),
+    lambda **more: ModelParallelMF(2, max_iter=3, random_state=0, **more).fit(csr_array(CLICKS)),
+    lambda **more: PrioritizedLasso(0.1, **more).fit(CLICKS[:, 1:], CLICKS[:, 0]),
+]
+
+
+@pytest.mark.parametrize("fit", SMALL_FITS)
+def test_a_small_fit_is_told_of_though_no_worker_does_anything(told, client, fit):
+    scheduler = client.cluster.scheduler
+    with dask.config.set({"schmp-estimators.small-fit": 1}):
+        began = scheduler.transition_counter
+        one = fit()
+        assert scheduler.transition_counter == began
+        fit(n_shards=2)
+        at_hand = type(one) is PrioritizedLasso  # workers were looked for, and had nothing to do
+        assert at_hand or scheduler.transition_counter > began
+    deadline = time.monotonic() + 60
+    while [found.state for found in told()] != ["done"] * 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert {found.estimator for found in told()} == {type(one).__name__}
+
+
+@pytest.mark.parametrize("has_shape", [True, False])
+def test_a_small_collection_is_fitted_by_one_worker(told, client, has_shape):
+    X = da.from_array(SMALL, chunks=(7, -1))
+    X = X if has_shape else X[da.ones(len(SMALL), chunks=7) > 0]
+    with dask.config.set({"schmp-estimators.small-fit": 1}):
+        found = make(sampler="fplus", max_iter=3).fit(X)
+        assert "lda-sweeps" in client.cluster.scheduler.task_prefixes
+    assert_same_bits(found, make(sampler="fplus", max_iter=3).fit(SMALL))
 
 
 def test_the_page_is_opened_once_and_listed(told, client):

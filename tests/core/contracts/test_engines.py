@@ -17,6 +17,7 @@ from toys import (
     Observed,
     Remade,
     Ring,
+    Together,
     bits,
     changed,
     make_shards,
@@ -78,9 +79,7 @@ def outcomes(run, program, n_shards, asked=range(N_SWEEPS)):
     for sweep, record in enumerate(run):
         found.append(bits(record))
         if sweep in asked:
-            found.append(
-                bits((run.observe(program.observing(n_shards)), *run.harvest(), *run.save()))
-            )
+            found.append(bits((run.observe(program.observing), *run.harvest(), *run.save())))
     return found
 
 
@@ -166,6 +165,24 @@ class Meeting(Ring):
     def sum_up(self, at, state):
         at.each(lambda _: MEETING.wait(30), range(2 if at.n_shards == 1 else 1))
         return state
+
+
+@pytest.mark.parametrize(("n_shards", "n_threads"), [(2, 1), (12, 1), (2, 3), (12, 3)])
+def test_calls_do_not_grow_with_the_number_of_visits(n_shards, n_threads):
+    calls = []
+
+    class Counted(Together):
+        def mix_all(self, ats, states, blocks, visits, told):
+            calls.append(len(visits))
+            super().mix_all(ats, states, blocks, visits, told)
+
+    with (
+        closing(Place(n_threads)) as place,
+        static_run(Counted(), make_sources(n_shards), place, n_sweeps=1) as run,
+    ):
+        list(run)
+    assert sum(calls) == n_shards * (n_shards + 2)
+    assert len(calls) <= (1 if n_threads == 1 else n_threads * (n_shards + 2))
 
 
 @pytest.mark.parametrize("n_shards", [1, 2])

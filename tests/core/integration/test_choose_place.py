@@ -1,6 +1,7 @@
 """Which runtime a fit gets, in every situation it can be in."""
 
 import asyncio
+import math
 import os
 import subprocess
 import sys
@@ -52,6 +53,29 @@ def test_a_runtime_that_cannot_be_had_is_refused(runtime, message):
         pytest.raises(ValueError, match=message),
     ):
         chosen()
+
+
+@pytest.mark.parametrize(
+    ("runtime", "most", "work", "is_dask", "expected"),
+    [
+        ("auto", 1.0, 0.9, False, 0),
+        ("auto", 1.0, 0.9, True, 1),
+        ("auto", 1.0, 1.1, False, 2),
+        ("auto", 1.0, math.inf, True, 2),
+        ("auto", 3.0, 2.9, False, 0),
+        ("auto", 0.0, 0.1, False, 2),
+        ("dask", 1.0, 0.1, False, 2),
+        ("local", 1.0, 9.9, True, 0),
+    ],
+)
+def test_small_fits_need_no_cluster_or_one_worker(client, runtime, most, work, is_dask, expected):
+    given = {"schmp-estimators.runtime": runtime, "schmp-estimators.small-fit": most}
+    with (
+        dask.config.set(given),
+        client.as_current(),
+        choose_place(is_dask=is_dask, work=work) as place,
+    ):
+        assert expected == (0 if place.is_local else min(2, place.n_processes))
 
 
 def test_inside_a_task_the_fit_stays_in_the_task(client):

@@ -187,7 +187,7 @@ def checkpointed(place, program):
             records.append(record)
             if len(records) in (2, 4):
                 run.keep(checkpoint, len(records), tuple)
-                found += [outcome(record, run), bits(run.observe(program.observing(5)))]
+                found += [outcome(record, run), bits(run.observe(program.observing))]
         assert run.told_by_sources() == [None] * 5
     assert place.held == set()
     return bits(records), found, bits(checkpoint.read())

@@ -1,6 +1,9 @@
 """Laws of DistributedLDA: the same bits however the work is divided, counts conserved, and fits that can be resumed."""
 
+from contextlib import nullcontext
 from functools import partial
+from itertools import cycle, pairwise
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -9,10 +12,12 @@ from corpora import SMALL, assert_same_bits, column_sums, completion_perplexity,
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from ranks import RankPlace
 from scipy import sparse
 from sklearn.exceptions import UndefinedMetricWarning
 
 from schmp_estimators import DistributedLDA
+from schmp_estimators.lda.samplers import program_of
 
 each_sampler = samplers()
 each_invariant = samplers(wanted=lambda kind: kind.partition_invariant)
@@ -40,6 +45,56 @@ def test_some_depend_neither_on_shards_nor_on_threads(
     assert_same_bits(
         make(**parameters, sampler=sampler, n_shards=n_shards, n_jobs=n_jobs).fit(X), one
     )
+
+
+class Joining(RankPlace):
+    """Ranks that get other parts each time they begin."""
+
+    n_processes = 2
+
+    def __init__(self, cuts, losses):
+        super().__init__([], losses)
+        self._cuts = cycle(cuts)
+
+    def groups(self, n_shards):
+        ends = sorted({0, n_shards, *(at % n_shards for at in next(self._cuts))})
+        self._groups = [range(*pair) for pair in pairwise(ends)]
+        return super().groups(n_shards)
+
+
+@each_invariant
+@settings(max_examples=5)
+@given(
+    corpora,
+    st.lists(st.sets(st.integers(0, 8)), min_size=1, max_size=3),
+    st.integers(2, 9),
+    st.integers(1, 8),
+)
+def test_some_depend_neither_on_ranks_nor_on_what_is_joined_in_each(
+    sampler, X, cuts, n_shards, loss
+):
+    parameters = {"sampler": sampler, "max_iter": 4}
+    place = Joining(cuts, {loss})
+    with mock.patch(
+        "schmp_estimators.lda.estimator.choose_place", lambda *_, **__: nullcontext(place)
+    ):
+        found = make(**parameters, n_shards=n_shards).fit(X)
+    assert_same_bits(found, make(**parameters).fit(X))
+    assert not place.held
+
+
+@each_invariant
+def test_a_process_works_on_all_its_parts_together(sampler):
+    kind, asked = program_of(sampler), []
+
+    def schedule(self, sweep, n_shards):
+        asked.append(n_shards)
+        return made(self, sweep, n_shards)
+
+    made = kind.schedule
+    with mock.patch.object(kind, "schedule", schedule):
+        assert make(sampler=sampler, n_shards=5).fit(SMALL).n_shards_ == 5
+    assert {*asked} == {1}
 
 
 def test_seeds_mean_something():

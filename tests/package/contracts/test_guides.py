@@ -4,6 +4,7 @@ import contextlib
 import doctest
 import io
 import re
+from collections import Counter
 from pathlib import Path
 
 import dask
@@ -12,12 +13,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy
+from dask import bag
 from pages import ROOT, code_on, example
 from plink import write_plink
-from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer
 from sklearn.linear_model import ElasticNet, Lasso
+from sklearn.model_selection import GridSearchCV
 
-from schmp_estimators import datasets, schmp
+from schmp_estimators import DistributedLDA, datasets, schmp
 from schmp_estimators.lda.data.shards import TOKENS_PER_CELL
 from schmp_estimators.mf.data.ratings import UNDIVIDED
 
@@ -36,6 +39,33 @@ def run(page, names, left_out=()):
         for block in blocks:
             exec(block, names)
     return len(blocks)
+
+
+def test_texts_on_workers(here):
+    words = ["sparse", "matrix", "solver", "linear", "topic", "model", "words", "counts"]
+    texts = [" ".join(words[n % 5 : n % 5 + 4]) for n in range(40)] + ["of rare occurrence"]
+    names = {"dask": dask, "bag": bag.from_sequence(texts, npartitions=3)}
+    for one in (CountVectorizer, HashingVectorizer, Counter, DistributedLDA):
+        names[one.__name__] = one
+    blocks = [block for block in code_on("dask") if "Vectorizer(" in block]
+    assert len(blocks) == 2
+    exec(blocks[0], names)
+    assert names["lda"].get_feature_names_out().shape == (20,)
+    assert names["vectorizer"].vocabulary == sorted(words)
+    expected = DistributedLDA(20, random_state=0).fit(names["vectorizer"].transform(texts))
+    assert (names["lda"].topic_word_counts_ != expected.topic_word_counts_).nnz == 0
+    exec(blocks[1], names)
+    assert names["lda"].n_features_in_ == 2**16
+
+
+def test_searches_take_rows_of_arrays_of_known_lengths():
+    X = da.from_array(np.random.default_rng(0).poisson(0.5, (40, 9)), chunks=(15, -1))
+    search = GridSearchCV(DistributedLDA(2, max_iter=2, random_state=0), {"n_components": [2, 3]})
+    unknown = X[X.sum(axis=1) > 0]
+    with pytest.raises(ValueError, match="compute_chunk_sizes"):
+        search.fit(unknown)
+    here = search.fit(X.compute()).cv_results_["mean_test_score"]
+    np.testing.assert_array_equal(search.fit(X).cv_results_["mean_test_score"], here)
 
 
 @pytest.mark.slow

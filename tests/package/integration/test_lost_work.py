@@ -4,6 +4,7 @@ import contextlib
 import re
 import threading
 from collections import Counter
+from functools import partial
 from types import SimpleNamespace
 
 import dask
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from callbacks import AfterSweeps
 from clusters import keys_left, own_cluster
+from corpora import assert_same_bits
 from covering import slow_but
 from definition import run_serial
 from distributed import Client, KilledWorker, LocalCluster, get_worker
@@ -275,3 +277,26 @@ def test_workers_that_come_late_get_shards_after_the_next_snapshot(snapshots):
         assert set(SEEN) == set(addresses)
         assert Counter(map(runtime._dealt.address, range(4))) == dict.fromkeys(addresses, 2)
         assert keys_left(client) == []
+
+
+@pytest.mark.parametrize("sampler", ["warp", "frozen"])
+def test_parts_of_documents_are_joined_anew_for_workers_that_come_and_go(snapshots, sampler):
+    make = partial(DistributedLDA, 3, sampler=sampler, max_iter=12, random_state=0)
+    expected, ranks = make().fit(COUNTS), []
+    with own_cluster(1) as client:
+        workers = client.cluster.workers
+
+        def scale(estimator, _):
+            done = estimator.n_iter_
+            ranks.append(
+                sum(any("lda-load" in str(key) for key in one.data) for one in workers.values())
+            )
+            if done in (2, 6):
+                client.cluster.scale(3 if done == 2 else 2)
+                client.wait_for_workers(3 if done == 2 else 2)
+
+        found = make(n_shards=7).set_callbacks(AfterSweeps(scale)).fit(COUNTS)
+        assert keys_left(client) == []
+    assert_same_bits(found, expected)
+    assert found.n_shards_ == 7
+    assert {1, 3} <= {*ranks}
