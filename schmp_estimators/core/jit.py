@@ -25,6 +25,7 @@ from numba.core.codegen import CPUCodeLibrary, JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.runtime import rtsys
 from numba.core.types import unliteral
+from numba.core.types.functions import BaseFunction
 from numba.extending import overload
 
 from schmp_estimators.core.typing import Function, Named
@@ -195,6 +196,19 @@ _UNUSED = (
 )
 
 
+#: The signatures of operators and functions for the types of some arguments.
+_signatures: dict[Any, Any] = {}
+_signature_of: Any = BaseFunction.get_call_type
+
+
+def _known_signature(function: Any, context: Any, args: Any, kws: Any) -> Any:
+    """Return a signature that numba finds only once: for each call, it would try all meanings of ``+`` or ``len``."""
+    key = function, tuple(args), tuple(kws.items())
+    if key not in _signatures:
+        _signatures[key] = _signature_of(function, context, args, kws)
+    return _signatures[key]
+
+
 class _KernelCompiler(_Compiler):
     """The compiler of kernels, without garbage collection, which would take a tenth of the time."""
 
@@ -204,9 +218,11 @@ class _KernelCompiler(_Compiler):
         """Compile a kernel and its parts; numba's lock makes sure that no other thread compiles meanwhile."""
         enabled = gc.isenabled()
         gc.disable()
+        BaseFunction.get_call_type = _known_signature  # type: ignore[method-assign, assignment]
         try:
             return super().compile_extra(func)  # type: ignore[no-untyped-call]
         finally:
+            BaseFunction.get_call_type = _signature_of  # type: ignore[method-assign]
             if enabled:
                 gc.enable()
 
