@@ -90,7 +90,8 @@ def orders(draw):
     order = draw(st.permutations(schedule_rotation(n_shards, n_blocks)))
     order = [[b if draw(st.integers(0, 3)) else -1 for b in line] for line in order]
     rank_of = draw(st.lists(st.integers(0, 3), min_size=n_shards, max_size=n_shards))
-    return order, [sorted(set(rank_of)).index(rank) for rank in rank_of], n_blocks
+    ranks = tuple(sorted(set(rank_of)).index(rank) for rank in rank_of)
+    return tuple(map(tuple, order)), ranks, n_blocks
 
 
 @given(orders())
@@ -124,7 +125,7 @@ def test_every_block_is_where_it_is_wanted_and_nobody_waits_for_himself(drawn, r
     """
     order, rank_of, n_blocks = drawn
     size = max(rank_of) + 1
-    holders = random.choices(range(size), k=n_blocks)
+    holders = tuple(random.choices(range(size), k=n_blocks))
     for _ in range(2):
         routes = [plan_route(order, rank_of, holders, rank) for rank in range(size)]
         assert len({route.holders for route in routes}) == 1

@@ -16,9 +16,11 @@ from schmp_estimators.core.schedules.samplers import (
     RandomSampler,
     RoundRobinSampler,
 )
+from schmp_estimators.linear.losses.squared import Squared
 from schmp_estimators.linear.programs.design import Design
 from schmp_estimators.linear.programs.input import split_rows
 from schmp_estimators.linear.programs.jobs import Sums
+from schmp_estimators.linear.programs.joint_jobs import Begin
 from schmp_estimators.linear.programs.rounds import Round, _correlations
 from schmp_estimators.schmp import Priority, Random, schedule_from_costs, schedule_rotation
 
@@ -74,8 +76,9 @@ def test_correlations_are_those_of_weighted_columns_less_their_means(form, weigh
     weights = rng.random(60) + 0.1 if weighted else np.empty(0)
     check = Check(np.array([1, 4, 7]), np.array([0, 2, 6]))
     design = Design(60)
-    rows = split_rows(form(X), np.zeros(60), weights, n_partitions)
-    job = Round(NONE, np.empty(0), 0.0, NONE, check, np.empty(0), None)
+    begin = Begin(1, 0.0, False, None, 1.0)
+    rows = [begin(one)[0] for one in split_rows(form(X), np.zeros(60), weights, n_partitions)]
+    job = Round(NONE, np.empty(0), np.empty((1, 0)), NONE, check, np.empty(0), Squared())
     products = sum(job(one)[1][2] for one in rows)
     moments = [one.matrix.moments(one.weights, np.zeros(one.matrix.n_rows)) for one in rows]
     total = weights.sum() if weighted else 60.0
@@ -329,7 +332,8 @@ def test_sampled_correlations_are_unbiased_and_within_their_bound(form, weighted
     X[:, 1] += X[:, 0]
     weights = rng.random(500) + 0.5 if weighted else np.empty(0)
     given, check = weights if weighted else np.ones(500), Check(np.arange(3), np.arange(3, 6))
-    design, rows = Design(500), split_rows(form(X), np.zeros(500), weights, 3)
+    begin, design = Begin(1, 0.0, False, None, 1.0), Design(500)
+    rows = [begin(one)[0] for one in split_rows(form(X), np.zeros(500), weights, 3)]
     means = np.average(X, axis=0, weights=given)
     spread = given @ (X - means) ** 2
     design.means, design.norms, design.total_weight = means, spread, given.sum()
@@ -338,9 +342,10 @@ def test_sampled_correlations_are_unbiased_and_within_their_bound(form, weighted
     found = []
     for key in range(n_samples):
         one = check._replace(rows=RowSample(key, n_drawn))
-        job = Round(NONE, np.empty(0), 0.0, NONE, one, means, None, 500)
+        job = Round(NONE, np.empty(0), np.empty((1, 0)), NONE, one, means, Squared(), 500)
         found.append(_correlations(design, one, sum(job(part)[1][2] for part in rows)))
     [whole] = split_rows(form(X), np.zeros(500), weights, 1)  # whose rows have the same numbers
+    whole, _ = begin(whole)
     np.testing.assert_allclose(found[-1], _correlations(design, one, job(whole)[1][2]), rtol=1e-9)
     errors, most = np.array(found) - exact, np.abs(z).max()
     spreads = most / np.sqrt(n_drawn)

@@ -365,6 +365,8 @@ BAD_PARAMETERS = {
     "feature_names": [3, "words"],
     "seed_weight": [-1, np.nan, np.inf, None, "much"],
     "sampler": ["gibbs", "", None, 1],
+    "half_life": [0, -1.0, np.nan, np.inf, "calls"],
+    "max_features": [0, -1, 1.5, "few"],
     "mh_steps": [0, 5, 1.5, None, "often"],
     "init": ["svd", "", None, 1],
     "max_iter": [0, -1, 1.5, None],
