@@ -11,12 +11,11 @@ from typing import Any, ClassVar
 from sklearn.base import BaseEstimator, _fit_context
 from sklearn.callback import with_callbacks
 
-from schmp_estimators.core.following import Ending, SweepingEstimator, make_seed, undone_on_error
-from schmp_estimators.core.inputs.validation import is_dask, keep
-from schmp_estimators.core.places.place import choose_place, retry
+from schmp_estimators.core.following import Ending, SweepingEstimator, make_seed
+from schmp_estimators.core.inputs.validation import keep
+from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.typing import Array, Named
-from schmp_estimators.mf.data.ids import Known
-from schmp_estimators.mf.data.rows import Wanted, open_ratings
+from schmp_estimators.mf.data.rows import RatingRows, Wanted
 from schmp_estimators.mf.data.seen import RepeatedCallError
 from schmp_estimators.mf.fit import MFFit
 from schmp_estimators.mf.losses import RANKING
@@ -340,7 +339,6 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         self._check_checkpoint(None if anew else self, "partial_fit")
         check_together(self, weights, anew=anew)
         seed = make_seed(self.random_state)
-        known = None if anew else Known(self.user_ids_, self.item_ids_)
         wanted = Wanted(
             self.n_components,
             (self.n_users, self.n_items),
@@ -348,21 +346,12 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
             self.confidence,
             self.loss if self.loss in RANKING else "",
         )
-        with (
-            undone_on_error(self),
-            self._progress_bar(),
-            choose_place(self.n_jobs, is_dask=is_dask(X), label="schmp-mf") as place,
-        ):
 
-            def factorise() -> Named:
-                with open_ratings(
-                    X, y, self, wanted, weights=weights, place=place, earlier=known
-                ) as ratings:
-                    return MFFit(self, ratings, place, seed=seed, anew=anew).run(X, y)
+        def factorise(ratings: RatingRows, place: Place) -> Named:
+            return MFFit(self, ratings, place, seed=seed, anew=anew).run(X, y)
 
-            attributes = retry(place, factorise)
-        self.__dict__.update(attributes)
-        self._set_n_features()
+        label = "schmp-mf"
+        self._fit_ratings(X, y, wanted, factorise, anew=anew, label=label, weights=weights)
         return self
 
     def _has_converged(self) -> bool:

@@ -10,9 +10,11 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
+from schmp_estimators.core.following import undone_on_error
 from schmp_estimators.core.inputs.rows import Rows
 from schmp_estimators.core.inputs.validation import is_dask, validate_in_memory
 from schmp_estimators.core.later import Later
+from schmp_estimators.core.places.place import Place, choose_place, retry
 from schmp_estimators.core.typing import (
     Array,
     Floats,
@@ -25,6 +27,7 @@ from schmp_estimators.core.typing import (
 )
 from schmp_estimators.mf.data.ids import (
     KINDS,
+    Known,
     as_objects,
     at_least_one,
     is_text,
@@ -43,7 +46,7 @@ from schmp_estimators.mf.data.inputs import (
     warn_unused,
 )
 from schmp_estimators.mf.data.ratings import choose_hold_out, held_out_mask
-from schmp_estimators.mf.data.rows import check_pair_columns
+from schmp_estimators.mf.data.rows import RatingRows, Wanted, check_pair_columns, open_ratings
 from schmp_estimators.mf.data.seen import DuplicateRatingError
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.layout import UserRows, pairs_of, rows_of, select, sort_items
@@ -339,8 +342,35 @@ class Recommender:
             twin.feature_names_in_ = self.item_ids_
         return twin
 
-    def _set_n_features(self) -> None:
-        """After a fit of pairs, let a model of a matrix have the columns of all items."""
+    def _fit_ratings(
+        self,
+        X: Any,
+        y: Any,
+        wanted: Wanted,
+        fit: Callable[[RatingRows, Place], Named],
+        *,
+        anew: bool,
+        label: str,
+        weights: Any = None,
+    ) -> None:
+        """Set the fitted attributes that `fit` returns for the ratings of an input."""
+        estimator: Any = self
+        known = None if anew else Known(self.user_ids_, self.item_ids_)
+        with (
+            undone_on_error(self),
+            estimator._progress_bar(),
+            choose_place(estimator.n_jobs, is_dask=is_dask(X), label=label) as place,
+        ):
+
+            def fitted() -> Named:
+                with open_ratings(
+                    X, y, self, wanted, weights=weights, place=place, earlier=known
+                ) as ratings:
+                    return fit(ratings, place)
+
+            attributes = retry(place, fitted)
+        self.__dict__.update(attributes)
+        # after a fit of pairs, a model of a matrix has the columns of all items
         if not self._fitted_on_pairs and self.n_features_in_ != len(self.item_ids_):
             self.n_features_in_ = len(self.item_ids_)
             self.__dict__.pop("feature_names_in_", None)
