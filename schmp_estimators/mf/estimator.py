@@ -32,8 +32,6 @@ logger = logging.getLogger(__name__)
 
 #: What a fit monitors: the first of these that it records.  With `evaluate_every` it is one of the first two.
 _MONITORED = "validation_rmse", "objective", "running_loss", "running_rmse"
-#: `n_iter_no_change` by default, if the monitored value rises now and then.
-_PATIENCE = 3
 
 
 class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
@@ -360,7 +358,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
 
     def _ending(self) -> Ending:
         varies = self.early_stopping or self.loss in RANKING
-        patience = self.n_iter_no_change or (_PATIENCE if varies else 1)
+        patience = self.n_iter_no_change or (3 if varies else 1)
         names = _MONITORED[: 2 if self.evaluate_every else None]
         return partial(has_not_improved, names, self.tol, patience)
 

@@ -48,9 +48,6 @@ from schmp_estimators.mf.programs.sgd import BspFactorization, SgdFactorization
 
 logger = logging.getLogger(__name__)
 
-#: Ratings that differ by this many deviations from those of an earlier fit are on another scale.
-_OTHER_SCALE = 100
-
 
 class MFFit:
     """A fit in progress.
@@ -258,7 +255,7 @@ class MFFit:
         """Raise an error if ratings are on another scale than earlier ones, or are those of an earlier call."""
         estimator = self._estimator
         earlier, unit = self._scale
-        if max(spread, abs(mean - earlier)) > _OTHER_SCALE * unit:
+        if max(spread, abs(mean - earlier)) > 100 * unit:
             raise ValueError(
                 f"ratings of mean {mean:g} and standard deviation {spread:g} are not on the scale of the first fit, "
                 f"whose mean was {earlier:g} and deviation {unit:g}; begin anew with fit"
@@ -315,8 +312,8 @@ class MFFit:
         if self._rotating:
             most = min(most, n_items // (data.ITEMS_TO_DRAW_FROM if self._ranks else 1))
         asked = self._estimator.n_shards
-        usual = data.rotating_shards if self._gradients else data.summing_shards
-        chosen = max(1, min(int(asked or usual(self._n_ratings, n_items)), most))
+        usual = data.usual_shards(self._n_ratings, n_items, self._gradients)
+        chosen = max(1, min(int(asked or usual), most))
         if asked and chosen < asked:
             logger.info(
                 "n_shards=%d: %d users and %d items make %d", asked, n_users, n_items, chosen

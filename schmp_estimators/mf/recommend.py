@@ -62,10 +62,6 @@ _ROWS = (
 #: Lists of items, one for each of some users: offsets and items.
 Lists = tuple[Integers, Integers32]
 
-#: Share of the ratings of a matrix that `score` judges; users are folded in without them.
-_HELD_BACK = 0.1
-#: If that would be fewer ratings than this, more are judged, up to half of them.
-_FEWEST_JUDGED = 100
 #: Key of the hashes that choose them: the choice depends only on row and column, and is the same for every call.
 _KEY = np.uint64(0)
 
@@ -317,7 +313,8 @@ class Recommender:
         warn_unused(y, rows.shape[0])
         ratings = self._read(rows)
         every = UserRows(np.arange(len(ratings.indptr) - 1, dtype=np.int32), *ratings)
-        share = max(_HELD_BACK, min(0.5, _FEWEST_JUDGED / max(1, ratings.values.size)))
+        # a tenth is judged; of few ratings about a hundred, up to half of them
+        share = max(0.1, min(0.5, 100 / max(1, ratings.values.size)))
         judged = held_out_mask(pairs_of(every), choose_hold_out(Rows([every]), _KEY, share))
         return UserRatings(*select(every, ~judged)[1:]), pairs_of(select(every, judged))
 

@@ -52,9 +52,8 @@ from schmp_estimators.mf.programs.columns import (
 _SHARDS = 32
 #: Pairs of clicks of one user that make a portion, and the number of portions at most.
 _PORTION, _PORTIONS = 2_000_000, 50
-#: Bytes of arrays that stay in memory in any case, and the share of the free memory that larger
-#: ones may take.
-_SMALL, _SHARE = 1 << 28, 0.5
+#: Bytes of arrays that stay in memory in any case.
+_SMALL = 1 << 28
 #: The user's names of those parameters of the program that are called otherwise.
 _NAMES = {
     "l1": "l1_reg", "l2": "l2_reg", "most": "max_neighbors", "max_passes": "max_iter",
@@ -271,7 +270,7 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
                 "l1_reg and l2_reg are both 0, so coefficients may be anything; raise one of them"
             )
         self._check_checkpoint(None if anew else self, "partial_fit", draws=False)
-        earlier = None if anew else self._of_earlier()
+        earlier = None if anew else self._kept_clicks("fit anew")
 
         def solve(ratings: RatingRows, place: Place) -> Named:
             pairs = ratings.are_pairs if anew else self._fitted_on_pairs
@@ -282,14 +281,6 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
         wanted = Wanted(1, (self.n_users, self.n_items))
         self._fit_ratings(X, y, wanted, solve, anew=anew, label="schmp-slim")
         return self
-
-    def _of_earlier(self) -> Any:
-        """Return the clicks of earlier fits."""
-        if self.clicks_ is None:
-            raise ValueError(
-                "partial_fit needs the clicks of the earlier fit, but this model has none; fit anew"
-            )
-        return self.clicks_
 
     def _run(self, X: Any, y: Any, clicks: Any, place: Place, anew: bool) -> Named:
         """Solve all columns, and return the fitted attributes."""
@@ -386,7 +377,7 @@ def _choose_files(needed: int, place: Place) -> Slices | None:
     if needed <= _SMALL:
         return None
     left = [needed + memory_left()] if place.is_local else memory_of_workers(place)
-    if needed <= _SHARE * min(left):
+    if 2 * needed <= min(left):
         return None
     folder = temporary_directory()
     where = f"{folder!r}" if place.is_local else f"workers (local_directory), and in {folder!r}"

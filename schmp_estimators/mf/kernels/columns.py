@@ -24,8 +24,6 @@ from schmp_estimators.mf.kernels.lists import ONE, Lists, add_to, sum_of, value_
 
 #: A column is checked as soon as a pass began at an estimated gap below this multiple of the goal.
 _NEARLY = 8.0
-#: A residual is set to zero as a whole if candidates have a click of more than one user in so many.
-_FEW = 8
 
 
 class Clicks(NamedTuple):
@@ -76,11 +74,8 @@ def _clear(lists, start, stop, vector):
 @inlined
 def _forget(users, own, near, n_near, work):
     """Set the residual of a column to zero."""
-    if n_near > work.residual.size // _FEW:
-        work.residual[:] = 0.0
-    else:
-        _clear(users, own[0], own[1], work.residual)
-        _clear(near, 0, n_near, work.residual)
+    _clear(users, own[0], own[1], work.residual)
+    _clear(near, 0, n_near, work.residual)
     work.used[0] = 0
 
 
@@ -122,14 +117,6 @@ def _gradient(clicks, near, place, work):
 
 
 @inlined
-def _use(column, work):
-    """List a frequent item among those whose coefficients are above 0."""
-    n_used = work.used[0]
-    work.used[0] = n_used + 1
-    work.used[1 + n_used] = column
-
-
-@inlined
 def _drop(column, work):
     """Remove a frequent item from this list, which keeps its order."""
     at, n_used = 1, work.used[0]
@@ -153,7 +140,8 @@ def _move(clicks, near, place, step, work):
     if column >= 0:
         work.frequent[column] = after
         if before == 0.0:
-            _use(column, work)
+            work.used[0] += 1
+            work.used[work.used[0]] = column
         elif after == 0.0:
             _drop(column, work)
     else:
