@@ -33,8 +33,6 @@ from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 dask: Any = Later("dask")
 da: Any = Later("dask.array")
-#: Factors may take this many bytes even if most of their rows have no ratings.
-_UNQUESTIONED = 2 << 30
 #: Rows are numbered in 32 bits.
 _LARGEST_SIDE = np.iinfo(np.int32).max
 
@@ -281,7 +279,7 @@ def _check_size(n_users: int, n_items: int, n_ratings: int, n_components: int) -
     n_rows, row = n_users + n_items, 4 * padded_width(n_components)
     for kind, size in zip(KINDS, (n_users, n_items), strict=True):
         rated_hardly = size > 8 * n_ratings and size >= n_rows / 2
-        if size > _LARGEST_SIDE or (rated_hardly and n_rows * row > _UNQUESTIONED):
+        if size > _LARGEST_SIDE or (rated_hardly and n_rows * row > 2 << 30):
             raise ValueError(
                 f"the factors of {size} {kind}s would take {size * row / 2**30:.3g} GiB, "
                 f"but {n_ratings} ratings are those of at most {n_ratings} {kind}s. Leave n_{kind}s None, and pass "

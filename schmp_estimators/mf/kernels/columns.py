@@ -22,9 +22,6 @@ from schmp_estimators.core.jit import index, inlined, kernel
 from schmp_estimators.core.typing import Floats, Floats32, Integers, Integers32
 from schmp_estimators.mf.kernels.lists import ONE, Lists, add_to, sum_of, value_of
 
-#: A column is checked as soon as a pass began at an estimated gap below this multiple of the goal.
-_NEARLY = 8.0
-
 
 class Clicks(NamedTuple):
     """A matrix of users and items, with inner products of its columns."""
@@ -360,7 +357,8 @@ def solve_columns(items, clicks, start, l1, l2, most, tol, max_passes):
                 n_live, estimate = _pass(clicks, near, n_live, l1, l2, work)
                 n_passes[number] += 1
             known = False
-            if estimate > _NEARLY * goal and n_passes[number] < max_passes:
+            # about the gap before the pass: it may be a multiple of what is left
+            if estimate > 8.0 * goal and n_passes[number] < max_passes:
                 continue
             gaps[number], n_live = _check(clicks, near, size, square, l1, l2, work)
             if gaps[number] <= goal or n_passes[number] >= max_passes:

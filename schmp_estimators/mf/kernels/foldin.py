@@ -8,9 +8,6 @@ import numpy as np
 from schmp_estimators.core.jit import copy_to, inlined, kernel
 from schmp_estimators.core.lanes import ZERO, row_dot
 
-#: A pivot that is smaller than its diagonal entry by this factor belongs to a direction that ratings do not determine.
-_SINGULAR = 1e-12
-
 
 @inlined
 def _solve_cholesky(gram, size):
@@ -24,7 +21,7 @@ def _solve_cholesky(gram, size):
         pivot = diagonal
         for column in range(k):
             pivot -= gram[k, column] * gram[k, column]
-        known = pivot > _SINGULAR * diagonal
+        known = pivot > 1e-12 * diagonal  # else the direction is not determined
         gram[k, k] = np.sqrt(pivot) if known else np.inf
         for row in range(
             k + 1, size + 1
