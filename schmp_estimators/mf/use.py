@@ -30,6 +30,7 @@ from schmp_estimators.mf.folding import (
     predict_rows,
     solve,
 )
+from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.foldin import predict_pairs
 from schmp_estimators.mf.kernels.sgd import candidates_of
 from schmp_estimators.mf.losses import RANKING
@@ -197,6 +198,11 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
         _, rows, ratings = self._told_by(X, y, weights)
         model = self._items()
         return in_ratings(solve(ratings, model), model)[0][rows]
+
+    def _of_ratings(self, told: UserRatings) -> tuple[Floats32, Floats]:
+        items = self._items()
+        vectors, biases = in_ratings(solve(told, items), items)
+        return vectors.astype(np.float32), items.mean + biases
 
     def _pair_model(self, is_here: bool = True) -> Arguments:
         """Return what is needed to predict; the functions that find ids stay in this process."""
