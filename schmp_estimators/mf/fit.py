@@ -97,7 +97,6 @@ class MFFit:
         zero = [0.0] if self._unobserved else []
         ends = [*ratings.range, *self._before.get("rating_range_", ()), *zero]
         self._range = min(ends), max(ends)
-        self._program: Any = None
         #: The items that each user has rated, if they are kept.
         self._seen: SeenItems | None = None
         #: The best factors so far, if early stopping keeps them.

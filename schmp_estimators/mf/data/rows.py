@@ -358,16 +358,15 @@ def _shift(part: _Part, first_user: int) -> UserRows:
 
 def _survey(are_pairs: bool, ratings: Any) -> _Survey:
     values = ratings.values.real
-    if not values.size:
-        return _Survey(0, np.inf, -np.inf, 0.0, ())
     tables = tuple(map(rating_ids.distinct, ratings[:2])) if are_pairs else ()
-    heaviest = float(ratings.values.imag.max()) if np.iscomplexobj(ratings.values) else 1.0
-    return _Survey(values.size, float(values.min()), float(values.max()), heaviest, tables)
+    weights = ratings.values.imag if np.iscomplexobj(ratings.values) else np.ones(1)
+    low, high = float(values.min(initial=np.inf)), float(values.max(initial=-np.inf))
+    return _Survey(values.size, low, high, float(weights.max(initial=0.0)), tables)
 
 
 def _merge(parts: list[_Survey]) -> _Survey:
     sizes, lows, highs, weights, _ = zip(*parts, strict=True)
-    sides = zip(*(part.tables for part in parts if part.tables), strict=True)
+    sides = zip(*(part.tables for part in parts), strict=True)
     tables = tuple(map(rating_ids.merge, sides, KINDS))
     return _Survey(sum(sizes), min(lows), max(highs), max(weights), tables)
 
