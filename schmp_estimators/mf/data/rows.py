@@ -224,7 +224,11 @@ def _number_users(rows: Rows, estimator: Any, asked: tuple[int | None, int | Non
         inputs.refuse_table(estimator.n_features_in_)
     offsets = offsets_of([length for length, _, _ in shapes])
     arguments = zip(rows.partitions, offsets.tolist(), strict=False)
-    rows.partitions = rows.tasks(_shift, list(arguments), "mf-number-users")
+
+    def numbered(part: _Part, first: int) -> UserRows:
+        return part.ratings._replace(users=part.ratings.users + np.int32(first))
+
+    rows.partitions = rows.tasks(numbered, list(arguments), "mf-number-users")
     shape = int(offsets[-1]), estimator.n_features_in_
     for kind, size, given in zip(KINDS, shape, asked, strict=True):
         if given not in (None, size):
@@ -350,10 +354,6 @@ def _ratings_of_chunk(
             "length, and the same partitions if their lengths are not known"
         )
     return inputs.read_ratings(pairs, values, weights, clicks=clicks)
-
-
-def _shift(part: _Part, first_user: int) -> UserRows:
-    return part.ratings._replace(users=part.ratings.users + np.int32(first_user))
 
 
 def _survey(are_pairs: bool, ratings: Any) -> _Survey:

@@ -104,7 +104,9 @@ class SgdFactorization(Factorization):
         shard, index = at.shard, max(at.block, 0)
         loss = RANKING.get(self.loss)
         ratings = shard.train.block(index)
-        moved = (state.users, block, self.steps(), self.positive)
+        rate = self.learning_rate
+        sizes = map(np.float32, (rate, rate * self.fit_bias, 1 / self.n_components))
+        moved = (state.users, block, StepSizes(*sizes), self.positive)
         if loss is not None:
             key = stream_key(self.seed, DRAWN, at.sweep, index)
             candidates = candidates_of(block.counts)
@@ -165,11 +167,6 @@ class SgdFactorization(Factorization):
     def sides(self, harvest: Harvest) -> tuple[Sequence[Side], Sequence[Side]]:
         """Return users and items of a run, group by group."""
         return harvest.shards, harvest.blocks
-
-    def steps(self) -> StepSizes:
-        """Return the step sizes, as kernels take them."""
-        rate = self.learning_rate
-        return StepSizes(*map(np.float32, (rate, rate * self.fit_bias, 1 / self.n_components)))
 
     def begin_from(
         self,
