@@ -53,7 +53,8 @@ def responsive_workers(
 ) -> tuple[list[Worker], list[Worker]]:
     """Return the workers that answer and can run tasks with these annotations, and silent ones.
 
-    If there are none of the former, it waits for the first; once one has come, it has as long to answer.
+    If there are none of the former, it waits for the first; once one has come, it has as long to
+    answer.
 
     Parameters
     ----------
@@ -65,8 +66,8 @@ def responsive_workers(
     Raises
     ------
     NoWorkersError
-        If none came within ``dask.config`` key ``schmp-estimators.worker-timeout`` (default 60 s), or none answered
-        within this time after the first had come.
+        If none came within ``dask.config`` key ``schmp-estimators.worker-timeout`` (default 60 s),
+        or none answered within this time after the first had come.
     SchedulerLostError
         If the scheduler could not be reached for that time, or the client is closed.
     MixedClusterError
