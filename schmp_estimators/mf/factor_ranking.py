@@ -80,7 +80,8 @@ class FactorRanking(Recommender):
         >>> books.tolist()
         [['Solaris']]
         """
-        return self._most_similar("item", items, n)
+        check_is_fitted(self)
+        return self._most_similar("item", self._rows_of(items, "item", warns=True), n)
 
     def similar_users(self, users: ArrayLike, n: int = 10) -> tuple[Array, Array]:
         """Return the users with the largest cosine similarity to each user.
@@ -99,12 +100,11 @@ class FactorRanking(Recommender):
         scores : ndarray of shape (m, n), float64
             Cosines of the angles between the vectors; -inf for missing ids.
         """
-        return self._most_similar("user", users, n)
-
-    def _most_similar(self, kind: str, ids: ArrayLike, n: int) -> tuple[Array, Floats]:
-        """Return the ids with the largest cosines to each id; none for unknown ones."""
         check_is_fitted(self)
-        rows = self._rows_of(ids, kind, warns=True)
+        return self._most_similar("user", self._rows_of(users, "user", warns=True), n)
+
+    def _most_similar(self, kind: str, rows: Integers, n: int) -> tuple[Array, Floats]:
+        """Return the ids with the largest cosines to those of each row; none for unknown rows."""
         at_least_one(n, "n", f"a number of {kind}s, ")
         side = KINDS.index(kind)
         # without a penalty only as many ratings as a vector has entries say what it is
