@@ -306,21 +306,23 @@ class SweepingEstimator(FollowedEstimator):
         progress.end()
         context.call_on_fit_task_end(**data, reconstruction_attributes=snapshot)
 
-    def _may_ask(self, sweep: int, kept: bool) -> bool:
+    def _may_ask(self, sweep: int, every: int) -> bool:
         """Return whether the fit may need more than the record of a sweep, or may end for other reasons than `tol`.
 
         Parameters
         ----------
         sweep : int
             Number of the sweep.
-        kept : bool
-            Whether a checkpoint would be written after it.
+        every : int
+            Number of sweeps between two checkpoints.
         """
         followed = hasattr(self, "_parent_callback_ctx") or any(
             not isinstance(callback, ProgressBar)
             for callback in getattr(self, "_skl_callbacks", [])
         )
-        return followed or sweep + 1 == self._n_sweeps or (self.checkpoint is not None and kept)
+        done = sweep + 1
+        kept = self.checkpoint is not None and done % every == 0
+        return followed or done == self._n_sweeps or kept
 
     def _has_converged(self) -> bool:
         """Return whether the objective has changed by at most `tol`, relatively, between the last two evaluations."""

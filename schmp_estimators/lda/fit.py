@@ -226,9 +226,8 @@ class LDAFit:
         )
 
     def _may_ask(self, sweep: int) -> bool:
-        kept = (sweep + 1) % self._checkpoint_every == 0
         may_converge = bool(self._estimator.tol) and self._program.measures(sweep)
-        return bool(may_converge or self._estimator._may_ask(sweep, kept))
+        return bool(may_converge or self._estimator._may_ask(sweep, self._checkpoint_every))
 
     def _warm_up(self) -> tuple[Saved, list[Named], float]:
         """Do one sweep in which the first topics are drawn from earlier counts.

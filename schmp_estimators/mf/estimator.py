@@ -12,12 +12,11 @@ from typing import Any, ClassVar
 from sklearn.base import BaseEstimator, _fit_context
 from sklearn.callback import with_callbacks
 
-from schmp_estimators.core.following import Ending, SweepingEstimator, make_seed, undone_on_error
-from schmp_estimators.core.inputs.validation import entries_of, is_dask, keep
-from schmp_estimators.core.places.place import choose_place, retry
+from schmp_estimators.core.following import Ending, SweepingEstimator, make_seed
+from schmp_estimators.core.inputs.validation import entries_of, keep
+from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.typing import Array, Named
-from schmp_estimators.mf.data.ids import Known
-from schmp_estimators.mf.data.rows import Wanted, open_ratings
+from schmp_estimators.mf.data.rows import RatingRows, Wanted
 from schmp_estimators.mf.data.seen import RepeatedCallError
 from schmp_estimators.mf.fit import MFFit
 from schmp_estimators.mf.losses import RANKING
@@ -34,8 +33,6 @@ logger = logging.getLogger(__name__)
 
 #: What a fit monitors: the first of these that it records.  With `evaluate_every` it is one of the first two.
 _MONITORED = "validation_rmse", "objective", "running_loss", "running_rmse"
-#: `n_iter_no_change` by default, if the monitored value rises now and then.
-_PATIENCE = 3
 
 
 class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
@@ -341,7 +338,6 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         self._check_checkpoint(None if anew else self, "partial_fit")
         check_together(self, weights, anew=anew)
         seed = make_seed(self.random_state)
-        known = None if anew else Known(self.user_ids_, self.item_ids_)
         wanted = Wanted(
             self.n_components,
             (self.n_users, self.n_items),
@@ -349,23 +345,12 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
             self.confidence,
             self.loss if self.loss in RANKING else "",
         )
-        with (
-            undone_on_error(self),
-            self._progress_bar(),
-            choose_place(
-                self.n_jobs, is_dask=is_dask(X), label="schmp-mf", work=self._work(X)
-            ) as place,
-        ):
 
-            def factorise() -> Named:
-                with open_ratings(
-                    X, y, self, wanted, weights=weights, place=place, earlier=known
-                ) as ratings:
-                    return MFFit(self, ratings, place, seed=seed, anew=anew).run(X, y)
+        def factorise(ratings: RatingRows, place: Place) -> Named:
+            return MFFit(self, ratings, place, seed=seed, anew=anew).run(X, y)
 
-            attributes = retry(place, factorise)
-        self.__dict__.update(attributes)
-        self._set_n_features()
+        given: Named = {"anew": anew, "label": "schmp-mf", "work": self._work(X)}
+        self._fit_ratings(X, y, wanted, factorise, weights=weights, **given)
         return self
 
     def _work(self, X: Any) -> float:
@@ -380,7 +365,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
 
     def _ending(self) -> Ending:
         varies = self.early_stopping or self.loss in RANKING
-        patience = self.n_iter_no_change or (_PATIENCE if varies else 1)
+        patience = self.n_iter_no_change or (3 if varies else 1)
         names = _MONITORED[: 2 if self.evaluate_every else None]
         return partial(has_not_improved, names, self.tol, patience)
 

@@ -1,6 +1,5 @@
 """Recommendations of a fitted factorisation: products of vectors, and similar vectors."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -14,8 +13,6 @@ from schmp_estimators.core.typing import Array, Floats, Floats32, Integers, Mask
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data.ids import KINDS, at_least_one
 from schmp_estimators.mf.data.seen import SeenItems
-from schmp_estimators.mf.folding import Items, in_ratings, solve
-from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.ranking import Vectors, as_vectors, top_items
 from schmp_estimators.mf.losses import RANKING
 from schmp_estimators.mf.recommend import Lists, Recommender, named
@@ -46,8 +43,6 @@ class FactorRanking(Recommender):
     _counts: tuple[Floats32, ...]
     #: For each fit, the items that each user has rated; None if that is not known.
     _seen: tuple[SeenItems, ...] | None
-    #: Returns what is needed to fold in users.
-    _items: Callable[[], Items]
 
     def similar_items(self, items: ArrayLike, n: int = 10) -> tuple[Array, Array]:
         """Return the items with the largest cosine similarity to each item.
@@ -136,11 +131,6 @@ class FactorRanking(Recommender):
         level = np.full(rows.size, self.global_mean_)
         level[known] += self.user_bias_[rows[known]]
         return vectors_of(rows, self.user_factors_), level
-
-    def _of_ratings(self, told: UserRatings) -> _OfUsers:
-        items = self._items()
-        vectors, biases = in_ratings(solve(told, items), items)
-        return vectors.astype(np.float32), items.mean + biases
 
     def _rated(self, rows: Integers) -> Lists | None:
         if self._seen is None:

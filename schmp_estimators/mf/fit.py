@@ -3,17 +3,19 @@
 import logging
 from collections.abc import Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from schmp_estimators.core.engine.running import AnyRun, Source, static_run
-from schmp_estimators.core.io.checkpoint import Checkpoint, check_records, identity_of, recognised
+from schmp_estimators.core.io.checkpoint import recognised
 from schmp_estimators.core.lanes import padded_width
 from schmp_estimators.core.places.place import Place
-from schmp_estimators.core.program import Harvest, Saved, check_saved, identity
+from schmp_estimators.core.program import Harvest
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
+from schmp_estimators.core.sweeps import Sweeps
 from schmp_estimators.core.typing import Array, Integers, Named
 from schmp_estimators.core.values import itself
 from schmp_estimators.mf import parameters
@@ -45,9 +47,6 @@ from schmp_estimators.mf.programs.implicit import ImplicitFactorization
 from schmp_estimators.mf.programs.sgd import BspFactorization, SgdFactorization
 
 logger = logging.getLogger(__name__)
-
-#: Ratings that differ by this many deviations from those of an earlier fit are on another scale.
-_OTHER_SCALE = 100
 
 
 class MFFit:
@@ -98,8 +97,6 @@ class MFFit:
         zero = [0.0] if self._unobserved else []
         ends = [*ratings.range, *self._before.get("rating_range_", ()), *zero]
         self._range = min(ends), max(ends)
-        self._program: Any = None
-        self._checkpoint: Checkpoint | None = None
         #: The items that each user has rated, if they are kept.
         self._seen: SeenItems | None = None
         #: The best factors so far, if early stopping keeps them.
@@ -131,7 +128,10 @@ class MFFit:
     def _run(self, X: Any, y: Any) -> Named:
         estimator = self._estimator
         self._choose()
-        first, saved, estimator.history_ = self._resume()
+        told = map(repr, (self._told, self._hold_out, self._scale))
+        data_told = chain(told, map(recognised, self._ratings.known))
+        sweeps = Sweeps(estimator, self._program, self._n_shards, data_told, parameters.NAMES)
+        saved, self._best = sweeps.found["saved"], sweeps.found.get("best", ())
         plan = self._plan
         if self._earlier:
             sides = [rescaled(side, 1 / self._scale.unit) for side in self._earlier]
@@ -142,14 +142,13 @@ class MFFit:
                 counts = self._before["_counts"], self._counts
                 items = plan.item_ids, plan.item_counts[plan.item_ids]
                 saved = self._program.begin_from(sides, *counts, plan.users.members, *items)
-        estimator.n_iter_ = first
         with static_run(
             self._program,
             self._sources(),
             self._place,
             n_sweeps=estimator.max_iter,
             saved=saved,
-            first=first,
+            first=sweeps.first,
             may_ask=self._may_ask,
             ends=estimator._ends,
         ) as run:
@@ -158,29 +157,24 @@ class MFFit:
                 self._seen = SeenItems(tuple(found), plan.users, plan.item_ids)
                 if self._earlier and not self._unobserved:
                     check_not_seen(self._seen, self._before.get("_seen") or ())
-            for done in estimator._follow(
+            for done in sweeps.follow(
                 run,
                 X,
                 y,
                 place=self._place,
-                first=first,
+                attributes=lambda harvest: self._attributes(self._factors(harvest)),
                 n_samples=self._n_ratings,
-                snapshot=lambda: self._attributes(self._factors(run.harvest())),
-                took=lambda: run.took,
+                kept=lambda: {"best": self._best},
             ):
                 self._check_finite(done)
                 self._keep_best(run)
-                if done % estimator.checkpoint_every == 0:
-                    self._write(run, done)
-            if estimator.n_iter_ % estimator.checkpoint_every:
-                self._write(run, estimator.n_iter_)
             return self._attributes(self._best or self._factors(run.finish()))
 
     def _may_ask(self, sweep: int) -> bool:
         """Return whether the fit may need more than the record of a sweep, or may end there for reasons but `tol`."""
         estimator = self._estimator
-        kept = (sweep + 1) % estimator.checkpoint_every == 0
-        return bool(estimator.early_stopping or estimator._may_ask(sweep, kept))
+        asks = estimator._may_ask(sweep, estimator.checkpoint_every)
+        return bool(estimator.early_stopping or asks)
 
     def _check_finite(self, done: int) -> None:
         estimator = self._estimator
@@ -206,34 +200,6 @@ class MFFit:
         errors = [one[name] for one in self._estimator.history_ if name in one]
         if errors and errors[-1] < min(errors[:-1], default=np.inf):
             self._best = self._factors(run.harvest())
-
-    def _resume(self) -> tuple[int, Saved | None, list[Named]]:
-        """Return the first sweep to do, the state to start from, and the history so far."""
-        estimator = self._estimator
-        if estimator.checkpoint is None:
-            return 0, None, []
-        told = self._told, self._hold_out, self._scale, *map(recognised, self._ratings.known)
-        found = identity_of(
-            estimator,
-            map(repr, told),
-            **identity(self._program, parameters.NAMES),
-            n_shards=self._n_shards,
-        )
-        self._checkpoint = kept = Checkpoint(estimator.checkpoint, found)
-
-        def go_on(found: Named) -> tuple[int, Saved | None, list[Named]]:
-            self._best = found["best"]
-            done = check_records(kept.url, found["history"], estimator.max_iter)
-            saved = check_saved(found["saved"], self._program, self._n_shards)
-            logger.info("continuing after epoch %d from %s", done, kept.url)
-            return done, saved, found["history"]
-
-        return kept.read(go_on) or (0, None, [])
-
-    def _write(self, run: AnyRun, done: int) -> None:
-        values = {"history": list(self._estimator.history_), "best": self._best}
-        if self._checkpoint is not None:
-            run.keep(self._checkpoint, done, lambda saved: {**values, "saved": saved})
 
     def _choose(self) -> None:
         """Count and measure the ratings; choose the number of shards, what they contain, and the program."""
@@ -288,7 +254,7 @@ class MFFit:
         """Raise an error if ratings are on another scale than earlier ones, or are those of an earlier call."""
         estimator = self._estimator
         earlier, unit = self._scale
-        if max(spread, abs(mean - earlier)) > _OTHER_SCALE * unit:
+        if max(spread, abs(mean - earlier)) > 100 * unit:
             raise ValueError(
                 f"ratings of mean {mean:g} and standard deviation {spread:g} are not on the scale of the first fit, "
                 f"whose mean was {earlier:g} and deviation {unit:g}; begin anew with fit"
@@ -345,8 +311,8 @@ class MFFit:
         if self._rotating:
             most = min(most, n_items // (data.ITEMS_TO_DRAW_FROM if self._ranks else 1))
         asked = self._estimator.n_shards
-        usual = data.rotating_shards if self._gradients else data.summing_shards
-        chosen = max(1, min(int(asked or usual(self._n_ratings, n_items)), most))
+        usual = data.usual_shards(self._n_ratings, n_items, self._gradients)
+        chosen = max(1, min(int(asked or usual), most))
         if asked and chosen < asked:
             logger.info(
                 "n_shards=%d: %d users and %d items make %d", asked, n_users, n_items, chosen

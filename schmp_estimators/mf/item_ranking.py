@@ -21,6 +21,9 @@ from schmp_estimators.mf.metrics import RankingScorer
 from schmp_estimators.mf.recommend import Lists as ListsOfItems
 from schmp_estimators.mf.recommend import Recommender, named, no_lists
 
+#: What helps if clicks of users are not there.
+_GIVE_THEM = "pass a matrix of their clicks, for example from to_matrix(pairs, values)"
+
 
 class ItemRanking(Recommender):
     """The methods of a fitted item model."""
@@ -197,13 +200,10 @@ class ItemRanking(Recommender):
         found: Lists = self._once("rows", lambda data: lists_of(self.coef_), self.coef_.data)
         return found
 
-    def _kept_clicks(self) -> Any:
+    def _kept_clicks(self, remedy: str = _GIVE_THEM) -> Any:
         """Return `clicks_`, or raise ValueError if they were left out."""
         if self.clicks_ is None:
-            raise ValueError(
-                "this model was stored without the clicks of its users; pass a matrix of their "
-                "clicks, for example from to_matrix(pairs, values)"
-            )
+            raise ValueError(f"this model was stored without the clicks of its users; {remedy}")
         return self.clicks_
 
     def _read(self, rows: Any) -> UserRatings:

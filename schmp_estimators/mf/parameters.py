@@ -3,6 +3,7 @@
 import os
 import warnings
 from collections.abc import Sequence
+from inspect import signature
 from math import sqrt
 from numbers import Integral, Real
 from typing import Any
@@ -59,12 +60,6 @@ _SHARE_OF_EDGE = 0.55
 _ALPHA_OF_CLICKS = 0.07
 #: The value of "auto" with losses that rank; see "Losses that rank" in docs/measurements/mf.
 _ALPHA_OF_RANKING = 0.05
-#: Values of parameters that ask for nothing.
-_NEUTRAL: Named = {
-    "unobserved_weight": 0, "confidence": None, "fit_bias": True, "penalty": "per_rating", "clip": False,
-    "solver": "auto", "schedule": "rotation", "learning_rate": 0.1, "n_iter_no_change": None,
-    "early_stopping": False, "validation_fraction": 0.1, "evaluate_every": 0,
-}  # fmt: skip
 #: For kinds of fits: what a fit of another kind has, and parameters of which no other value can act, with the reason.
 _ACTING = {
     "ranks": ("loss='squared'", {
@@ -130,7 +125,7 @@ def check_together(estimator: Any, weights: Any, *, anew: bool) -> None:
     for kind, (needed, reasons) in _ACTING.items():
         for name, reason in reasons.items() if kinds[kind] else ():
             value = getattr(estimator, name)
-            neutral = _NEUTRAL[name]
+            neutral = signature(type(estimator)).parameters[name].default
             if value not in (neutral, "ccd" if u else "sgd"):
                 raise ValueError(
                     f"{name}={value!r} needs {needed}; with {kinds[kind]} leave it {neutral!r}: {reason}"
@@ -192,8 +187,9 @@ def given_alpha(estimator: Any, anew: bool) -> float | None:
 
 def power_of(penalty: Any, unobserved: float) -> FloatPair:
     """Return the exponent ν of a penalty, and the weight with which it counts missing pairs."""
-    named = _POWERS.get(penalty)
-    return (float(penalty), unobserved) if named is None else (named, 0.0)
+    if penalty in _POWERS:
+        return _POWERS[penalty], 0.0
+    return float(penalty), unobserved
 
 
 def scaled_alpha(

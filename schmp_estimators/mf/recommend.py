@@ -1,5 +1,6 @@
 """Recommendations of a fitted model: the best items for users, and what a ranking is judged by."""
 
+import math
 from collections.abc import Callable, Mapping
 from copy import copy
 from operator import is_not
@@ -10,9 +11,11 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
+from schmp_estimators.core.following import undone_on_error
 from schmp_estimators.core.inputs.rows import Rows
 from schmp_estimators.core.inputs.validation import is_dask, validate_in_memory
 from schmp_estimators.core.later import Later
+from schmp_estimators.core.places.place import Place, choose_place, retry
 from schmp_estimators.core.typing import (
     Array,
     Floats,
@@ -25,6 +28,7 @@ from schmp_estimators.core.typing import (
 )
 from schmp_estimators.mf.data.ids import (
     KINDS,
+    Known,
     as_objects,
     at_least_one,
     is_text,
@@ -43,7 +47,7 @@ from schmp_estimators.mf.data.inputs import (
     warn_unused,
 )
 from schmp_estimators.mf.data.ratings import choose_hold_out, held_out_mask
-from schmp_estimators.mf.data.rows import check_pair_columns
+from schmp_estimators.mf.data.rows import RatingRows, Wanted, check_pair_columns, open_ratings
 from schmp_estimators.mf.data.seen import DuplicateRatingError
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.layout import UserRows, pairs_of, rows_of, select, sort_items
@@ -59,10 +63,6 @@ _ROWS = (
 #: Lists of items, one for each of some users: offsets and items.
 Lists = tuple[Integers, Integers32]
 
-#: Share of the ratings of a matrix that `score` judges; users are folded in without them.
-_HELD_BACK = 0.1
-#: If that would be fewer ratings than this, more are judged, up to half of them.
-_FEWEST_JUDGED = 100
 #: Key of the hashes that choose them: the choice depends only on row and column, and is the same for every call.
 _KEY = np.uint64(0)
 
@@ -314,7 +314,8 @@ class Recommender:
         warn_unused(y, rows.shape[0])
         ratings = self._read(rows)
         every = UserRows(np.arange(len(ratings.indptr) - 1, dtype=np.int32), *ratings)
-        share = max(_HELD_BACK, min(0.5, _FEWEST_JUDGED / max(1, ratings.values.size)))
+        # a tenth is judged; of few ratings about a hundred, up to half of them
+        share = max(0.1, min(0.5, 100 / max(1, ratings.values.size)))
         judged = held_out_mask(pairs_of(every), choose_hold_out(Rows([every]), _KEY, share))
         return UserRatings(*select(every, ~judged)[1:]), pairs_of(select(every, judged))
 
@@ -339,8 +340,39 @@ class Recommender:
             twin.feature_names_in_ = self.item_ids_
         return twin
 
-    def _set_n_features(self) -> None:
-        """After a fit of pairs, let a model of a matrix have the columns of all items."""
+    def _fit_ratings(
+        self,
+        X: Any,
+        y: Any,
+        wanted: Wanted,
+        fit: Callable[[RatingRows, Place], Named],
+        *,
+        anew: bool,
+        label: str,
+        work: float = math.inf,
+        weights: Any = None,
+    ) -> None:
+        """Set the fitted attributes that `fit` returns for the ratings of an input.
+
+        `work` is about how many seconds it takes.
+        """
+        estimator: Any = self
+        known = None if anew else Known(self.user_ids_, self.item_ids_)
+        with (
+            undone_on_error(self),
+            estimator._progress_bar(),
+            choose_place(estimator.n_jobs, is_dask=is_dask(X), label=label, work=work) as place,
+        ):
+
+            def fitted() -> Named:
+                with open_ratings(
+                    X, y, self, wanted, weights=weights, place=place, earlier=known
+                ) as ratings:
+                    return fit(ratings, place)
+
+            attributes = retry(place, fitted)
+        self.__dict__.update(attributes)
+        # after a fit of pairs, a model of a matrix has the columns of all items
         if not self._fitted_on_pairs and self.n_features_in_ != len(self.item_ids_):
             self.n_features_in_ = len(self.item_ids_)
             self.__dict__.pop("feature_names_in_", None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import warnings
 from collections.abc import Callable
@@ -19,14 +18,15 @@ from sklearn.utils._param_validation import Interval
 
 from schmp_estimators.core.engine.running import Source, static_run
 from schmp_estimators.core.errors import SpillWarning
-from schmp_estimators.core.following import SweepingEstimator, undone_on_error
+from schmp_estimators.core.following import SweepingEstimator
 from schmp_estimators.core.inputs.files import memory_of_workers
-from schmp_estimators.core.inputs.validation import COUNT, NOT_NEGATIVE, is_dask, keep
-from schmp_estimators.core.io.checkpoint import Checkpoint, check_records, identity_of
+from schmp_estimators.core.inputs.validation import COUNT, NOT_NEGATIVE, keep
+from schmp_estimators.core.io.checkpoint import recognised
 from schmp_estimators.core.io.files import temporary_directory
 from schmp_estimators.core.io.slices import Filed, Slices, memory_left, read_back
-from schmp_estimators.core.places.place import Place, choose_place, retry
-from schmp_estimators.core.program import Harvest, Saved, check_saved, identity
+from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.program import Harvest
+from schmp_estimators.core.sweeps import Sweeps
 from schmp_estimators.core.typing import Array, Floats, Named
 from schmp_estimators.core.values import nbytes
 from schmp_estimators.mf.data.clicks import (
@@ -37,8 +37,7 @@ from schmp_estimators.mf.data.clicks import (
     weigh_users,
     with_values,
 )
-from schmp_estimators.mf.data.ids import Known
-from schmp_estimators.mf.data.rows import Wanted, open_ratings
+from schmp_estimators.mf.data.rows import RatingRows, Wanted
 from schmp_estimators.mf.item_ranking import ItemRanking
 from schmp_estimators.mf.kernels.layout import deal
 from schmp_estimators.mf.programs.columns import (
@@ -53,9 +52,13 @@ from schmp_estimators.mf.programs.columns import (
 _SHARDS = 32
 #: Pairs of clicks of one user that make a portion, and the number of portions at most.
 _PORTION, _PORTIONS = 2_000_000, 50
-#: Bytes of arrays that stay in memory in any case, and the share of the free memory that larger
-#: ones may take.
-_SMALL, _SHARE = 1 << 28, 0.5
+#: Bytes of arrays that stay in memory in any case.
+_SMALL = 1 << 28
+#: The user's names of those parameters of the program that are called otherwise.
+_NAMES = {
+    "l1": "l1_reg", "l2": "l2_reg", "most": "max_neighbors", "max_passes": "max_iter",
+    "unit": "confidence",
+}  # fmt: skip
 
 
 class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
@@ -267,34 +270,17 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
                 "l1_reg and l2_reg are both 0, so coefficients may be anything; raise one of them"
             )
         self._check_checkpoint(None if anew else self, "partial_fit", draws=False)
-        earlier = None if anew else self._of_earlier()
-        known = None if anew else Known(self.user_ids_, self.item_ids_)
+        earlier = None if anew else self._kept_clicks("fit anew")
+
+        def solve(ratings: RatingRows, place: Place) -> Named:
+            pairs = ratings.are_pairs if anew else self._fitted_on_pairs
+            clicks = read_clicks(ratings, earlier)
+            ids = {"user_ids_": ratings.known.users, "item_ids_": ratings.known.items}
+            return {**ids, "_fitted_on_pairs": pairs, **self._run(X, y, clicks, place, anew)}
+
         wanted = Wanted(1, (self.n_users, self.n_items))
-        with (
-            undone_on_error(self),
-            self._progress_bar(),
-            choose_place(self.n_jobs, is_dask=is_dask(X), label="schmp-slim") as place,
-        ):
-
-            def solve() -> Named:
-                with open_ratings(X, y, self, wanted, place=place, earlier=known) as ratings:
-                    pairs = ratings.are_pairs if anew else self._fitted_on_pairs
-                    clicks = read_clicks(ratings, earlier)
-                    ids = {"user_ids_": ratings.known.users, "item_ids_": ratings.known.items}
-                return {**ids, "_fitted_on_pairs": pairs, **self._run(X, y, clicks, place, anew)}
-
-            attributes = retry(place, solve)
-        self.__dict__.update(attributes)
-        self._set_n_features()
+        self._fit_ratings(X, y, wanted, solve, anew=anew, label="schmp-slim")
         return self
-
-    def _of_earlier(self) -> Any:
-        """Return the clicks of earlier fits."""
-        if self.clicks_ is None:
-            raise ValueError(
-                "partial_fit needs the clicks of the earlier fit, but this model has none; fit anew"
-            )
-        return self.clicks_
 
     def _run(self, X: Any, y: Any, clicks: Any, place: Place, anew: bool) -> Named:
         """Solve all columns, and return the fitted attributes."""
@@ -339,55 +325,23 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
             solved = {"coef_": coefficients, "dual_gap_": gaps, "n_iter_": n_iter}
             return {**of_all, **solved, "_usual": usual @ coefficients, "_tables": {}}
 
-        checkpoint, (first, saved, self.history_) = self._resume(program, fitted, len(shards))
-        self.n_iter_ = first
+        told = map(recognised, (fitted.indptr, fitted.indices, fitted.data))
+        sweeps = Sweeps(self, program, len(shards), told, _NAMES)
         with static_run(
             program,
             sources,
             place,
             n_sweeps=self._portions,
-            saved=saved,
-            first=first,
-            may_ask=self._may_stop,
+            saved=sweeps.found["saved"],
+            first=sweeps.first,
+            may_ask=partial(self._may_ask, every=self.checkpoint_every),
         ) as run:
-            for done in self._follow(
-                run,
-                X,
-                y,
-                place=place,
-                first=first,
-                n_samples=0,
-                snapshot=lambda: attributes(run.harvest()),
-                took=lambda: run.took,
-            ):
-                if checkpoint and (done % self.checkpoint_every == 0 or done == self._portions):
-                    run.keep(checkpoint, done, partial(_values, list(self.history_)))
+            for _ in sweeps.follow(run, X, y, place=place, attributes=attributes):
+                pass
             found = attributes(run.harvest())
         if len(self.history_) == self._portions:
             self._warn_of(found["dual_gap_"], at_zero)
         return found
-
-    def _resume(
-        self, program: ItemColumns, fitted: Any, n_shards: int
-    ) -> tuple[Checkpoint | None, tuple[int, Saved | None, list[Named]]]:
-        """Return the checkpoint, the first portion to solve, what is solved, and the history."""
-        if self.checkpoint is None:
-            return None, (0, None, [])
-        arrays = fitted.indptr, fitted.indices, fitted.data
-        digests = [hashlib.sha256(array.tobytes()).hexdigest() for array in arrays]
-        names = {"l1": "l1_reg", "l2": "l2_reg", "most": "max_neighbors",
-                 "max_passes": "max_iter", "unit": "confidence"}  # fmt: skip
-        found = identity_of(self, digests, **identity(program, names), n_shards=n_shards)
-        checkpoint = Checkpoint(self.checkpoint, found)
-
-        def go_on(found: Named) -> tuple[int, Saved | None, list[Named]]:
-            done = check_records(checkpoint.url, found["history"], self._portions)
-            return done, check_saved(found["saved"], program, n_shards), found["history"]
-
-        return checkpoint, checkpoint.read(go_on) or (0, None, [])
-
-    def _may_stop(self, sweep: int) -> bool:
-        return self._may_ask(sweep, (sweep + 1) % self.checkpoint_every == 0)
 
     def _warn_of(self, gaps: Floats, at_zero: Floats) -> None:
         left = int(np.count_nonzero(gaps > self.tol * at_zero))
@@ -423,7 +377,7 @@ def _choose_files(needed: int, place: Place) -> Slices | None:
     if needed <= _SMALL:
         return None
     left = [needed + memory_left()] if place.is_local else memory_of_workers(place)
-    if needed <= _SHARE * min(left):
+    if 2 * needed <= min(left):
         return None
     folder = temporary_directory()
     where = f"{folder!r}" if place.is_local else f"workers (local_directory), and in {folder!r}"
@@ -439,7 +393,3 @@ def _choose_files(needed: int, place: Place) -> Slices | None:
 def _make_shard(items: Any, shared: Any) -> Filed[ColumnShard]:
     arranged, earlier = read_back(shared)
     return Filed(ColumnShard(arranged, earlier, items))
-
-
-def _values(history: list[Named], saved: Saved) -> Named:
-    return {"history": history, "saved": saved}

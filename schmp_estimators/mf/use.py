@@ -30,6 +30,7 @@ from schmp_estimators.mf.folding import (
     predict_rows,
     solve,
 )
+from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.foldin import predict_pairs
 from schmp_estimators.mf.kernels.sgd import candidates_of
 from schmp_estimators.mf.losses import RANKING
@@ -198,6 +199,11 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
         model = self._items()
         return in_ratings(solve(ratings, model), model)[0][rows]
 
+    def _of_ratings(self, told: UserRatings) -> tuple[Floats32, Floats]:
+        items = self._items()
+        vectors, biases = in_ratings(solve(told, items), items)
+        return vectors.astype(np.float32), items.mean + biases
+
     def _pair_model(self, is_here: bool = True) -> Arguments:
         """Return what is needed to predict; the functions that find ids stay in this process."""
         users = self._once("users", lambda users: freeze(pad_rows(users)), self.user_factors_)
@@ -215,23 +221,28 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
         fit_bias = bool(parameters.fit_bias) and not self._ranks  # whether users have biases
         make = partial(features_of, unit, fit_bias)
         features, gram = self._once(f"features, {fit_bias}", make, self.components_)
-        bias = self.item_bias_.astype(np.float64) / unit
-        weight = self._unobserved
-        numbers = (
-            self.global_mean_,
-            unit,
-            self.alpha_,
-            *power_of(parameters.penalty, weight * len(bias)),
-        )
+        weight, n_items = self._unobserved, len(self.item_bias_)
         drawing: Any = None
         if (loss := RANKING.get(self._loss)) is not None:
             candidates = self._once(
                 "candidates", lambda counts: candidates_of(counts[:, 0]), self._counts[1]
             )
             drawing = loss, candidates, float(parameters.learning_rate), self._n_epochs
-        flags = bool(parameters.positive), fit_bias, weight
-        rest = weight * gram, self._limits(), parameters.confidence, drawing
-        return Items(features, bias, *numbers, *flags, *rest)
+        return Items(
+            features,
+            self.item_bias_.astype(np.float64) / unit,
+            self.global_mean_,
+            unit,
+            self.alpha_,
+            *power_of(parameters.penalty, weight * n_items),
+            bool(parameters.positive),
+            fit_bias,
+            weight,
+            weight * gram,
+            self._limits(),
+            parameters.confidence,
+            drawing,
+        )
 
     def _limits(self) -> FloatPair:
         """Return the range of predictions."""

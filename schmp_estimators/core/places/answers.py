@@ -53,7 +53,8 @@ def responsive_workers(
 ) -> tuple[list[Worker], list[Worker]]:
     """Return the workers that answer and can run tasks with these annotations, and silent ones.
 
-    If there are none of the former, it waits for the first.
+    If there are none of the former, it waits for the first; once one has come, it has as long to
+    answer.
 
     Parameters
     ----------
@@ -65,19 +66,22 @@ def responsive_workers(
     Raises
     ------
     NoWorkersError
-        If none came within ``dask.config`` key ``schmp-estimators.worker-timeout`` (default 60 s).
+        If none came within ``dask.config`` key ``schmp-estimators.worker-timeout`` (default 60 s),
+        or none answered within this time after the first had come.
     SchedulerLostError
         If the scheduler could not be reached for that time, or the client is closed.
     MixedClusterError
         As `check_alike`.
     """
-    deadline = time.monotonic() + worker_timeout()
+    deadline, has_come = time.monotonic() + worker_timeout(), False
     while True:
         lost: WorkLostError | None = None
         workers: list[Worker] = []
         try:
             workers = live_workers(client)
             able = [one for one in workers if one.status == "running" and one.may_take(annotations)]
+            if able and not has_come:
+                deadline, has_come = time.monotonic() + worker_timeout(), True
             answering = check_alike(client, [one.address for one in able], enrol) if able else set()
             if found := [one for one in able if one.address in answering]:
                 return found, [one for one in workers if one.status == SILENT]

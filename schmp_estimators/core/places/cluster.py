@@ -175,6 +175,12 @@ def no_workers(
         f"{format_bytes(worker.memory_limit) if worker.memory_limit else 'unlimited memory'}"
         for worker in workers
     )
+    if running:
+        return NoWorkersError(
+            f"no worker of the Dask cluster at {_address(client)} has answered for {timeout}: {states}. Their machines "
+            "may be overloaded, or unreachable for the others; raise the time with "
+            "dask.config.set({'schmp-estimators.worker-timeout': seconds})"
+        )
     return NoWorkersError(
         f"no worker of the Dask cluster at {_address(client)} has been able to work for {timeout}: {states}. "
         "A worker pauses when it uses most of its memory limit: raise the limit (memory_limit), use more workers, "

@@ -23,9 +23,9 @@ from schmp_estimators.mf.kernels.lists import Lists
 #: The table of inner products takes at most this many bytes.
 _MOST_BYTES = 1 << 30
 #: About the work on a column, measured in readings of one click: how often each click of a
-#: candidate is read, how often a coefficient changes, the work of an entry of the table in a
-#: change, and in the gradient of a rare item.
-_READINGS, _CHANGES, _CHANGED, _READ = 8.0, 1.5, 0.2, 0.1
+#: candidate is read, and the work of an entry of the table in all changes of a coefficient, and in
+#: all gradients of a rare item.
+_READINGS, _CHANGED, _READ = 8.0, 0.3, 0.8
 #: Number of columns whose candidates are counted to choose how many items are frequent.
 _SAMPLE = 256
 #: Frequent items per job.
@@ -156,7 +156,7 @@ def _choose_frequent(clicks: Clicks, l1: float, most: int) -> Integers:
     making = np.append(0.0, np.cumsum(lengths[order][:largest])) * sample.size / n_items
     mean_length = lengths.sum() / max(1, np.diff(clicks.by_user.offsets).size)
     cost = _READINGS * read[sizes] + making * mean_length
-    cost += sizes * (_CHANGED * _CHANGES * n_rare[0] + _READ * _READINGS * n_rare[sizes])
+    cost += sizes * (_CHANGED * n_rare[0] + _READ * n_rare[sizes])
     return np.sort(order[: int(np.argmin(cost))])
 
 

@@ -123,21 +123,17 @@ class ShardPlan(NamedTuple):
         return np.arange(self.items.group.size) if self.blocks else self.items.members[0]
 
 
-def rotating_shards(n_ratings: int, n_items: int) -> int:
-    """Return the number of shards, and of blocks, for steps; it depends only on the size of the data."""
-    return _between(n_ratings, sqrt(n_ratings / RATINGS_PER_BLOCK))
+def usual_shards(n_ratings: int, n_items: int, gradients: bool) -> int:
+    """Return the number of shards, for steps or for partial sums; it depends only on the size of the data.
 
-
-def summing_shards(n_ratings: int, n_items: int) -> int:
-    """Return the number of shards for partial sums; it depends only on the size of the data."""
-    most = max(SHARDS_FOR_SUMS, n_ratings / (RATINGS_OF_A_SUMMED_ITEM * n_items))
-    return _between(n_ratings, min(n_ratings / RATINGS_PER_SUM, most))
-
-
-def _between(n_ratings: int, number: float) -> int:
-    """Return the power of two next to `number`, within limits: it divides evenly among workers, often as many."""
+    It is a power of two, which divides evenly among workers, often as many.
+    """
     if n_ratings < UNDIVIDED:
         return 1
+    number = sqrt(n_ratings / RATINGS_PER_BLOCK)
+    if not gradients:
+        most = max(SHARDS_FOR_SUMS, n_ratings / (RATINGS_OF_A_SUMMED_ITEM * n_items))
+        number = min(n_ratings / RATINGS_PER_SUM, most)
     return min(max(FEWEST_SHARDS, 2 ** round(log2(max(number, 1.0)))), MAX_SHARDS)
 
 

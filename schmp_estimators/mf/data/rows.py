@@ -33,8 +33,6 @@ from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 dask: Any = Later("dask")
 da: Any = Later("dask.array")
-#: Factors may take this many bytes even if most of their rows have no ratings.
-_UNQUESTIONED = 2 << 30
 #: Rows are numbered in 32 bits.
 _LARGEST_SIDE = np.iinfo(np.int32).max
 
@@ -226,7 +224,11 @@ def _number_users(rows: Rows, estimator: Any, asked: tuple[int | None, int | Non
         inputs.refuse_table(estimator.n_features_in_)
     offsets = offsets_of([length for length, _, _ in shapes])
     arguments = zip(rows.partitions, offsets.tolist(), strict=False)
-    rows.partitions = rows.tasks(_shift, list(arguments), "mf-number-users")
+
+    def numbered(part: _Part, first: int) -> UserRows:
+        return part.ratings._replace(users=part.ratings.users + np.int32(first))
+
+    rows.partitions = rows.tasks(numbered, list(arguments), "mf-number-users")
     shape = int(offsets[-1]), estimator.n_features_in_
     for kind, size, given in zip(KINDS, shape, asked, strict=True):
         if given not in (None, size):
@@ -281,7 +283,7 @@ def _check_size(n_users: int, n_items: int, n_ratings: int, n_components: int) -
     n_rows, row = n_users + n_items, 4 * padded_width(n_components)
     for kind, size in zip(KINDS, (n_users, n_items), strict=True):
         rated_hardly = size > 8 * n_ratings and size >= n_rows / 2
-        if size > _LARGEST_SIDE or (rated_hardly and n_rows * row > _UNQUESTIONED):
+        if size > _LARGEST_SIDE or (rated_hardly and n_rows * row > 2 << 30):
             raise ValueError(
                 f"the factors of {size} {kind}s would take {size * row / 2**30:.3g} GiB, "
                 f"but {n_ratings} ratings are those of at most {n_ratings} {kind}s. Leave n_{kind}s None, and pass "
@@ -354,22 +356,17 @@ def _ratings_of_chunk(
     return inputs.read_ratings(pairs, values, weights, clicks=clicks)
 
 
-def _shift(part: _Part, first_user: int) -> UserRows:
-    return part.ratings._replace(users=part.ratings.users + np.int32(first_user))
-
-
 def _survey(are_pairs: bool, ratings: Any) -> _Survey:
     values = ratings.values.real
-    if not values.size:
-        return _Survey(0, np.inf, -np.inf, 0.0, ())
     tables = tuple(map(rating_ids.distinct, ratings[:2])) if are_pairs else ()
-    heaviest = float(ratings.values.imag.max()) if np.iscomplexobj(ratings.values) else 1.0
-    return _Survey(values.size, float(values.min()), float(values.max()), heaviest, tables)
+    weights = ratings.values.imag if np.iscomplexobj(ratings.values) else np.ones(1)
+    low, high = float(values.min(initial=np.inf)), float(values.max(initial=-np.inf))
+    return _Survey(values.size, low, high, float(weights.max(initial=0.0)), tables)
 
 
 def _merge(parts: list[_Survey]) -> _Survey:
     sizes, lows, highs, weights, _ = zip(*parts, strict=True)
-    sides = zip(*(part.tables for part in parts if part.tables), strict=True)
+    sides = zip(*(part.tables for part in parts), strict=True)
     tables = tuple(map(rating_ids.merge, sides, KINDS))
     return _Survey(sum(sizes), min(lows), max(highs), max(weights), tables)
 

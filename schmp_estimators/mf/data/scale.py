@@ -40,11 +40,6 @@ class Scale(NamedTuple):
     unit: float
 
 
-#: If hardly any row has two ratings, the three equations are as good as two; otherwise their factor is about -1.
-_LEAST_KNOWN = -0.1
-#: Moments of few ratings may say that biases leave no variance, or less than none.
-_LEAST_SHARE = 0.01
-
 #: The scale of ratings as they were given.
 AS_THEY_ARE = Scale(0.0, 1.0)
 
@@ -99,9 +94,11 @@ def left_by_biases(moments: Moments, counts: Sequence[Integers], sums: Sequence[
         )  # how many times the other side's variance counts within rows
         known -= (variance * size - between) / others
         factor -= (size - which.size) / others
-    if not variance or factor > _LEAST_KNOWN:
+    # if hardly any row has two ratings, the three equations are as good as two; else it is about -1
+    if not variance or factor > -0.1:
         return 1.0
-    return sqrt(min(max(known / factor / variance, _LEAST_SHARE), 1.0))
+    # moments of few ratings may say that biases leave no variance, or less than none
+    return sqrt(min(max(known / factor / variance, 0.01), 1.0))
 
 
 def choose_scale(mean: float, spread: float, fit_bias: bool) -> Scale:

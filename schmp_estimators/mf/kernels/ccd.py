@@ -60,11 +60,11 @@ def solve_rows(sums, penalties, first, stop, positive, rows):
     rows : (n, LANES) float32
         The chunk before; mutated.
     """
-    turned, chunk, weights = room_of_tile()
+    room = room_of_tile()
     for start in range(0, rows.shape[0], TILE):
         size = min(TILE, rows.shape[0] - start)
         own = sums[start * SUMS : (start + size) * SUMS]
-        solve_tile(own, start, size, penalties, first, stop, positive, rows, turned, chunk, weights)
+        solve_tile(own, start, size, penalties, first, stop, positive, rows, room)
 
 
 @kernel
@@ -97,7 +97,7 @@ def improve_users(
     -----
     About 14 instructions of 8 lanes per rating and round.  Lee et al., NIPS 2014, supplement §2.
     """
-    turned, chunk, own_penalties = room_of_tile()
+    room = room_of_tile()
     scaled = np.empty((1, LANES), np.float32)
     ends = np.empty((TILE, 2 * LANES), np.float32)
     own = np.empty((TILE * SUMS, LANES), np.float32)
@@ -127,9 +127,7 @@ def improve_users(
                     add_scaled(scaled, 0, items, 2 * item + 1, np.sqrt(weight))
                     add_products(own, at, scaled, 0)
                 add_scaled(own, at + PRODUCTS, items, 2 * item + 1, weight * residual)
-        solve_tile(
-            own, start, size, penalties, first, stop, positive, now, turned, chunk, own_penalties
-        )
+        solve_tile(own, start, size, penalties, first, stop, positive, now, room)
         for user in range(start, start + size):
             products[:] = ZERO
             add_products(products, 0, now, user)
@@ -148,9 +146,8 @@ def shift_residuals(ratings, residuals, before, now, items):
     ends = np.empty((1, 2 * LANES), np.float32)
     for rating in range(residuals.size):
         user = ratings.users[rating]
-        for lane in range(LANES):
-            ends[0, lane] = before[user, lane]
-            ends[0, LANES + lane] = now[user, lane]
+        copy_register(ends, 0, before, user)
+        copy_register(ends, 1, now, user)
         residuals[rating] += row_dot(ends, 0, items, np.intp(ratings.items[rating]))
 
 

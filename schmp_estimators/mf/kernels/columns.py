@@ -22,11 +22,6 @@ from schmp_estimators.core.jit import index, inlined, kernel
 from schmp_estimators.core.typing import Floats, Floats32, Integers, Integers32
 from schmp_estimators.mf.kernels.lists import ONE, Lists, add_to, sum_of, value_of
 
-#: A column is checked as soon as a pass began at an estimated gap below this multiple of the goal.
-_NEARLY = 8.0
-#: A residual is set to zero as a whole if candidates have a click of more than one user in so many.
-_FEW = 8
-
 
 class Clicks(NamedTuple):
     """A matrix of users and items, with inner products of its columns."""
@@ -76,11 +71,8 @@ def _clear(lists, start, stop, vector):
 @inlined
 def _forget(users, own, near, n_near, work):
     """Set the residual of a column to zero."""
-    if n_near > work.residual.size // _FEW:
-        work.residual[:] = 0.0
-    else:
-        _clear(users, own[0], own[1], work.residual)
-        _clear(near, 0, n_near, work.residual)
+    _clear(users, own[0], own[1], work.residual)
+    _clear(near, 0, n_near, work.residual)
     work.used[0] = 0
 
 
@@ -122,14 +114,6 @@ def _gradient(clicks, near, place, work):
 
 
 @inlined
-def _use(column, work):
-    """List a frequent item among those whose coefficients are above 0."""
-    n_used = work.used[0]
-    work.used[0] = n_used + 1
-    work.used[1 + n_used] = column
-
-
-@inlined
 def _drop(column, work):
     """Remove a frequent item from this list, which keeps its order."""
     at, n_used = 1, work.used[0]
@@ -153,7 +137,8 @@ def _move(clicks, near, place, step, work):
     if column >= 0:
         work.frequent[column] = after
         if before == 0.0:
-            _use(column, work)
+            work.used[0] += 1
+            work.used[work.used[0]] = column
         elif after == 0.0:
             _drop(column, work)
     else:
@@ -372,7 +357,8 @@ def solve_columns(items, clicks, start, l1, l2, most, tol, max_passes):
                 n_live, estimate = _pass(clicks, near, n_live, l1, l2, work)
                 n_passes[number] += 1
             known = False
-            if estimate > _NEARLY * goal and n_passes[number] < max_passes:
+            # about the gap before the pass: it may be a multiple of what is left
+            if estimate > 8.0 * goal and n_passes[number] < max_passes:
                 continue
             gaps[number], n_live = _check(clicks, near, size, square, l1, l2, work)
             if gaps[number] <= goal or n_passes[number] >= max_passes:

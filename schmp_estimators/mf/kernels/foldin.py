@@ -8,11 +8,6 @@ import numpy as np
 from schmp_estimators.core.jit import copy_to, inlined, kernel
 from schmp_estimators.core.lanes import ZERO, row_dot
 
-#: A pivot that is smaller than its diagonal entry by this factor belongs to a direction that ratings do not determine.
-_SINGULAR = 1e-12
-#: Limits of the coordinate descent that solves for non-negative factors.
-_MAX_PASSES, _TOLERANCE = 1000, 1e-9
-
 
 @inlined
 def _solve_cholesky(gram, size):
@@ -26,7 +21,7 @@ def _solve_cholesky(gram, size):
         pivot = diagonal
         for column in range(k):
             pivot -= gram[k, column] * gram[k, column]
-        known = pivot > _SINGULAR * diagonal
+        known = pivot > 1e-12 * diagonal  # else the direction is not determined
         gram[k, k] = np.sqrt(pivot) if known else np.inf
         for row in range(
             k + 1, size + 1
@@ -45,7 +40,7 @@ def _solve_cholesky(gram, size):
 def _solve_positive(gram, target, free_from, size, out):
     """Minimise ``xᵀ gram x − 2 xᵀ target`` with ``x[k] >= 0`` for k below `free_from`; reads the lower triangle."""
     out[:] = 0.0
-    for _ in range(_MAX_PASSES):
+    for _ in range(1000):
         moved, largest = 0.0, 0.0
         for k in range(size):
             value = target[k]
@@ -59,7 +54,7 @@ def _solve_positive(gram, target, free_from, size, out):
             moved = max(moved, abs(value - out[k]))
             largest = max(largest, abs(value))
             out[k] = value
-        if moved <= _TOLERANCE * largest:
+        if moved <= 1e-9 * largest:
             break
 
 

@@ -56,12 +56,11 @@ def gram_rows(chunks, rows, first, step):
 
 
 @part
-def _add_rows(
-    sums, rows, first, size, gram, ends, others, indptr, ids, values, confidences, unobserved, left
-):
+def _add_rows(sums, rows, first, size, gram, ends, others, clicks, confidences, unobserved, left):
     """Add to `sums` what all chunks, and the clicks, contribute to the chunk of ``rows[:, first : first + size]``."""
     m = rows.shape[0]
     n = rows.shape[1]
+    indptr, ids, values = clicks
     together = size - size % LANES
     for position in range(0, together, LANES):
         registers.subtract_some_combinations(
@@ -121,13 +120,11 @@ def improve_clicks(
     About 30 instructions of 8 lanes per click, and 8 K multiply-adds per user.
     """
     now, n_users = users[number], users.shape[1]
-    indptr, ids, values = (
-        clicks  # only here, because each access to an array of a tuple counts references
-    )
-    turned, chunk, weights = room_of_tile()
+    room = room_of_tile()
     nothing = np.zeros((1, LANES), np.float32)
     ends = np.empty((TILE, 2 * LANES), np.float32)
     own = np.empty((TILE * SUMS, LANES), np.float32)
+    given = clicks, confidences, unobserved, left
     for start in range(0, n_users, TILE):
         size = min(TILE, n_users - start)
         for position in range(size):
@@ -139,22 +136,8 @@ def improve_clicks(
                 copy_register(own, position * SUMS + PRODUCTS, target, start + position)
             copy_register(ends, 2 * position, before, start + position)
             copy_register(ends, 2 * position + 1, now, start + position)
-        _add_rows(
-            own,
-            users,
-            start,
-            size,
-            gram,
-            ends,
-            items,
-            indptr,
-            ids,
-            values,
-            confidences,
-            unobserved,
-            left,
-        )
-        solve_tile(own, start, size, penalties, 0, stop, positive, now, turned, chunk, weights)
+        _add_rows(own, users, start, size, gram, ends, items, *given)
+        solve_tile(own, start, size, penalties, 0, stop, positive, now, room)
 
 
 @kernel
@@ -177,25 +160,8 @@ def gather_clicks(clicks, confidences, unobserved, left, ends, users, items, gra
         Overwritten with the sums over this shard.
     """
     sums[:] = ZERO
-    indptr, ids, values = (
-        clicks  # only here, because each access to an array of a tuple counts references
-    )
-    n_items = items.shape[1]
-    _add_rows(
-        sums,
-        items,
-        0,
-        n_items,
-        gram,
-        ends,
-        users,
-        indptr,
-        ids,
-        values,
-        confidences,
-        unobserved,
-        left,
-    )
+    given = clicks, confidences, unobserved, left
+    _add_rows(sums, items, 0, items.shape[1], gram, ends, users, *given)
 
 
 @kernel

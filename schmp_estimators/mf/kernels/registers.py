@@ -210,21 +210,22 @@ def _improve_columns(code, turned, weights, chunk, first, stop, positive):
 
 @maker
 def room_of_tile():
-    """Return arrays that `solve_tile` works in."""
+    """Return arrays that `solve_tile` works in: sums and a chunk of the rows of a tile, and their penalties."""
     turned = np.zeros((SUMS * LANES, TILE), np.float32)
     chunk = np.zeros((LANES, TILE), np.float32)
     return turned, chunk, np.zeros(TILE, np.float32)
 
 
 @pasted
-def solve_tile(sums, start, size, penalties, first, stop, positive, rows, turned, chunk, weights):
+def solve_tile(sums, start, size, penalties, first, stop, positive, rows, room):
     """Improve coordinates ``first … stop - 1`` of ``rows[start : start + size]``; mutates `rows`.
 
     Coordinate descent never raises the objective, whatever the sums are.  The rows of a tile are solved side by side,
     so that a register holds one number of several rows.  This takes a fifth of the time of one row after the other,
-    whose additions are a chain.  `sums` (size * SUMS, LANES) begins with those of row `start`.  `turned` (SUMS * LANES,
-    TILE), `chunk` (LANES, TILE) and `weights` (TILE,) are work space, zeros at first.
+    whose additions are a chain.  `sums` (size * SUMS, LANES) begins with those of row `start`.  `room` is that
+    of `room_of_tile`.
     """
+    turned, chunk, weights = room
     whole = size - size % LANES
     for position in range(0, whole, LANES):
         across = position // LANES

@@ -94,19 +94,32 @@ def draw_factors(ids, first, n_components, key, centre, spread, out):
 
 
 @part
-def clip_row(side, row, numbers):
-    """Set negative factors of `row` to zero; mutates `side.factors`, and the squared length in `numbers`."""
+def clip_row(side, row):
+    """Set negative factors of `row` to zero, and its squared length; mutates `side`, a `FactorBlock`."""
     factors = side.factors[row]
     for k in range(factors.size):
         factors[k] = max(ZERO, factors[k])
-    numbers[row, NORM] = row_dot(side.factors, row, side.factors, row)
+    side.numbers[row, NORM] = row_dot(side.factors, row, side.factors, row)
 
 
 @inlined
-def _error(ratings, position, user_numbers, user, item_numbers, item, product):
-    return (
-        ratings.values[position] - user_numbers[user, _BIAS] - item_numbers[item, _BIAS] - product
+def _error(ratings, position, users, user, items, item, product):
+    biases = users.numbers[user, _BIAS], items.numbers[item, _BIAS]
+    return ratings.values[position] - biases[0] - biases[1] - product
+
+
+@inlined
+def _step(users, user, items, item, sizes, positive, error, product, following):
+    """Take the step of one rating; return the product of two other rows, as `move_rows` does."""
+    rows = (user,), (item,)
+    (factors,) = take_steps(
+        users.numbers, rows[0], items.numbers, rows[1], *sizes, (error,), (product,)
     )
+    product = move_rows(users.factors, user, items.factors, item, factors, *following)
+    if positive:
+        clip_row(users, user)
+        clip_row(items, item)
+    return product
 
 
 @inlined
@@ -122,35 +135,27 @@ def _differ(first, second, third, fourth):
 
 
 @part
-def _one_by_one(ratings, start, stop, users, items, user_numbers, item_numbers, sizes, positive):
+def _one_by_one(ratings, start, stop, users, items, sizes, positive):
     """Visit the ratings from `start` to `stop`, at least one; return the sum of the squared errors."""
     total, last = 0.0, index(stop - 1)
     # An unsigned index needs no check whether it counts from the end.
-    user = index(ratings.users[start])
-    item = index(ratings.items[start])
-    product = row_dot(users.factors, user, items.factors, item)
+    rows = index(ratings.users[start]), index(ratings.items[start])
+    product = row_dot(users.factors, rows[0], items.factors, rows[1])
     for number in range(start, stop):
         position = index(number)
-        following = min(position + index(1), last)
-        next_user = index(ratings.users[following])
-        next_item = index(ratings.items[following])
-        error = _error(ratings, position, user_numbers, user, item_numbers, item, product)
+        after = min(position + index(1), last)
+        following = index(ratings.users[after]), index(ratings.items[after])
+        error = _error(ratings, position, users, rows[0], items, rows[1], product)
         total += error * error
-        (factors,) = take_steps(
-            user_numbers, (user,), item_numbers, (item,), *sizes, (error,), (product,)
-        )
-        product = move_rows(users.factors, user, items.factors, item, factors, next_user, next_item)
-        if positive:
-            clip_row(users, user, user_numbers)
-            clip_row(items, item, item_numbers)
-        if next_user == user or next_item == item:
-            product = row_dot(users.factors, next_user, items.factors, next_item)
-        user, item = next_user, next_item
+        product = _step(users, rows[0], items, rows[1], sizes, positive, error, product, following)
+        if following[0] == rows[0] or following[1] == rows[1]:
+            product = row_dot(users.factors, following[0], items.factors, following[1])
+        rows = following
     return total
 
 
 @part
-def _two_by_two(ratings, users, items, user_numbers, item_numbers, sizes, positive):
+def _two_by_two(ratings, users, items, sizes, positive):
     """Visit all ratings, two at a time if they share no row; return the sum of the squared errors."""
     total, number, size = 0.0, 0, ratings.values.size
     w, h = users.factors, items.factors
@@ -160,8 +165,7 @@ def _two_by_two(ratings, users, items, user_numbers, item_numbers, sizes, positi
         pair_users = index(ratings.users[first]), index(ratings.users[second])
         pair_items = index(ratings.items[first]), index(ratings.items[second])
         if pair_users[0] == pair_users[1] or pair_items[0] == pair_items[1]:
-            args = users, items, user_numbers, item_numbers, sizes, positive
-            total += _one_by_one(ratings, number, number + 1, *args)
+            total += _one_by_one(ratings, number, number + 1, users, items, sizes, positive)
             number += 1
             continue
         products = (
@@ -170,31 +174,15 @@ def _two_by_two(ratings, users, items, user_numbers, item_numbers, sizes, positi
         )
         apart = True
         while apart:  # these two ratings share no row with the two before
-            first, second = index(number), index(number + 1)
+            one, two = index(number), index(number + 1)
             errors = (
-                _error(
-                    ratings,
-                    first,
-                    user_numbers,
-                    pair_users[0],
-                    item_numbers,
-                    pair_items[0],
-                    products[0],
-                ),
-                _error(
-                    ratings,
-                    second,
-                    user_numbers,
-                    pair_users[1],
-                    item_numbers,
-                    pair_items[1],
-                    products[1],
-                ),
+                _error(ratings, one, users, pair_users[0], items, pair_items[0], products[0]),
+                _error(ratings, two, users, pair_users[1], items, pair_items[1], products[1]),
             )
             total += errors[0] * errors[0]
             total += errors[1] * errors[1]
-            one, two = take_steps(
-                user_numbers, pair_users, item_numbers, pair_items, *sizes, errors, products
+            moved = take_steps(
+                users.numbers, pair_users, items.numbers, pair_items, *sizes, errors, products
             )
             number += 2
             first = index(min(number, size - 1))
@@ -203,13 +191,17 @@ def _two_by_two(ratings, users, items, user_numbers, item_numbers, sizes, positi
             next_items = index(ratings.items[first]), index(ratings.items[second])
             apart = _differ(*pair_users, *next_users) and _differ(*pair_items, *next_items)
             products = (
-                move_rows(w, pair_users[0], h, pair_items[0], one, next_users[0], next_items[0]),
-                move_rows(w, pair_users[1], h, pair_items[1], two, next_users[1], next_items[1]),
+                move_rows(
+                    w, pair_users[0], h, pair_items[0], moved[0], next_users[0], next_items[0]
+                ),
+                move_rows(
+                    w, pair_users[1], h, pair_items[1], moved[1], next_users[1], next_items[1]
+                ),
             )
             if positive:
                 for side in range(2):
-                    clip_row(users, pair_users[side], user_numbers)
-                    clip_row(items, pair_items[side], item_numbers)
+                    clip_row(users, pair_users[side])
+                    clip_row(items, pair_items[side])
             pair_users, pair_items = next_users, next_items
     return total
 
@@ -222,10 +214,8 @@ def _visit(ratings, users, items, steps, positive):
         return 0.0
     sizes = steps.rate, steps.bias_rate, steps.inverse_rank
     if users.factors.shape[1] > _LONG_ROW:
-        return _one_by_one(
-            ratings, 0, size, users, items, users.numbers, items.numbers, sizes, positive
-        )
-    return _two_by_two(ratings, users, items, users.numbers, items.numbers, sizes, positive)
+        return _one_by_one(ratings, 0, size, users, items, sizes, positive)
+    return _two_by_two(ratings, users, items, sizes, positive)
 
 
 @kernel
@@ -407,8 +397,6 @@ def rank_block(loss, pairs, taken, candidates, user_ids, key, users, items, step
     float
         Sum of the losses, each computed just before its steps; a skipped pair adds nothing.
     """
-    user_numbers = users.numbers
-    item_numbers = items.numbers
     total = 0.0
     offsets, own = taken
     sizes = (steps.rate, steps.bias_rate, steps.inverse_rank)
@@ -420,30 +408,16 @@ def rank_block(loss, pairs, taken, candidates, user_ids, key, users, items, step
         if other < 0:
             continue
         drawn = index(other)
-        products = (
-            row_dot(users.factors, user, items.factors, item),
-            row_dot(users.factors, user, items.factors, drawn),
-        )
-        scores = item_numbers[item, _BIAS] + products[0], item_numbers[drawn, _BIAS] + products[1]
+        first = row_dot(users.factors, user, items.factors, item)
+        second = row_dot(users.factors, user, items.factors, drawn)
+        scores = items.numbers[item, _BIAS] + first, items.numbers[drawn, _BIAS] + second
         value, up, down = pull(loss, np.float64(scores[0]), np.float64(scores[1]))
         total += value
-        (factors,) = take_steps(
-            user_numbers, (user,), item_numbers, (item,), *sizes, (np.float32(up),), products[:1]
-        )
-        move_rows(users.factors, user, items.factors, item, factors, user, drawn)
-        if positive:
-            clip_row(users, user, user_numbers)
-            clip_row(items, item, item_numbers)
-        product = row_dot(users.factors, user, items.factors, drawn)
-        (factors,) = take_steps(
-            user_numbers, (user,), item_numbers, (drawn,), *sizes, (np.float32(down),), (product,)
-        )
-        move_rows(users.factors, user, items.factors, drawn, factors, user, item)
-        if positive:
-            clip_row(users, user, user_numbers)
-            clip_row(items, drawn, item_numbers)
-    for row in range(user_numbers.shape[0]):
-        user_numbers[row, BIAS] = np.float32(0)
+        _step(users, user, items, item, sizes, positive, np.float32(up), first, (user, drawn))
+        second = row_dot(users.factors, user, items.factors, drawn)
+        _step(users, user, items, drawn, sizes, positive, np.float32(down), second, (user, item))
+    for row in range(users.numbers.shape[0]):
+        users.numbers[row, BIAS] = np.float32(0)
     return total
 
 

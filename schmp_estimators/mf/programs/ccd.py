@@ -19,11 +19,10 @@ from schmp_estimators.core.lanes import LANES, PRODUCTS, pad_rows, zero_rows
 from schmp_estimators.core.program import Harvest, Saved
 from schmp_estimators.core.reduction import add, tree_merge
 from schmp_estimators.core.stages import At, Stage, each
-from schmp_estimators.core.typing import Floats, Floats32, Function, Integers, Numbered
+from schmp_estimators.core.typing import Arguments, Floats, Floats32, Function, Integers, Numbered
 from schmp_estimators.core.values import freeze, own
 from schmp_estimators.mf.kernels import ccd as kernels
 from schmp_estimators.mf.kernels.registers import SUMS, lay_beside
-from schmp_estimators.mf.kernels.sgd import RatingBlock
 from schmp_estimators.mf.programs.anchors import (
     Anchored,
     Anchors,
@@ -352,19 +351,25 @@ class CcdFactorization(Factorization):
 
     def measure(self, at: At, state: CcdState) -> tuple[CcdState, CcdReport]:
         """Include the last chunk in the residuals again; measure errors and the penalty of what this shard stores."""
-        shard, items = at.shard, at.model.items
         following = self._swap(at, state, self.n_chunks - 1, 0)
-        last, confidences = freeze(state.users[-1]), shard.confidences
-        put_back = freeze(np.negative(items[:, :LANES], order="C"))
-        loss = kernels.close_round(shard.train, confidences, state.residuals, last, put_back)
-        nothing = freeze(np.zeros_like(last))
-        kernels.shift_residuals(shard.held_out, state.tested, last, nothing, items)
-        weights = _weights_of(shard.held_out)
+        put_back = np.negative(at.model.items[:, :LANES], order="C")
+        last = freeze((state.users[-1], put_back))
+        state, errors, sizes = self._close(at, state, *last)
+        found = errors, sizes, self._penalty_of(at, state)
+        return state, CcdReport(-1, None, following, None, None, *found)
+
+    def _close(self, at: At, state: CcdState, users: Floats32, items: Floats32) -> Arguments:
+        """Include the last chunk again; return the state, errors and numbers of ratings as in `CcdModel`."""
+        shard, confidences = at.shard, at.shard.confidences
+        loss = kernels.close_round(shard.train, confidences, state.residuals, users, items)
+        nothing = freeze(np.zeros_like(users))
+        kernels.shift_residuals(shard.held_out, state.tested, users, nothing, at.model.items)
+        values = shard.held_out.values
+        weights = values.imag if np.iscomplexobj(values) else np.ones(values.size)
         tested = float(np.sum(state.tested.astype(np.float64) ** 2 * weights))
         size = state.residuals.size if confidences is None else confidences.sum(dtype=np.float64)
         sizes = np.array([size, np.sum(weights, dtype=np.float64)])
-        found = np.array([loss, loss, tested]), sizes, self._penalty_of(at, state)
-        return state, CcdReport(-1, None, following, None, None, *found)
+        return state, np.array([loss, loss, tested]), sizes
 
     def _penalty_of(self, at: At, state: CcdState) -> float:
         """Return the penalty of all that a shard stores, including the influence of earlier ratings."""
@@ -382,11 +387,6 @@ class CcdFactorization(Factorization):
             users, items, _ = state.anchored
             penalty += distance(users, state.users) + distance(items, state.items)
         return penalty
-
-
-def _weights_of(ratings: RatingBlock) -> Any:
-    values = ratings.values
-    return values.imag if np.iscomplexobj(values) else np.ones(values.size)
 
 
 def beside(improved: Any, following: Any) -> Floats32:

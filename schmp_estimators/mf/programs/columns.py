@@ -169,11 +169,10 @@ def assembled(harvest: Harvest, at_zero: Floats, unit: float) -> tuple[Any, Floa
     columns = joined([found for _, found in harvest.shards])
     where = np.full(n_items, items.size)
     where[items] = np.arange(items.size)
-    ordered = chosen(columns, where)
     gaps, n_iter = at_zero.copy(), np.zeros(n_items, np.int32)
     gaps[items], n_iter[items] = unit**2 * columns.gaps, columns.n_passes
-    shape = n_items, n_items
-    found = sparse.csc_array(
-        (ordered.values, ordered.items, offsets_of(np.diff(ordered.offsets))), shape
-    )
-    return found.tocsr(), gaps, n_iter
+    ends = np.append(
+        columns.offsets, columns.offsets[-1]
+    )  # the last column stands for unsolved ones
+    found = sparse.csc_array((columns.values, columns.items, ends), (n_items, items.size + 1))
+    return found[:, where].tocsr(), gaps, n_iter

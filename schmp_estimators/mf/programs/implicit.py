@@ -18,7 +18,7 @@ import numpy as np
 
 from schmp_estimators.core.lanes import LANES, PRODUCTS, zero_rows
 from schmp_estimators.core.stages import At, Stage, each
-from schmp_estimators.core.typing import FloatPair, Floats, Floats32, Named, Numbered
+from schmp_estimators.core.typing import Arguments, FloatPair, Floats, Floats32, Named, Numbered
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.kernels import implicit as kernels
 from schmp_estimators.mf.kernels.registers import SUMS, lay_beside
@@ -160,21 +160,19 @@ class ImplicitFactorization(CcdFactorization):
         errors = made.errors + np.array([0.0, missing, 0.0])
         return CcdModel(*made[:2], errors, *made[3:5], *grams, is_complete=True)
 
-    def measure(self, at: At, state: CcdState) -> tuple[CcdState, Any]:
+    def measure(self, at: At, state: CcdState) -> tuple[CcdState, CcdReport]:
         """Include the last chunk again, and measure errors and the penalty of what this shard stores."""
+        state, report = super().measure(at, state)
+        return state, report._replace(share=self._share(at, state, self.n_chunks))
+
+    def _close(self, at: At, state: CcdState, users: Floats32, items: Floats32) -> Arguments:
         shard = at.shard
-        following = self._swap(at, state, self.n_chunks - 1, 0)
-        share = self._share(at, state, self.n_chunks)
         residuals = np.empty_like(state.residuals)
         residuals[shard.by_item.order] = state.residuals
-        last = state.users[-1], np.negative(at.model.items[:, :LANES], order="C")
-        errors = kernels.close_clicks(
-            shard.train, shard.confidences, np.float32(self.unobserved), residuals, *freeze(last)
-        )
+        given = shard.train, shard.confidences, np.float32(self.unobserved), residuals
+        errors = kernels.close_clicks(*given, users, items)
         sizes = np.array([residuals.size, 0])
-        found = np.array([*errors, 0.0]), sizes, self._penalty_of(at, state)
-        report = CcdReport(-1, None, following, share, None, *found)
-        return state._replace(residuals=residuals), report
+        return state._replace(residuals=residuals), np.array([*errors, 0.0]), sizes
 
     def _turned(self, model: CcdModel, report: CcdReport) -> CcdModel:
         """Return the model with a chunk of the items turned towards the clicks, and the following one beside it."""

@@ -100,8 +100,20 @@ class SgdFactorization(Factorization):
         return SgdState(users, errors), {at.number: block}
 
     def update(self, at: At, state: SgdState, block: FactorBlock) -> tuple[SgdState, FactorBlock]:
-        """Take the steps of one block of ratings."""
-        self.visit(at, state, block)
+        """Take the steps of the ratings of a block, or of the only one."""
+        shard, index = at.shard, max(at.block, 0)
+        loss = RANKING.get(self.loss)
+        ratings = shard.train.block(index)
+        moved = (state.users, block, self._steps(), self.positive)
+        if loss is not None:
+            key = stream_key(self.seed, DRAWN, at.sweep, index)
+            candidates = candidates_of(block.counts)
+            total = kernels.rank_block(
+                loss, ratings, shard.taken[index], candidates, shard.user_ids, key, *moved
+            )
+        else:
+            total = kernels.sgd_block(ratings, *moved)
+        state.errors[0, index] = total
         return state, block
 
     def update_all(
@@ -116,7 +128,7 @@ class SgdFactorization(Factorization):
         types = {tuple([array.dtype for array in one.ratings]): one.ratings for one in train}
         if self.loss in RANKING or len(types) > 1:  # numbers of rows need more bits in some shards
             for _, p, b in visits:
-                self.visit(ats[p]._replace(block=b), states[p], blocks[b])
+                self.update(ats[p]._replace(block=b), states[p], blocks[b])
             return
         place_of, row_of = ({key: n for n, key in enumerate(some)} for some in (states, blocks))
         found = kernels.sgd_blocks(
@@ -127,44 +139,29 @@ class SgdFactorization(Factorization):
             _addresses(blocks.values()),
             next(iter(blocks.values())).factors.shape[1],
             kernels.RatingBlock(*[array[:0] for array in train[0].ratings]),
-            self.steps(),
+            self._steps(),
             self.positive,
         )
         for (_, p, b), total in zip(visits, found.tolist(), strict=True):
             states[p].errors[0, b] = total
 
-    def visit(self, at: At, state: SgdState, items: FactorBlock) -> None:
-        """Take the steps of the ratings of a block, or of the only one, whose items are `items`."""
-        shard, index = at.shard, max(at.block, 0)
-        loss = RANKING.get(self.loss)
-        ratings = shard.train.block(index)
-        moved = (state.users, items, self.steps(), self.positive)
-        if loss is not None:
-            key = stream_key(self.seed, DRAWN, at.sweep, index)
-            candidates = candidates_of(items.counts)
-            total = kernels.rank_block(
-                loss, ratings, shard.taken[index], candidates, shard.user_ids, key, *moved
-            )
-        else:
-            total = kernels.sgd_block(ratings, *moved)
-        state.errors[0, index] = total
+    def _steps(self) -> StepSizes:
+        """Return the step sizes, as kernels take them."""
+        rate = self.learning_rate
+        return StepSizes(*map(np.float32, (rate, rate * self.fit_bias, 1 / self.n_components)))
 
     def measure(self, at: At, state: SgdState, block: FactorBlock) -> SgdState:
-        """Measure the errors on one block of ratings."""
-        self.note_errors(at, state, block)
-        if self.measures(at.sweep) and at.block == at.number:
-            state.errors[3, at.block] = penalty_of(block)
-        return state
-
-    def note_errors(self, at: At, state: SgdState, items: FactorBlock) -> None:
-        """Measure the errors on the ratings of a block, or of the only one, whose items are `items`."""
+        """Measure the errors on the ratings of a block, or of the only one."""
         shard, index = at.shard, max(at.block, 0)
         users = freeze(state.users)
-        measured = (
-            {1: shard.train, 2: shard.held_out} if self.measures(at.sweep) else {2: shard.held_out}
-        )
+        measured = {2: shard.held_out}
+        if self.measures(at.sweep):
+            measured[1] = shard.train
+            if at.block == at.number:
+                state.errors[3, at.block] = penalty_of(block)
         for kind, blocks in measured.items():
-            state.errors[kind, index] = kernels.squared_error(blocks.block(index), users, items)
+            state.errors[kind, index] = kernels.squared_error(blocks.block(index), users, block)
+        return state
 
     def report(self, at: At, state: SgdState) -> Any:
         """Return the errors of the shard, and its numbers of ratings."""
@@ -202,11 +199,6 @@ class SgdFactorization(Factorization):
     def sides(self, harvest: Harvest) -> tuple[Sequence[Side], Sequence[Side]]:
         """Return users and items of a run, group by group."""
         return harvest.shards, harvest.blocks
-
-    def steps(self) -> StepSizes:
-        """Return the step sizes, as kernels take them."""
-        rate = self.learning_rate
-        return StepSizes(*map(np.float32, (rate, rate * self.fit_bias, 1 / self.n_components)))
 
     def begin_from(
         self,
@@ -298,16 +290,14 @@ class BspFactorization(SgdFactorization):
     def update_copy(self, at: At, state: SgdState) -> tuple[SgdState, SgdReport]:
         """Take the steps of the shard's ratings on a copy of the items."""
         before = at.model.items
-        items = own(before)
-        self.visit(at, state, items)
+        state, items = self.update(at, state, own(before))
         # a single copy has the bits of rotation
         moved = items if at.n_shards == 1 else tuple(map(np.subtract, items[:2], before[:2]))
         return state, self.report(at, state)._replace(items=moved)
 
     def measure_copy(self, at: At, state: SgdState) -> SgdState:
         """Measure the errors on the shard's ratings."""
-        self.note_errors(at, state, at.model.items)
-        return state
+        return self.measure(at, state, at.model.items)
 
     @_overflowing
     def merge(self, report: SgdReport, other: SgdReport) -> SgdReport:

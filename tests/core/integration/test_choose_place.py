@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import dask
 import joblib
@@ -14,6 +15,7 @@ from clusters import own_cluster
 from distributed import Client, LocalCluster, Scheduler, SpecCluster, Worker
 
 from schmp_estimators.core.errors import AsynchronousClientError, MixedClusterError, NoWorkersError
+from schmp_estimators.core.places import answers
 from schmp_estimators.core.places.answers import check_alike
 from schmp_estimators.core.places.cluster import live_workers
 from schmp_estimators.core.places.dask import DaskPlace
@@ -106,6 +108,28 @@ def test_cluster_without_workers_is_given_up_in_time():
         pytest.raises(NoWorkersError, match=r"no workers for 0.3 s; start some"),
     ):
         chosen()
+
+
+@pytest.mark.parametrize(("answers_at", "is_in_time"), [(100, True), (120, False)])
+def test_a_worker_that_comes_late_is_given_time_to_answer(monkeypatch, answers_at, is_in_time):
+    now = [0.0]
+
+    def sleep(seconds):
+        now[0] += seconds
+
+    known = {"address": "tcp://late", "status": "running", "memory": 1, "memory_limit": 0}
+    able = SimpleNamespace(**known, may_take=lambda annotations: True)
+    monkeypatch.setattr(answers, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+    monkeypatch.setattr(answers, "live_workers", lambda client: [able] * (now[0] > 50))
+    monkeypatch.setattr(
+        answers, "check_alike", lambda client, asked, enrol: {*asked} if now[0] > answers_at else {}
+    )
+    client = SimpleNamespace(scheduler=None, status="running")
+    if is_in_time:
+        assert answers.responsive_workers(client, {}, dict) == ([able], [])
+        return
+    with pytest.raises(NoWorkersError, match="has answered for 60 s: tcp://late is running"):
+        answers.responsive_workers(client, {}, dict)
 
 
 @pytest.mark.cluster
