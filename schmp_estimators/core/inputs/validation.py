@@ -73,9 +73,10 @@ def entries_of(X: Any) -> float:
     """Return how many entries an input has, stored ones if it is sparse; infinity if its shape does not say."""
     if sparse.issparse(X):
         return float(X.nnz)
-    shape = getattr(X, "shape", ())
-    known = bool(shape) and all(isinstance(n, Real) and math.isfinite(n) for n in shape)
-    return float(math.prod(shape)) if known else math.inf
+    shape = getattr(X, "shape", None)  # of a Delayed object it may be anything
+    is_known = isinstance(shape, tuple) and all(isinstance(n, Real) for n in shape)
+    found = float(math.prod(shape)) if is_known else math.nan
+    return found if math.isfinite(found) else math.inf
 
 
 def validate_in_memory(
