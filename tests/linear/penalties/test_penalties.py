@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from schmp_estimators.core import jit
 from schmp_estimators.core.jit import kernel
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels import blocks, dense, gram, sparse
@@ -164,12 +165,12 @@ class Own(MCP):
 def test_kernels_for_such_a_penalty_are_kept_in_this_process_alone():
     on_sparse = sparse.sparse_passes, sparse.shuffled_passes
     for compiled in (gram.gram_passes, *on_sparse, dense.proximal_steps):
-        own = base.compiled_for(Own(0.1, 3.0), compiled)
-        assert own is not compiled and own is base.compiled_for(Own(0.2, 5.0), compiled)
+        own = jit.compiled_for(Own(0.1, 3.0), compiled)
+        assert own is not compiled and own is jit.compiled_for(Own(0.2, 5.0), compiled)
         assert type(own._cache).__name__ == "NullCache"
         assert own.py_func is compiled.py_func
-        assert base.compiled_for(L1(1.0), compiled) is compiled
-        assert base.compiled_for(ElasticNet(1.0, 1.0), compiled) is compiled
+        assert jit.compiled_for(L1(1.0), compiled) is compiled
+        assert jit.compiled_for(ElasticNet(1.0, 1.0), compiled) is compiled
 
 
 @pytest.mark.parametrize("penalty", [L1(0.5), ElasticNet(0.5, 20.0)], ids=["L1", "elastic net"])
