@@ -74,8 +74,9 @@ def entries_of(X: Any) -> float:
     if sparse.issparse(X):
         return float(X.nnz)
     shape = getattr(X, "shape", None)  # of a Delayed object it may be anything
-    is_known = isinstance(shape, tuple) and all(isinstance(n, Real) for n in shape)
-    found = float(math.prod(shape)) if is_known else math.nan
+    if not isinstance(shape, tuple) or not all(isinstance(n, Real) for n in shape):
+        return math.inf
+    found = float(math.prod(shape))
     return found if math.isfinite(found) else math.inf
 
 
