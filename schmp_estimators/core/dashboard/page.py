@@ -9,7 +9,14 @@ import time
 from typing import Any
 
 from bokeh.layouts import column, row
-from bokeh.models import ColumnDataSource, CustomJSTickFormatter, FixedTicker, HoverTool, Range1d
+from bokeh.models import (
+    ColumnDataSource,
+    CustomJSTickFormatter,
+    FixedTicker,
+    HoverTool,
+    Range1d,
+    Title,
+)
 from bokeh.models.widgets import Div
 from bokeh.plotting import figure
 from distributed import Scheduler
@@ -218,10 +225,11 @@ def _strips(
 
 
 def _plain(title: str, **options: Any) -> Any:
+    # A title is made of a text only while nobody else has Bokeh's checks switched off.
+    of_size = Title(text=title, text_font_size="13px", text_color="#2b3a42")
     made: Any = figure(
-        title=title, tools="", toolbar_location=None, sizing_mode="stretch_width", **options
+        title=of_size, tools="", toolbar_location=None, sizing_mode="stretch_width", **options
     )
-    made.title.text_font_size, made.title.text_color = "13px", "#2b3a42"
     made.grid.grid_line_color, made.outline_line_color = "#e6eaed", None
     made.axis.axis_line_color = made.axis.major_tick_line_color = "#b6c1c8"
     made.axis.minor_tick_line_color = None
