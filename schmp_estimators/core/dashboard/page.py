@@ -15,8 +15,8 @@ from bokeh.models import (
     FixedTicker,
     HoverTool,
     Range1d,
-    Title,
 )
+from bokeh.models.annotations import Title
 from bokeh.models.widgets import Div
 from bokeh.plotting import figure
 from distributed import Scheduler

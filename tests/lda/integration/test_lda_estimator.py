@@ -56,7 +56,8 @@ def test_planted_topics_are_found_and_predict_new_documents(sampler):
 
 
 @pytest.mark.parametrize(
-    ("n_components", "sampler"), [(2, "frozen"), (256, "frozen"), (257, "saber")]
+    ("n_components", "sampler"),
+    [(2, "frozen"), (256, "frozen"), pytest.param(257, "saber", marks=pytest.mark.slow)],
 )
 def test_auto_draws_from_all_topics_where_they_are_few(n_components, sampler):
     lda = make(max_iter=2, n_components=n_components).fit(SMALL)

@@ -141,7 +141,10 @@ ODD = {
 @pytest.mark.covering
 @pytest.mark.parametrize("parameters", [{}, {"sampler": "fplus"}, {"n_shards": 5}], ids=str)
 @pytest.mark.parametrize("n_components", [1, 3, 500])
-@pytest.mark.parametrize("kind", ODD)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=[pytest.mark.slow] * (kind == "heavy cell")) for kind in ODD],
+)
 def test_odd_but_legal(kind, n_components, parameters):
     X = ODD[kind]
     with (

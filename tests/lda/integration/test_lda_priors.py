@@ -84,7 +84,9 @@ def test_priors_are_learned_and_go_with_the_model(sampler):
     np.testing.assert_allclose(lda.perplexity(X), completion_perplexity(lda, X))
 
 
-@pytest.mark.parametrize("n_components", [499, 500, 4096, 4097])
+@pytest.mark.parametrize(
+    "n_components", [499, 500, *(pytest.param(n, marks=pytest.mark.slow) for n in (4096, 4097))]
+)
 def test_priors_of_many_topics_are_learned_by_default(n_components):
     X = np.arange(24).reshape(4, 6) % 3
     given = {"n_components": n_components, "max_iter": 12, "evaluate_every": 0}

@@ -51,6 +51,7 @@ def test_a_fit_leaves_the_object_as_it_was():
     assert repr(lda.sampler) == "Outside(mh_steps=3, note='none')"
 
 
+@pytest.mark.slow
 def test_clones_and_searches_know_the_parameters_of_a_sampler():
     lda = make(sampler=Outside(2))
     copy = clone(lda).set_params(sampler__mh_steps=1)

@@ -60,7 +60,7 @@ def test_new_words_are_columns_without_earlier_tokens(sampler):
     assert one.batch_topic_sizes_.sum(axis=1).tolist() == [X[:20, FIRST].sum(), aligned.sum()]
 
 
-@samplers()
+@samplers(quick=["frozen"])
 def test_earlier_tokens_are_fractions_of_the_prior_of_words(sampler, monkeypatch):
     half_life, n_shards = 1.7, 2
     lda = make(sampler=sampler, half_life=half_life, n_shards=n_shards, topic_word_prior=0.05)

@@ -236,7 +236,7 @@ def test_models_have_the_true_slopes_of_kept_columns(monkeypatch, fit_intercept)
     assert len(apart) > 25 and max(apart) <= 1e-8 * np.linalg.norm(y)
 
 
-@pytest.mark.parametrize("most", [3, 25, 60])
+@pytest.mark.parametrize("most", [25, pytest.param(3, marks=pytest.mark.slow), 60])
 @pytest.mark.parametrize("n_shards", [1, 3])
 def test_few_products_are_kept_at_a_time(monkeypatch, most, n_shards):
     by_rounds(monkeypatch)
