@@ -191,6 +191,14 @@ def test_the_intercept_of_groups_is_the_mean_of_what_they_leave():
     assert model.intercept_ == pytest.approx(np.mean(y - X @ model.coef_), rel=1e-9)
 
 
+def test_intercepts_of_classes_without_coefficients_are_log_shares_that_add_up_to_zero():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 4)) + 1e5, np.repeat([0, 1, 2], [10, 20, 30])
+    model = se.SparseGLM("multinomial", alpha=1e3, tol=1e-9).fit(X, y)
+    shares = np.log([10.0, 20.0, 30.0])
+    np.testing.assert_allclose(model.intercept_, shares - shares.mean(), atol=1e-8)
+
+
 @pytest.mark.parametrize("correlation", [0.5, 0.999])
 def test_models_on_a_matrix_are_solved_to_their_goal(correlation):
     """The optimality conditions of groups, in plain NumPy, also where descent alone would take long."""
