@@ -149,6 +149,24 @@ def test_a_path_by_rounds_reads_the_columns_that_earlier_gradients_leave_in_doub
         assert (slopes <= bound).all() if positive else (np.abs(slopes) <= np.abs(bound)).all()
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_steps_that_change_nothing_end_on_all_columns(monkeypatch):
+    """No gap is zero, so a path stops at rounding, and on likely columns alone it would see no other."""
+    by_rounds(monkeypatch)
+    scopes, go_to = [], Path._go_to
+
+    def ended(self, penalty):
+        yield from go_to(self, penalty)
+        scopes.append(self.program.screening.scope)
+
+    monkeypatch.setattr(Path, "_go_to", ended)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 200)) + rng.normal(size=(60, 1))
+    y = X[:, :10] @ rng.normal(size=10) + rng.normal(size=60)
+    prioritized_lasso_path(X, y, alphas=10, eps=0.02, tol=0.0)
+    assert len(scopes) == 10 and all(scope is None for scope in scopes)
+
+
 def test_a_certificate_adds_what_the_rounding_of_products_may_hide():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(2000, 5))
