@@ -140,6 +140,8 @@ def test_a_gap_below_zero_is_no_convergence():
         solution = program.solution()
         assert lasso_gap(X, y, solution.coef, solution.intercept, 0.05) <= 1.1e-8 * np.var(y)
     assert not Certificate(1.0, objective=1.0, gap=-1e-6).converged
+    # sums that were large at zero are rounded as large ones
+    assert Certificate(1.0, objective=1e-9, gap=-1e-13, null_objective=1.0).converged
 
 
 def test_nothing_is_certified_while_the_intercept_is_unsettled():
