@@ -203,3 +203,15 @@ def test_responses_whose_squares_overflow_are_refused(value):
     np.testing.assert_array_equal(ours.coef_, coef)
     with pytest.raises(ValueError, match="sample weights up to"):
         ours.fit(X, y, sample_weight=1e307 * np.linspace(0.5, 1.0, 30))
+
+
+def test_covariates_that_are_rounded_do_not_move_with_the_intercept():
+    X, y = correlated(6, 60, 12)
+    X[:, 3] += 2.0 * (y > 0)
+    labels, strengths = np.where(y > 0, 1.0, -1.0), np.where(np.arange(12) < 3, 0.0, 2.0)
+    given = L1(strengths), Design(60), 1e-9, 100
+    program = ResolveJoint(*given, loss=Logistic(), n_columns=12, dtype=np.float32)
+    run(program, X, labels)
+    coef = program.solution().coef
+    assert program.rounded and coef[:3].all()
+    np.testing.assert_allclose(coef, coef.astype(np.float32), rtol=1e-12)
