@@ -144,19 +144,32 @@ def test_a_gap_below_zero_is_no_convergence():
     assert Certificate(1.0, objective=1e-9, gap=-1e-13, null_objective=1.0).converged
 
 
-def test_nothing_is_certified_while_the_intercept_is_unsettled():
+def certified_at(slope, level=0.0):
+    """Return a logistic fit without coefficients, whose dual objective is that of its point but for this slope."""
     X, _ = correlated(3, 40, 10)
     program = ResolveJoint(L1(1.0), Design(40), 1.0, 5, loss=Logistic(), n_columns=10)
     program.design.set_moments(Sums(40.0, 0.0, X.sum(axis=0), (X**2).sum(axis=0), 0.0))
     program.certificate.null_objective = null = 40 * np.log(2.0)
     program.point.coef, program.point.gradient = np.zeros((2, 1, 10))
-    program.point.level, one = np.zeros((1, 1)), np.ones((1, 1))
-    program._looked = Looked(null, one, one, 40.0, 40.0)
+    program.point.level = np.full((1, 1), level)
+    program._looked = Looked(null, np.full((1, 1), slope), np.ones((1, 1)), 40.0, 40.0)
     steps = program._certify(null)
     assert isinstance(next(steps).job, DualValue)
     with pytest.raises(StopIteration):
         steps.send(null)
+    return program
+
+
+def test_nothing_is_certified_while_the_intercept_is_unsettled():
+    program = certified_at(1.0)
     assert not program.certificate.converged and program.record()["dual_gap"] == np.inf
+
+
+@pytest.mark.parametrize("level", [0.0, -7.0])
+def test_the_gap_has_what_is_left_of_the_slope_of_the_intercept(level):
+    """A slope times the way to zero, and once more as far."""
+    gap = certified_at(1e-8, level).certificate.gap
+    assert gap == pytest.approx(2e-8 * max(1.0, abs(level)), rel=1e-5)
 
 
 @pytest.mark.parametrize("form", [np.asarray, sp.csc_array])
