@@ -183,6 +183,15 @@ def test_each_record_of_a_logistic_fit_has_a_bound(monkeypatch, form):
     assert np.isfinite([record["dual_gap"] for record in fitted.history_]).all()
 
 
+def test_only_consecutive_steps_that_change_nothing_end_a_fit():
+    certificate = Certificate(1e-9)
+    for objective in np.repeat([3.0, 2.0, 1.0], 10):
+        certificate.certify(objective, 0.5, Screening())
+        assert not certificate.exhausted
+    certificate.certify(1.0, 0.5, Screening())
+    assert certificate.exhausted
+
+
 def test_steps_that_cannot_lower_the_objective_leave_the_best_point():
     """A direction that is uphill, whatever its length."""
     X, y = correlated(4, 60, 30)
