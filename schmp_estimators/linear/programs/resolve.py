@@ -123,6 +123,10 @@ class Resolve(JointPoint):
             else:
                 yield from self.step()
             stop = yield from self._tell(kept)
+        if not stop and self.screening.scope is not None:  # no step on the scope changes anything
+            self.screening = Screening()
+            yield from self.verify()
+            yield Report(self.record())
         self.fell_short = not self.certificate.converged
         if self.round():
             self.rounded, self.screening = True, Screening()

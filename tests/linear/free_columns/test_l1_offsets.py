@@ -13,6 +13,8 @@ from sklearn.linear_model import Lasso
 
 from schmp_estimators.linear.lasso import PrioritizedLasso
 from schmp_estimators.linear.logistic import SparseLogisticRegression
+from schmp_estimators.linear.programs.input import split_rows
+from schmp_estimators.linear.programs.offsets import shift
 
 FORMS = {"rows": np.ascontiguousarray, "columns": np.asfortranarray, "sparse": sp.csc_array}
 OFFSETS = [2.0**12, 2.0**20, 2.0**24, 2.0**30, 2.0**44]
@@ -88,3 +90,13 @@ def test_a_column_that_is_nothing_but_rounding_is_named(problem, estimator):
     assert fitted.coef_[..., 4] == 0.0
     with pytest.warns(UserWarning, match="Columns 4 of X"):
         SparseLogisticRegression().fit(X, np.digitize(y, [-1.0, 1.0]))
+
+
+def test_shifts_add_up(problem):
+    """As those of all samples and of a fold do."""
+    Z, y, weights = problem
+    [rows] = split_rows(Z, y, weights, 1)
+    twice = shift(shift(rows, np.arange(50.0)), np.full(50, 0.25))
+    np.testing.assert_array_equal(twice.shifts, np.arange(50.0) + 0.25)
+    taken = twice.matrix.take_dense(np.arange(50)).T
+    np.testing.assert_array_equal(taken, Z - np.arange(50.0) - 0.25)

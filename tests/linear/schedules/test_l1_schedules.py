@@ -10,8 +10,15 @@ from sklearn.model_selection import GridSearchCV
 
 from schmp_estimators import PrioritizedLasso, SparseLogisticRegression, schmp
 from schmp_estimators.core.schedules.dynamic import SCHEDULES
-from schmp_estimators.core.schedules.dynamic_regression import DynamicRegressionSchedule
+from schmp_estimators.core.schedules.dynamic_regression import (
+    Check,
+    DynamicRegressionSchedule,
+    RowSample,
+)
 from schmp_estimators.exceptions import CheckpointMismatchError
+from schmp_estimators.linear.losses.squared import Squared
+from schmp_estimators.linear.programs.input import split_rows
+from schmp_estimators.linear.programs.rounds import Round
 
 
 class Given:
@@ -276,3 +283,20 @@ def test_samplers_are_told_of_gradients_only_if_there_are_any(refresh):
         return
     with pytest.raises(RuntimeError, match="told of changes"):
         lasso.fit(ALIKE[:, :5], OF_ALIKE)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_checked_products_of_drawn_rows_are_weighted_and_centred(weighted):
+    rng = np.random.default_rng(0)
+    X, weights = rng.normal(size=(30, 8)) + 1.0, rng.uniform(0.5, 2.0, 30)
+    means, sample = np.average(X, axis=0, weights=weights), RowSample(5, 20)
+    check = Check(np.array([1, 4]), np.array([6]), sample)
+    nothing, given = np.empty(0, np.int64), weights if weighted else np.empty(0)
+    job = Round(nothing, np.empty(0), np.zeros((1, 1)), nothing, check, means, Squared(), 30)
+    found = 0.0
+    for rows in split_rows(X, np.zeros(30), given, 2):
+        ready = rows._replace(state=np.zeros((1, 15)), extra=np.ones((1, 15)))
+        found = found + job(ready)[1][2]
+    drawn = sample.within(30, 0, 30)
+    taken, own = (X - means)[drawn][:, [1, 4, 6]], weights[drawn] if weighted else np.ones(20)
+    np.testing.assert_allclose(found, (taken[:, :2].T * own) @ taken, atol=1e-12)

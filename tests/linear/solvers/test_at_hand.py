@@ -149,6 +149,44 @@ def test_a_path_by_rounds_reads_the_columns_that_earlier_gradients_leave_in_doub
         assert (slopes <= bound).all() if positive else (np.abs(slopes) <= np.abs(bound)).all()
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_steps_that_change_nothing_end_on_all_columns(monkeypatch):
+    """No gap is zero, so a path stops at rounding, and on likely columns alone it would see no other."""
+    by_rounds(monkeypatch)
+    scopes, go_to = [], Path._go_to
+
+    def ended(self, penalty):
+        yield from go_to(self, penalty)
+        scopes.append(self.program.screening.scope)
+
+    monkeypatch.setattr(Path, "_go_to", ended)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 200)) + rng.normal(size=(60, 1))
+    y = X[:, :10] @ rng.normal(size=10) + rng.normal(size=60)
+    prioritized_lasso_path(X, y, alphas=10, eps=0.02, tol=0.0)
+    assert len(scopes) == 10 and all(scope is None for scope in scopes)
+
+
+def test_no_more_columns_are_kept_than_a_matrix_may_have(monkeypatch):
+    by_rounds(monkeypatch)
+    monkeypatch.setattr(constant, "LARGEST_GRAM", 150)
+    on_kept, counts = ConstantSteps._on_kept, []
+
+    def counted(self, chosen):
+        found = yield from on_kept(self, chosen)
+        counts.append(len(self.kept))
+        return found
+
+    monkeypatch.setattr(ConstantSteps, "_on_kept", counted)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 300))
+    y = X[:, :10] @ rng.normal(size=10) + rng.normal(size=60)
+    alphas, coefs, _, _ = prioritized_lasso_path(X, y, alphas=20, eps=0.01, tol=1e-8)
+    for alpha, coef in zip(alphas, coefs.T, strict=True):
+        assert exact_gap(X, y, np.ones(60), coef, alpha, 1.0, np.ones(300), False) <= 2.02e-8
+    assert 50 < max(counts) <= 150 and (np.diff(counts) < 0).any()
+
+
 def test_a_certificate_adds_what_the_rounding_of_products_may_hide():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(2000, 5))

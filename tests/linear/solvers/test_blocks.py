@@ -191,6 +191,18 @@ def test_the_intercept_of_groups_is_the_mean_of_what_they_leave():
     assert model.intercept_ == pytest.approx(np.mean(y - X @ model.coef_), rel=1e-9)
 
 
+def test_intercepts_of_classes_add_up_to_zero():
+    """Without coefficients they are the logarithms of shares, less their mean."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 4)) + 1e5, np.repeat([0, 1, 2], [10, 20, 30])
+    nothing = se.SparseGLM("multinomial", alpha=1e3, tol=1e-9).fit(X, y)
+    shares = np.log([10.0, 20.0, 30.0])
+    np.testing.assert_allclose(nothing.intercept_, shares - shares.mean(), atol=1e-8)
+    some = se.SparseGLM("multinomial", alpha=0.01).fit(X, y)
+    assert np.abs(some.coef_.sum(axis=0)).max() > 0.01
+    assert abs(some.intercept_.sum()) <= 1e-12 * np.abs(some.intercept_).max()
+
+
 @pytest.mark.parametrize("correlation", [0.5, 0.999])
 def test_models_on_a_matrix_are_solved_to_their_goal(correlation):
     """The optimality conditions of groups, in plain NumPy, also where descent alone would take long."""

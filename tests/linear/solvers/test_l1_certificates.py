@@ -140,21 +140,36 @@ def test_a_gap_below_zero_is_no_convergence():
         solution = program.solution()
         assert lasso_gap(X, y, solution.coef, solution.intercept, 0.05) <= 1.1e-8 * np.var(y)
     assert not Certificate(1.0, objective=1.0, gap=-1e-6).converged
+    # sums that were large at zero are rounded as large ones
+    assert Certificate(1.0, objective=1e-9, gap=-1e-13, null_objective=1.0).converged
 
 
-def test_nothing_is_certified_while_the_intercept_is_unsettled():
+def certified_at(slope, level=0.0):
+    """Return a logistic fit without coefficients, whose dual objective is that of its point but for this slope."""
     X, _ = correlated(3, 40, 10)
     program = ResolveJoint(L1(1.0), Design(40), 1.0, 5, loss=Logistic(), n_columns=10)
     program.design.set_moments(Sums(40.0, 0.0, X.sum(axis=0), (X**2).sum(axis=0), 0.0))
     program.certificate.null_objective = null = 40 * np.log(2.0)
     program.point.coef, program.point.gradient = np.zeros((2, 1, 10))
-    program.point.level, one = np.zeros((1, 1)), np.ones((1, 1))
-    program._looked = Looked(null, one, one, 40.0, 40.0)
+    program.point.level = np.full((1, 1), level)
+    program._looked = Looked(null, np.full((1, 1), slope), np.ones((1, 1)), 40.0, 40.0)
     steps = program._certify(null)
     assert isinstance(next(steps).job, DualValue)
     with pytest.raises(StopIteration):
         steps.send(null)
+    return program
+
+
+def test_nothing_is_certified_while_the_intercept_is_unsettled():
+    program = certified_at(1.0)
     assert not program.certificate.converged and program.record()["dual_gap"] == np.inf
+
+
+@pytest.mark.parametrize("level", [0.0, -7.0])
+def test_the_gap_has_what_is_left_of_the_slope_of_the_intercept(level):
+    """A slope times the way to zero, and once more as far."""
+    gap = certified_at(1e-8, level).certificate.gap
+    assert gap == pytest.approx(2e-8 * max(1.0, abs(level)), rel=1e-5)
 
 
 @pytest.mark.parametrize("form", [np.asarray, sp.csc_array])
@@ -166,6 +181,15 @@ def test_each_record_of_a_logistic_fit_has_a_bound(monkeypatch, form):
     fitted = SparseLogisticRegression(0.5).fit(form(X), y)
     assert len(fitted.history_) > 3
     assert np.isfinite([record["dual_gap"] for record in fitted.history_]).all()
+
+
+def test_only_consecutive_steps_that_change_nothing_end_a_fit():
+    certificate = Certificate(1e-9)
+    for objective in np.repeat([3.0, 2.0, 1.0], 10):
+        certificate.certify(objective, 0.5, Screening())
+        assert not certificate.exhausted
+    certificate.certify(1.0, 0.5, Screening())
+    assert certificate.exhausted
 
 
 def test_steps_that_cannot_lower_the_objective_leave_the_best_point():
@@ -201,3 +225,15 @@ def test_responses_whose_squares_overflow_are_refused(value):
     np.testing.assert_array_equal(ours.coef_, coef)
     with pytest.raises(ValueError, match="sample weights up to"):
         ours.fit(X, y, sample_weight=1e307 * np.linspace(0.5, 1.0, 30))
+
+
+def test_covariates_that_are_rounded_do_not_move_with_the_intercept():
+    X, y = correlated(6, 60, 12)
+    X[:, 3] += 2.0 * (y > 0)
+    labels, strengths = np.where(y > 0, 1.0, -1.0), np.where(np.arange(12) < 3, 0.0, 2.0)
+    given = L1(strengths), Design(60), 1e-9, 100
+    program = ResolveJoint(*given, loss=Logistic(), n_columns=12, dtype=np.float32)
+    run(program, X, labels)
+    coef = program.solution().coef
+    assert program.rounded and coef[:3].all()
+    np.testing.assert_allclose(coef, coef.astype(np.float32), rtol=1e-12)

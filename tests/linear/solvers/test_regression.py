@@ -13,7 +13,10 @@ from schmp_estimators.linear.kernels.gram import gram_passes
 from schmp_estimators.linear.kernels.newton import Blocks
 from schmp_estimators.linear.kernels.sparse import Quadratic, sparse_passes
 from schmp_estimators.linear.penalties.elastic_net import L1
+from schmp_estimators.linear.programs.input import split_rows
 from schmp_estimators.linear.programs.jobs import stacked
+from schmp_estimators.linear.programs.kept import KeptColumns
+from schmp_estimators.linear.programs.kept_jobs import Join
 from schmp_estimators.linear.programs.residual import NewtonSystem
 from schmp_estimators.linear.programs.stored import as_matrix
 
@@ -217,3 +220,32 @@ def test_arrays_at_odd_addresses_are_brought_to_even_ones():
         np.testing.assert_array_equal(as_matrix(form).take_dense(np.arange(form.shape[1])), form.T)
     assert freeze(odd).flags.aligned
     np.testing.assert_array_equal(freeze(odd), X)
+
+
+@pytest.mark.parametrize("is_centred", [True, False])
+def test_products_of_columns_that_join_are_those_of_what_f_leaves(is_centred):
+    """Of least squares on F in plain NumPy; the room for products grows, and columns can be forgotten."""
+    rng = np.random.default_rng(0)
+    X, weights = rng.normal(size=(40, 700)) + 2.0, rng.uniform(0.5, 2.0, 40)
+    y, extra = rng.normal(size=40), np.stack([np.ones(40), rng.normal(size=40)])
+    [rows] = split_rows(X, y, weights, 1)
+    rows, levels = rows._replace(extra=extra, state=np.zeros((1, 40))), np.array([[0.3, -0.2]])
+    inner, means = (extra * weights) @ extra.T, np.average(X, axis=0, weights=weights)
+    coef = np.linalg.solve(inner, (extra * weights) @ X)
+    left, residual = X - extra.T @ coef, y - levels[0] @ extra
+    kept = KeptColumns()
+    for part in np.split(rng.permutation(700), [100, 600]):
+        if len(kept) == 600:
+            kept = KeptColumns()
+        given = means[part] if is_centred else np.empty(0)
+        steps = kept.join(Join(part, given, levels, None, anew=not len(kept)), inner)
+        rows, answer = next(steps).job(rows)
+        with pytest.raises(StopIteration) as end:
+            steps.send(answer)
+        if is_centred:
+            slopes = (weights * residual) @ (X[:, part] - means[part])
+            np.testing.assert_allclose(end.value.value[1], slopes, atol=1e-10)
+        here = left[:, kept.columns]
+        np.testing.assert_allclose(kept.gram, (here.T * weights) @ here, atol=1e-10)
+        np.testing.assert_allclose(kept.away, coef[:, kept.columns].T, atol=1e-10)
+    assert len(kept) == 100

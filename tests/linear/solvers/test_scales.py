@@ -92,3 +92,18 @@ def test_responses_whose_squares_underflow_are_refused(use):
     for constant in (0.0, 1e-200):
         found = se.PrioritizedLasso().fit(X, np.full(60, constant)).intercept_
         assert found == pytest.approx(constant, rel=1e-12, abs=0)
+
+
+@pytest.mark.parametrize("n_shards", [1, 2])
+def test_a_tiny_column_is_left_out_unless_its_penalty_is_tiny_too(n_shards):
+    """Beside columns of the usual size, where its squares are lost but those of others are not."""
+    given, factors = X.copy(), np.ones(30)
+    given[:, 3] *= TINY
+    options = {"n_shards": n_shards, "penalty_factors": factors, "tol": 1e-8}
+    plain = se.PrioritizedLasso(0.05, **options).fit(given, Y)
+    rest = se.PrioritizedLasso(0.05, n_shards=n_shards, tol=1e-8).fit(np.delete(X, 3, axis=1), Y)
+    assert plain.coef_[3] == 0.0
+    np.testing.assert_allclose(np.delete(plain.coef_, 3), rest.coef_, atol=1e-6)
+    factors[3] = TINY
+    with pytest.raises(ValueError, match=r"column 3 of X holds values whose squares"):
+        se.PrioritizedLasso(0.05, **options).fit(given, Y)
