@@ -105,7 +105,7 @@ def test_a_small_fit_is_told_of_though_no_worker_does_anything(told, client, fit
     assert {found.estimator for found in told()} == {type(one).__name__}
 
 
-@pytest.mark.parametrize("has_shape", [True, False])
+@pytest.mark.parametrize("has_shape", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_a_small_collection_is_fitted_by_one_worker(told, client, has_shape):
     X = da.from_array(SMALL, chunks=(7, -1))
     X = X if has_shape else X[da.ones(len(SMALL), chunks=7) > 0]

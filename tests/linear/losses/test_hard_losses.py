@@ -29,7 +29,10 @@ def test_errors_in_a_unit_far_from_epsilon(unit):
     assert fitted.n_iter_ < 100 and np.count_nonzero(fitted.coef_)
 
 
-@pytest.mark.parametrize("seed", [2, 7, 13])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize("seed", [2, pytest.param(7, marks=SLOW), pytest.param(13, marks=SLOW)])
 def test_larger_penalties_come_first_where_minima_are_local(seed):
     """A fit from zero is as good as the end of coordinate descent along falling penalties."""
     rng = np.random.default_rng(seed)
