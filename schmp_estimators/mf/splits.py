@@ -227,16 +227,17 @@ def _times_of(X: Any, times: Any) -> Array:
             f"groups, the times of the pairs, holds {found[missing[0]]} in row {missing[0]}; drop these rows"
         )
     kinds = {type(one).__name__ for one in found} if objects else {found.dtype.name}
+    cause = None
     if found.dtype.kind in "OiufmM" and not {"str", "bytes"} & kinds:
         try:
             return np.unique(found, return_inverse=True)[1] if objects else found
-        except TypeError:  # they cannot be compared
-            pass
+        except TypeError as error:  # they cannot be compared
+            cause = error
     raise ValueError(
         f"groups, the times of the pairs, holds {', '.join(sorted(kinds))}, which cannot be put in the order "
         "of time; pass numbers, or dates of one kind, all with or all without a time zone, for example "
         "pandas.to_datetime(groups, utc=True)"
-    )
+    ) from cause
 
 
 def _places(users: Positions, order: Array) -> tuple[Positions, Positions]:

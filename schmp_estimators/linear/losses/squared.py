@@ -11,7 +11,7 @@ from schmp_estimators.linear.losses.base import Derivatives, Floats, derivatives
 class Squared:
     """½(y − u − b)².
 
-    Its second derivative is constant, so its own solver can use one Gram matrix for all steps.
+    Its second derivative is constant, so products of columns stay as they are from step to step.
     """
 
     smoothness = 1.0

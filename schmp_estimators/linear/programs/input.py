@@ -130,9 +130,9 @@ class Label(NamedTuple):
     code: int
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, None]:
-        """Return the partition with labels 1 and −1, and decision values of zero."""
+        """Return the partition with labels 1 and −1."""
         target = np.where(rows.responses[0] == self.code, 1.0, -1.0)
-        return rows._replace(target=target, state=np.zeros_like(target)), None
+        return rows._replace(target=target), None
 
 
 def identify(rows: RowPartition) -> tuple[RowPartition, tuple[int, str]]:

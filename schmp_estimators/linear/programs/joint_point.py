@@ -280,7 +280,11 @@ class JointPoint:
         check_small(self.design, strengths, energy)
 
     def skip(self, previous: Penalty) -> None:
-        """Apply the strong rule, after a fit with another penalty."""
+        """Apply the strong rule, after a fit with another penalty, with the gradient on all columns.
+
+        Tibshirani et al., "Strong rules for discarding predictors in lasso-type problems", JRSS-B
+        2012, sections 2 and 5.
+        """
         present = self.layout.by_cell(self._levels())
         before = self.layout.levels(self.layout.own(previous), self._tilted(), None)
         most = float(self.layout.by_cell(before).max(initial=0.0))
@@ -290,9 +294,8 @@ class JointPoint:
         stay = self.layout.by_cell(self.layout.support(self.point.coef, None))
         strong = (present >= 2.0 - ratio) | stay | self._is_kept()
         if ratio > 1.0 + LAST_BITS and not strong.all():
-            scope = self.screening.scope
-            self.point.gradient = self.point.gradient[:, self.layout.within(strong, scope)]
-            kept = np.flatnonzero(strong) if scope is None else scope[strong]
+            self.point.gradient = self.point.gradient[:, self.layout.within(strong, None)]
+            kept = np.flatnonzero(strong)
             self.screening = Screening(kept, self.certificate.tolerance)
 
     def _is_kept(self) -> NDArray[np.bool_]:

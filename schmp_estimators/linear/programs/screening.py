@@ -32,11 +32,6 @@ class Screening:
     #: number of steps on the scope
     steps: int = 0
 
-    @property
-    def places(self) -> Indices | slice:
-        """The scope as an index of arrays over columns."""
-        return slice(None) if self.scope is None else self.scope
-
     def narrow(
         self, numbers: Indices, likely_at: Callable[[float], NDArray[np.bool_]], goal: float
     ) -> NDArray[np.bool_] | None:
@@ -52,6 +47,6 @@ class Screening:
         if self.scope is None:
             if np.count_nonzero(likely) > _FEW_LIKELY * len(likely):
                 return None
-            self.goal, self.best_dual = goal, -np.inf
+            self.goal = goal
         self.scope = numbers[likely]
         return likely
