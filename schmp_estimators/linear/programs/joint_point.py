@@ -280,7 +280,7 @@ class JointPoint:
         check_small(self.design, strengths, energy)
 
     def skip(self, previous: Penalty) -> None:
-        """Apply the strong rule, after a fit with another penalty, with the gradient on all columns.
+        """Apply the strong rule after a fit with another penalty; the gradient is on all columns.
 
         Tibshirani et al., "Strong rules for discarding predictors in lasso-type problems", JRSS-B
         2012, sections 2 and 5.
