@@ -1,9 +1,13 @@
 """The code of examples and of pages."""
 
+import contextlib
 import importlib.util
+import io
 import re
 import sys
 from pathlib import Path
+
+import numpy as np
 
 ROOT = Path(__file__).parents[1]
 
@@ -22,3 +26,29 @@ def code_on(page, indent=3):
     text = (ROOT / "docs" / f"{page}.rst").read_text()
     found = re.findall(rf"code-block:: python\n\n((?: {{{indent}}}.*\n|\n)+)", text)
     return [re.sub(rf"^ {{{indent}}}", "", block, flags=re.MULTILINE) for block in found]
+
+
+def tell(page, names):
+    """Run a page; return what each of its blocks printed, and what the page says that it prints."""
+    text = (ROOT / "docs" / f"{page}.rst").read_text()
+    found = re.findall(r"code-block:: (python|text)\n\n((?:   .*\n|\n)+)", text)
+    told = []
+    for kind, block in found:
+        if kind == "text":
+            told[-1][1] = block
+        else:
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                exec(re.sub(r"^ {3}", "", block, flags=re.MULTILINE), names)
+            told.append([printed.getvalue(), ""])
+    return told
+
+
+def is_told(printed, shown, tolerance):
+    """Return whether the words of two texts are the same, and their numbers about the same."""
+    number = r"-?\d*\.?\d+(?:e-?\d+)?"
+    one, two = (
+        (" ".join(re.sub(number, " # ", text).split()), re.findall(number, text))
+        for text in (printed, shown)
+    )
+    return one[0] == two[0] and np.allclose(*(np.array(part[1], float) for part in (one, two)), tolerance)
