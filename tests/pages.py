@@ -51,4 +51,6 @@ def is_told(printed, shown, tolerance):
         (" ".join(re.sub(number, " # ", text).split()), re.findall(number, text))
         for text in (printed, shown)
     )
-    return one[0] == two[0] and np.allclose(*(np.array(part[1], float) for part in (one, two)), tolerance)
+    return one[0] == two[0] and np.allclose(
+        *(np.array(part[1], float) for part in (one, two)), tolerance
+    )

@@ -90,16 +90,6 @@ def test_topic_models(here, monkeypatch):
     assert [part.shape for part in dask.compute(*names["theta"])] == [(100, 1000)] * 2
 
 
-def test_cleaning(here):
-    names = {}
-    assert run("user_guide/cleaning", names) == 7
-    shares = names["shares"]
-    assert sorted(names["counter"].get_feature_names_out())[:3] == ["bank", "bloom", "bread"]
-    rising = shares.trend.argmax()
-    assert shares.trend_lower[rising] > 0.07 and shares.trend_upper[rising] < 0.13
-    assert "garden" in names["lda"].topic_names_[rising].split(", ")
-
-
 @pytest.mark.slow
 def test_ratings(here):
     frame = pd.DataFrame(
