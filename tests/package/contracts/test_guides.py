@@ -169,22 +169,12 @@ def test_programs():
     assert restored.X is piece.X
 
 
-def test_the_first_page():
-    """Words of topics are words there, not numbers of columns."""
-    [code] = code_on("index", 6)
-    shown = "lda.top_words(10, feature_names=words)"
-    assert shown in code
-    names = {
-        "texts": ["cats purr", "dogs bark"] * 20,
-        "X_new": np.array([[1, 0, 0, 2], [0, 3, 1, 0]]),
-    }
-    exec(
-        code.replace(shown, f"shown = {shown}").replace(
-            "n_components=100", "n_components=2, max_iter=5"
-        ),
-        names,
-    )
-    assert set(names["shown"].ravel()) == {"bark", "cats", "dogs", "purr"}
+def test_getting_started():
+    names = {}
+    assert run("getting_started", names, ["Client("]) == 3
+    assert set(names["lda"].top_words(1).ravel()) <= {"cat", "dog", "sleeps", "bark", "dogs"}
+    assert names["books"].tolist() == [["Persuasion", "Dune"]]
+    assert names["lasso"].dual_gap_ < 1.0
 
 
 def test_coming_from_elsewhere():
