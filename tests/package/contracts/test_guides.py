@@ -121,6 +121,25 @@ def test_linear_models(here):
     assert run("user_guide/penalties", names) == 1
 
 
+def test_parts_of_your_own(here):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 12))
+    pairs = [(user, item) for user in range(30) for item in range(12) if (user + item) % 3]
+    names = {"np": np, "schmp": schmp, "X": X, "y": X[:, 3] + rng.normal(size=60), "pairs": pairs}
+    shown = ROOT / "examples" / "plot_lasso_parallel.py"
+    classes = re.findall(
+        r"^class (?:Neighbours|InARow)(?:.*\n|\n)+?(?=\n\n)", shown.read_text(), re.M
+    )
+    exec("\n\n".join(classes), names)
+    assert run("user_guide/plugs", names) == 2
+    assert np.abs(names["lasso"].coef_).argmax() == 3
+    assert (
+        0
+        <= names["share_of_new"](names["DistributedSLIM"]().fit(pairs, [1] * len(pairs)), pairs, 0)
+        <= 1
+    )
+
+
 @pytest.mark.slow
 def test_genotypes(here):
     rng = np.random.default_rng(0)
@@ -147,7 +166,9 @@ def test_programs():
         X, rng.uniform(0.1, 1, (12, 2)), rng.uniform(0.1, 1, (9, 2)), 3
     )
     names["pieces"] = [rng.uniform(0, 60, 50) for _ in range(4)]
-    static, kept, quantile, keeper = code_on("user_guide/programs")
+    shortest, static, kept, quantile, keeper = code_on("user_guide/programs")
+    exec(shortest, names)
+    assert names["result"] == pytest.approx(7.0, abs=1e-3)
     serial, threads = re.findall(r"^records.*$", static, re.MULTILINE)
     exec(static.replace(threads, ""), names)
     expected, factors = names["records"], names["result"].blocks
