@@ -231,7 +231,7 @@ def test_the_progress_bar_shows_what_a_fit_has_reached(capfd, monkeypatch):
     shown = capfd.readouterr().out
     reached = f"log likelihood {lda.history_[-1]['log_likelihood']:.5g} · perplexity {watch.latest['perplexity']:.5g}"
     assert f"25 of 25 {reached} · " in shown
-    assert f" {len(lasso.history_)} objective {lasso.history_[-1]['objective']:.6g} " in shown
+    assert f" {len(lasso.history_)} objective {lasso.history_[-1]['objective']:.5g} " in shown
     assert shown.count("/s ") == shown.count(" left") == 2
     assert not hasattr(lasso, "_skl_callbacks")
     assert_same_bits(lda, make(max_iter=25, evaluate_every=5).fit(SMALL))
