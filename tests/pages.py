@@ -30,16 +30,20 @@ def code_on(page, indent=3):
 
 def tell(page, names):
     """Run a page; return what each of its blocks printed, and what the page says that it prints."""
-    text = (ROOT / "docs" / f"{page}.rst").read_text()
-    found = re.findall(r"code-block:: (python|text)\n\n((?:   .*\n|\n)+)", text)
+    path = ROOT / "docs" / f"{page}.rst"
+    found = re.findall(
+        r"code-block:: (python|text)\n\n((?:   .*\n|\n)+)|literalinclude:: (\S+\.py)",
+        path.read_text(),
+    )
     told = []
-    for kind, block in found:
+    for kind, block, file in found:
         if kind == "text":
             told[-1][1] = block
         else:
+            code = path.with_name(file).read_text() if file else block
             printed = io.StringIO()
             with contextlib.redirect_stdout(printed):
-                exec(re.sub(r"^ {3}", "", block, flags=re.MULTILINE), names)
+                exec(code if file else re.sub(r"^ {3}", "", code, flags=re.MULTILINE), names)
             told.append([printed.getvalue(), ""])
     return told
 
