@@ -3,7 +3,7 @@ import pandas as pd
 
 SUBJECTS = {
     "buses": "bus stop driver timetable ticket route night crowded seat station delay fare queue",
-    "schools": "school teacher class pupil lesson lunch homework parents exam term reading roof rules",
+    "schools": "school teacher class pupil lesson lunch desk parents exam roof rules grade term",
     "parks": "park tree bench lake dog path grass flower pond shade picnic fence swing",
     "taxes": "tax council budget rent house bill rate office letter form payment debt plan",
 }

@@ -18,7 +18,7 @@ MODULES = ("datasets", "exceptions", "genotypes", "penalised", "ranking", "sampl
 
 
 def parameters(value):
-    """Return the parameters of a callable, with their defaults unless these depend on the machine."""
+    """Return the parameters of a callable, with defaults unless these depend on the machine."""
     try:
         found = inspect.signature(value).parameters.values()
     except (TypeError, ValueError):
