@@ -56,7 +56,7 @@ def words(name: str) -> str:
 
 def of_fits(fits: Sequence[Fit], colours: Mapping[str, str], now: float) -> str:
     """Return a table with a row for each fit, in their order; fits that have ended are grey."""
-    head = ("Fit", "Sweeps", "Objective", "Held out", "Samples/s", "Time", "Restarts", "State")
+    head = ("Fit", "Iterations", "Objective", "Held out", "Samples/s", "Time", "Restarts", "State")
     right = {"Objective", "Held out", "Samples/s", "Time", "Restarts"}
     rows = [_row(fit, colours[fit.name], now) for fit in fits]
     if not rows:
