@@ -1,8 +1,9 @@
 """What the engine costs beside the work that it sends out.
 
-python benchmarks/bench_engines.py rounds       CPU microseconds of an empty round of the dynamic engine, in-process
-python benchmarks/bench_engines.py two          CPU of two fits at once on a cluster, by that of one after the other
-python benchmarks/bench_engines.py snapshots    what snapshots and checkpoints cost runs on two worker processes
+python benchmarks/bench_engines.py rounds CPU microseconds of an empty round of the dynamic engine,
+in-process python benchmarks/bench_engines.py two CPU of two fits at once on a cluster, by that of
+one after the other python benchmarks/bench_engines.py snapshots what snapshots and checkpoints cost
+runs on two worker processes
 """
 
 import argparse

@@ -1,12 +1,13 @@
 """What shards exchange: bytes, and the time of those who only deal them out.
 
-SCHMP_DATA=folder python benchmarks/bench_exchange.py traffic     bytes of a token and sweep, by shards; the formula
-SCHMP_DATA=folder python benchmarks/bench_exchange.py said        the same by any sampler
-SCHMP_DATA=folder python benchmarks/bench_exchange.py pairs       what rows of pairs, chosen each sweep, would save
-SCHMP_DATA=folder python benchmarks/bench_exchange.py marked      the same of any arrays, measured
-python benchmarks/bench_exchange.py idle                          seconds of a sweep of shards that do nothing
-python benchmarks/bench_exchange.py messages --shards 8 32 64     messages of a rank and sweep; the formulas
-python benchmarks/bench_exchange.py web --shards 24 100 300 1000  what a corpus of 10^11 tokens would take, computed
+SCHMP_DATA=folder python benchmarks/bench_exchange.py traffic bytes of a token and sweep, by shards;
+the formula SCHMP_DATA=folder python benchmarks/bench_exchange.py said the same by any sampler
+SCHMP_DATA=folder python benchmarks/bench_exchange.py pairs what rows of pairs, chosen each sweep,
+would save SCHMP_DATA=folder python benchmarks/bench_exchange.py marked the same of any arrays,
+measured python benchmarks/bench_exchange.py idle seconds of a sweep of shards that do nothing
+python benchmarks/bench_exchange.py messages --shards 8 32 64 messages of a rank and sweep; the
+formulas python benchmarks/bench_exchange.py web --shards 24 100 300 1000 what a corpus of 10^11
+tokens would take, computed
 """
 
 from __future__ import annotations
@@ -345,7 +346,8 @@ def _course(X, k, n_shards, n_sweeps, **options):
     return points
 
 
-#: Of a sweep: exchanges between all ranks, messages of a rotation, and sums that go up a tree, and down again.
+#: Of a sweep: exchanges between all ranks, messages of a rotation, and sums that go up a tree, and
+#: down again.
 MESSAGES = {
     "warp": lambda p: (2, 0, 1),
     "frozen": lambda p: (2, 0, 1),
@@ -424,7 +426,8 @@ def _messages(kind, p):
 def idle(arguments):
     """Seconds of a sweep of shards that do nothing, with four workers of one thread: in batches, and one by one.
 
-    Client, scheduler and workers are in one process; with --processes workers are not, and CPU is without theirs.
+    Client, scheduler and workers are in one process; with --processes workers are not, and CPU is
+    without theirs.
     """
     from bench_exchange import Idle as Program  # which workers can import
 
@@ -453,9 +456,9 @@ def _now():
 def web(arguments):
     """Computed, not measured: GB that a worker receives in a sweep, 10^11 tokens, a million words and topics.
 
-    Words follow Zipf-Mandelbrot's law with exponent 1.07; a word of n tokens is in n^.75 topics at the start.  Pulled
-    rows are those of the words that a worker has, 5 bytes an entry, as LightLDA fetches them; it gives back 6 bytes for
-    each token that moved, taken to be all at the start.
+    Words follow Zipf-Mandelbrot's law with exponent 1.07; a word of n tokens is in n^.75 topics at
+    the start.  Pulled rows are those of the words that a worker has, 5 bytes an entry, as LightLDA
+    fetches them; it gives back 6 bytes for each token that moved, taken to be all at the start.
     """
     weights = 1.0 / (np.arange(10**6) + 2.7) ** 1.07
     totals, k, rows = 1e11 * weights / weights.sum(), 10**6, []

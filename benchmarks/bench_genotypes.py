@@ -2,8 +2,8 @@
 
     OPENBLAS_NUM_THREADS=1 python benchmarks/bench_genotypes.py --people 1000 --variants 500000
 
-Each row is a process of its own, which compiles on a toy, reads X, and fits.  Memory is the peak of the process
-(resident set) above what it held before the fit.
+Each row is a process of its own, which compiles on a toy, reads X, and fits.  Memory is the peak of
+the process (resident set) above what it held before the fit.
 """
 
 import side_by_side  # noqa: F401  isort: skip  (limits BLAS threads)

@@ -1,17 +1,18 @@
 """Implicit feedback: CPU seconds to the ranking of the package ``implicit``, whose peers are asked for by name.
 
-    OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python benchmarks/bench_implicit.py --data generated --ranks 64 128
-    SCHMP_DATA=folder python benchmarks/bench_implicit.py --data msdocs      # documents × words, every fourth document
+    OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python benchmarks/bench_implicit.py --data generated
+    --ranks 64 128 SCHMP_DATA=folder python benchmarks/bench_implicit.py --data msdocs # documents ×
+    words, every fourth document
 
-Both fit Σ c(r − ŵ)² with weight 1 of a missing pair, for us divided by c.  For each contestant the ladder of
-confidences and penalties is climbed, every epoch is judged by NDCG@10 and recall@10 on a fifth of the clicks, and times
-are CPU seconds of one thread, without judging and without set-up (seconds of both are printed).
+Both fit Σ c(r − ŵ)² with weight 1 of a missing pair, for us divided by c.  For each contestant the
+ladder of confidences and penalties is climbed, every epoch is judged by NDCG@10 and recall@10 on a
+fifth of the clicks, and times are CPU seconds of one thread, without judging and without set-up
+(seconds of both are printed).
 
     python benchmarks/bench_implicit.py --folder gowalla --ranks 512 1024 --epochs 3
 
-With a folder of bench_public.py, CPU seconds and the common objective after each epoch: weight .03 of a missing pair,
-and a penalty of 1 per row.
-Peer: ``pip install implicit``.
+With a folder of bench_public.py, CPU seconds and the common objective after each epoch: weight .03
+of a missing pair, and a penalty of 1 per row.  Peer: ``pip install implicit``.
 """
 
 from __future__ import annotations
@@ -82,7 +83,8 @@ def split(users, items, shape, share=0.2, seed=1):
 def judge(users, items, clicks, n=12_000, depth=_CUT):
     """Return NDCG of ten and recall of `depth` recommendations, without clicks of training, for some users.
 
-    Of 1,500 users the NDCG has a standard error of .004, and contests were decided by who they were.
+    Of 1,500 users the NDCG has a standard error of .004, and contests were decided by who they
+    were.
     """
     gains, ndcg, recall = 1 / np.log2(np.arange(2, _CUT + 2)), [], []
     chosen = np.random.default_rng(5).permutation(np.flatnonzero(np.diff(clicks.test.indptr)))[:n]

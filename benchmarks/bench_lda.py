@@ -1,10 +1,11 @@
 """Topic models: figures of docs/measurements/lda.
 
-    SCHMP_DATA=folder python benchmarks/bench_lda.py quality --corpora sotu_passages msdocs::12 --topics 100 1000
-    SCHMP_DATA=folder python benchmarks/bench_lda.py throughput shards threads memory cluster bits progress first
+    SCHMP_DATA=folder python benchmarks/bench_lda.py quality --corpora sotu_passages msdocs::12
+    --topics 100 1000 SCHMP_DATA=folder python benchmarks/bench_lda.py throughput shards threads
+    memory cluster bits progress first
 
-Times are CPU seconds of this process (wall seconds where several processes or threads work), medians over sweeps;
-compilation comes before the clock.
+Times are CPU seconds of this process (wall seconds where several processes or threads work),
+medians over sweeps; compilation comes before the clock.
 """
 
 from __future__ import annotations
@@ -210,8 +211,8 @@ def _first(points, goal):
 def quality(arguments):
     """CPU seconds until the held-out perplexity is within 1 % of a peer's, with the same priors or everybody's own.
 
-    The peers are tomotopy after 100 sweeps, and scikit-learn's default fit.  With default priors tomotopy optimises its
-    own, as it does by itself, and each is scored under its own.
+    The peers are tomotopy after 100 sweeps, and scikit-learn's default fit.  With default priors
+    tomotopy optimises its own, as it does by itself, and each is scored under its own.
     """
     rows = []
     contestants = [
@@ -385,9 +386,9 @@ def _figures(k, train, test, sweeps, **params):
 def npmi(fitted, X, n_top=10):
     """Return the mean over topics of the normalised pointwise mutual information of pairs of their top words.
 
-    Chances are those of documents of X to hold the words; pairs that never meet count as -1.  Topics with fewer than
-    `n_top` words are left out.  Aletras and Stevenson, "Evaluating topic coherence using distributional semantics",
-    IWCS 2013.
+    Chances are those of documents of X to hold the words; pairs that never meet count as -1.
+    Topics with fewer than `n_top` words are left out.  Aletras and Stevenson, "Evaluating topic
+    coherence using distributional semantics", IWCS 2013.
     """
     counts = fitted.topic_word_counts_.toarray()
     tops = [
@@ -701,8 +702,8 @@ def _known(phi, alpha):
 def intervals(arguments):
     """Coverage of the intervals of .95 of `topic_shares`: 20 corpora each of ten settings, four groups of documents.
 
-    The truth is what the corpus was drawn with: the mean proportions, or the topics of the tokens.  The topics are the
-    true ones, or those of a fit with the true number, matched to them.
+    The truth is what the corpus was drawn with: the mean proportions, or the topics of the tokens.
+    The topics are the true ones, or those of a fit with the true number, matched to them.
     """
     rows = []
     settings = itertools.product((5, 10, 20), (0.05, 0.5), (20, 100))
@@ -746,8 +747,9 @@ def intervals(arguments):
 def stream(arguments):
     """50 calls of `partial_fit` with words of their own, source by source, against a fit of all with as many sweeps.
 
-    Half of the documents of the last batch are held out.  The sources begin with the smallest.  In the table of calls,
-    words are those of the model after the call, nanoseconds are CPU time of sampling for each token and sweep.
+    Half of the documents of the last batch are held out.  The sources begin with the smallest.  In
+    the table of calls, words are those of the model after the call, nanoseconds are CPU time of
+    sampling for each token and sweep.
     """
     name, k = arguments.large, arguments.topics[0]
     X, sources = corpus(name), np.load(corpus_file(f"{name}.y.npy"))

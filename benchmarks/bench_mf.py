@@ -5,8 +5,9 @@
     python benchmarks/bench_mf.py cluster
     python benchmarks/bench_mf.py large --folder FOLDER --millions 100
 
-Times are CPU seconds of this process (wall seconds where several threads or processes work), medians of several
-epochs; compilation comes before the clock, making shards does not.  Peers: ``pip install libmf cmfrec``.
+Times are CPU seconds of this process (wall seconds where several threads or processes work),
+medians of several epochs; compilation comes before the clock, making shards does not.  Peers:
+``pip install libmf cmfrec``.
 """
 
 from __future__ import annotations
@@ -229,7 +230,8 @@ def quality(arguments):
         table(f"{name}, K = {k}, {data.values.size} ratings; common RMSE {goal:.4f}", header, rows)
 
 
-#: Ratings times one number plus another: 0 to 100, -10 to 10 and .5 to 5 where they were 1 to 5 or so.
+#: Ratings times one number plus another: 0 to 100, -10 to 10 and .5 to 5 where they were 1 to 5 or
+#: so.
 SCALES = ((20.0, 0.0), (4.0, -10.0), (0.9, 0.5))
 
 

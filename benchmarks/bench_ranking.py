@@ -2,8 +2,9 @@
 
     OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 SCHMP_DATA=folder python benchmarks/bench_ranking.py
 
-A fifth of the clicks is there to test.  Of a grid, the same number of settings for each loss, the one with the best
-NDCG@10 on an eighth of the other clicks is judged on these: NDCG@10 and recall@20, CPU seconds of that fit, and of all.
+A fifth of the clicks is there to test.  Of a grid, the same number of settings for each loss, the
+one with the best NDCG@10 on an eighth of the other clicks is judged on these: NDCG@10 and
+recall@20, CPU seconds of that fit, and of all.
 """
 
 from __future__ import annotations

@@ -3,9 +3,10 @@
     OPENBLAS_NUM_THREADS=1 python benchmarks/bench_small_l1.py lasso
     OPENBLAS_NUM_THREADS=1 python benchmarks/bench_small_l1.py logistic
 
-Medians of a few calls through the public functions, with all their checks; the first call of each, which compiles, is
-not counted.  Logistic regression is that of liblinear, each with its own default tolerance; scikit-learn has no path of
-it, so one fit after the other stands for it, each from zero, as liblinear makes no warm starts.
+Medians of a few calls through the public functions, with all their checks; the first call of each,
+which compiles, is not counted.  Logistic regression is that of liblinear, each with its own default
+tolerance; scikit-learn has no path of it, so one fit after the other stands for it, each from zero,
+as liblinear makes no warm starts.
 """
 
 import sys

@@ -1,12 +1,14 @@
 """Topic models beyond the memory of workers: the figures of docs/measurements/scale, section "Beyond memory".
 
-    SCHMP_DATA=folder python benchmarks/bench_spill_cluster.py --corpus msdocs --copies 9 --limit 800
+    SCHMP_DATA=folder python benchmarks/bench_spill_cluster.py --corpus msdocs --copies 9 --limit
+    800
 
-The corpus, so many copies one after the other, is written to files, of which each chunk of a Dask array loads some rows
-(or which are mapped into memory, with --mapped).  Every fit has a cluster of its own, of worker processes with one
-thread; with `spill` they have the limit, in MiB, as `memory_limit`, without it none.  A small fit loads the kernels.
-CPU is that of the client and of all worker processes; memory is what a worker has at most (VmRSS, and RssAnon, which
-leaves out what files back), looked at every 10 ms.
+The corpus, so many copies one after the other, is written to files, of which each chunk of a Dask
+array loads some rows (or which are mapped into memory, with --mapped).  Every fit has a cluster of
+its own, of worker processes with one thread; with `spill` they have the limit, in MiB, as
+`memory_limit`, without it none.  A small fit loads the kernels.  CPU is that of the client and of
+all worker processes; memory is what a worker has at most (VmRSS, and RssAnon, which leaves out what
+files back), looked at every 10 ms.
 """
 
 from __future__ import annotations

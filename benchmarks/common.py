@@ -18,8 +18,8 @@ import schmp_estimators
 def corpus(name):
     """Return word counts.
 
-    "docstrings" is the text of installed packages, "synthetic:TOKENS" are documents made up here; any other name is
-    that of a file ``NAME.npz`` in $SCHMP_DATA.
+    "docstrings" is the text of installed packages, "synthetic:TOKENS" are documents made up here;
+    any other name is that of a file ``NAME.npz`` in $SCHMP_DATA.
     """
     if name.startswith("synthetic"):
         return synthetic(int(float(name.partition(":")[2] or 1e6)))

@@ -1,17 +1,18 @@
 """Break the package at one place at a time, and see whether a test notices.
 
-    python benchmarks/mutants.py --check                          does every mutant still fit the source?
-    nice python benchmarks/mutants.py --seconds 1800 --jobs 2     run those that the log does not know yet
-    nice python benchmarks/mutants.py --whole                     let survivors meet all fast tests, once
-    python benchmarks/mutants.py --report                         what the log says
-    python benchmarks/mutants.py --tidy                           forget mutants that are not in the tables any more
+    python benchmarks/mutants.py --check does every mutant still fit the source?  nice python
+    benchmarks/mutants.py --seconds 1800 --jobs 2 run those that the log does not know yet nice
+    python benchmarks/mutants.py --whole let survivors meet all fast tests, once python
+    benchmarks/mutants.py --report what the log says python benchmarks/mutants.py --tidy forget
+    mutants that are not in the tables any more
 
-The mutants stand in ``benchmarks/mutants/*.toml``, one file for each part of the package, which also names the tests of
-that part.  Each is tried in a copy of the tree: `mutant_guard` sees to it that the tests import that copy, and machine
-code of everything that was compiled from the changed module is set aside, since numba looks at nothing but the file of
-the function itself.  Killed is a mutant by a failing test only: neither by an error while tests are collected or
-prepared, nor by the time limit.  Before the mutants of a part its tests must pass on the unchanged copy, and the
-mutants marked as controls must be killed.
+The mutants stand in ``benchmarks/mutants/*.toml``, one file for each part of the package, which
+also names the tests of that part.  Each is tried in a copy of the tree: `mutant_guard` sees to it
+that the tests import that copy, and machine code of everything that was compiled from the changed
+module is set aside, since numba looks at nothing but the file of the function itself.  Killed is a
+mutant by a failing test only: neither by an error while tests are collected or prepared, nor by the
+time limit.  Before the mutants of a part its tests must pass on the unchanged copy, and the mutants
+marked as controls must be killed.
 """
 
 from __future__ import annotations
@@ -148,7 +149,8 @@ def copy_tree(into: Path) -> Path:
 def dependents(tree: Path, file: str) -> set[Path]:
     """Return the module `file` of the package and all modules, tests too, that import it in however many steps.
 
-    Kernels that are given a penalty or a loss call what its module has, and import no more than `_CONTRACT`.
+    Kernels that are given a penalty or a loss call what its module has, and import no more than
+    `_CONTRACT`.
     """
     modules = {
         path.relative_to(tree): path

@@ -1,8 +1,9 @@
 """Two versions of this package beside each other: ``python benchmarks/pairs.py OTHER_TREE [--pairs 15]``.
 
-A process for each version fits the same generated data in turn, one fit of the one after one fit of the other, so that
-a machine that gets slower is slower for both.  Prints for each case the medians of CPU seconds and of wall seconds, the
-ratio of the medians (this tree by the other) and the quartiles of the ratios pair by pair.
+A process for each version fits the same generated data in turn, one fit of the one after one fit of
+the other, so that a machine that gets slower is slower for both.  Prints for each case the medians
+of CPU seconds and of wall seconds, the ratio of the medians (this tree by the other) and the
+quartiles of the ratios pair by pair.
 """
 
 import argparse

@@ -34,8 +34,8 @@ def _work(solve, tolerance, measure, repeats, limit, results):
 def race(solve, measure, wanted, tolerances, limit, repeats=5):
     """Return (CPU seconds, gap, tolerance) of the loosest tolerance that reaches the gap; seconds are inf at the limit.
 
-    `solve(tolerance, toy)` returns a solution, `measure(solution)` its relative gap.  Seconds are medians, without
-    the first, for which there is half a minute more.
+    `solve(tolerance, toy)` returns a solution, `measure(solution)` its relative gap.  Seconds are
+    medians, without the first, for which there is half a minute more.
     """
     context = multiprocessing.get_context("fork")
     gap = float("inf")

@@ -60,7 +60,8 @@ class DescribedTopics(TopicMethods):
     def topic_names_(self) -> Array:
         """Names of the topics, shape (n_components,): at first the most relevant words of each.
 
-        Names that are assigned are in all tables and plots.  `fit` forgets them, `partial_fit` does not.
+        Names that are assigned are in all tables and plots.  `fit` forgets them, `partial_fit` does
+        not.
         """
         check_is_fitted(self)
         return self._named(self.top_words(NAMED))
@@ -96,15 +97,17 @@ class DescribedTopics(TopicMethods):
         n_words : int, default=10
             How many words to return for each topic; all of them, if there are fewer.
         by : {"relevance", "probability"}, default="relevance"
-            "probability" ranks words by their probability in the topic, as in a row of `components_`.  Words that are
-            common everywhere then come first in many topics.  "relevance" also takes into account how much more
-            probable a word is in the topic than elsewhere [1]_.
+            "probability" ranks words by their probability in the topic, as in a row of
+            `components_`.  Words that are common everywhere then come first in many topics.
+            "relevance" also takes into account how much more probable a word is in the topic than
+            elsewhere [1]_.
         relevance : float, default=0.6
-            Weight from 0 to 1 in ``relevance * log(p) + (1 - relevance) * log(p / p_all)``, for a word with probability
-            p in the topic and p_all in the whole model. 1 ranks by probability alone, 0 by ``p / p_all`` alone.
+            Weight from 0 to 1 in ``relevance * log(p) + (1 - relevance) * log(p / p_all)``, for a
+            word with probability p in the topic and p_all in the whole model. 1 ranks by
+            probability alone, 0 by ``p / p_all`` alone.
         feature_names : array-like of shape (n_features,) or vectorizer, default=None
-            Names of the words, or a fitted vectorizer that has them.  None: `feature_names_` if `fit` knew names,
-            otherwise the numbers of the columns.
+            Names of the words, or a fitted vectorizer that has them.  None: `feature_names_` if
+            `fit` knew names, otherwise the numbers of the columns.
         return_probability : bool, default=False
             Whether to return the probabilities, too.
 
@@ -122,10 +125,10 @@ class DescribedTopics(TopicMethods):
 
         Notes
         -----
-        The probability of a word in a topic is its entry in `components_` divided by the sum of the row.  Its
-        probability in the model is the sum of its column divided by the sum of all entries.  Entries are positive, so
-        words that never occur have a relevance, too.  Words of equal rank are in the order of the columns.  No array of
-        the size of `components_` is made.
+        The probability of a word in a topic is its entry in `components_` divided by the sum of the
+        row.  Its probability in the model is the sum of its column divided by the sum of all
+        entries.  Entries are positive, so words that never occur have a relevance, too.  Words of
+        equal rank are in the order of the columns.  No array of the size of `components_` is made.
 
         References
         ----------
@@ -171,22 +174,26 @@ class DescribedTopics(TopicMethods):
         Parameters
         ----------
         X : input as in `fit`, of shape (n_documents, n_features), or texts
-            "npmi" and "u_mass" take word counts of documents, those of the fit or others.  "c_npmi" and "c_v" need the
-            order of words, so they take texts: an iterable of lists of words, a Dask bag of such lists, or a list of
-            Delayed objects that are such iterables.  Data on Dask stays there: pairs are counted on the cluster.
+            "npmi" and "u_mass" take word counts of documents, those of the fit or others.  "c_npmi"
+            and "c_v" need the order of words, so they take texts: an iterable of lists of words, a
+            Dask bag of such lists, or a list of Delayed objects that are such iterables.  Data on
+            Dask stays there: pairs are counted on the cluster.
         measure : {"npmi", "u_mass", "c_npmi", "c_v"}, default="npmi"
-            "npmi" is the normalised pointwise mutual information of two words [1]_ [2]_, from -1 to 1; it is 0 for
-            words that are independent.  "u_mass" is ``log(d_both / d_first)``, at most 0: of the d_first documents with
-            the more probable word, d_both have both words [3]_.  "c_npmi" is "npmi" in windows instead of documents.
-            "c_v", mostly from 0 to 1, uses for each word the vector of its NPMI with all of these words, in windows.
-            It is the mean cosine between these vectors and their sum [4]_.
+            "npmi" is the normalised pointwise mutual information of two words [1]_ [2]_, from -1 to
+            1; it is 0 for words that are independent.  "u_mass" is ``log(d_both / d_first)``, at
+            most 0: of the d_first documents with the more probable word, d_both have both words
+            [3]_.  "c_npmi" is "npmi" in windows instead of documents.  "c_v", mostly from 0 to 1,
+            uses for each word the vector of its NPMI with all of these words, in windows.  It is
+            the mean cosine between these vectors and their sum [4]_.
         n_words : int, default=10
-            How many words of each topic to use, at least 2: those of ``top_words(n_words, by="probability")``.
+            How many words of each topic to use, at least 2: those of
+            ``top_words(n_words, by="probability")``.
         window_size : int, default=None
-            Number of tokens of a window, which slides over each text token by token.  A text that is shorter is one
-            window.  None: 10 for "c_npmi", 110 for "c_v".
+            Number of tokens of a window, which slides over each text token by token.  A text that
+            is shorter is one window.  None: 10 for "c_npmi", 110 for "c_v".
         feature_names : array-like of shape (n_features,) or vectorizer, default=None
-            Names of the words in texts, as in `top_words`.  Without names, texts are lists of numbers of columns.
+            Names of the words in texts, as in `top_words`.  Without names, texts are lists of
+            numbers of columns.
 
         Returns
         -------
@@ -196,8 +203,8 @@ class DescribedTopics(TopicMethods):
         Raises
         ------
         ValueError
-            If X is not what the measure needs, or has no documents.  If no text has any word of the topics.  If a
-            parameter is invalid.
+            If X is not what the measure needs, or has no documents.  If no text has any word of the
+            topics.  If a parameter is invalid.
         MemoryError
             If the counts of documents for all pairs, 8 bytes each, need more than 2 GiB.
 
@@ -207,19 +214,21 @@ class DescribedTopics(TopicMethods):
 
         Notes
         -----
-        All measures agree with gensim's ``CoherenceModel``, whose `topn` is 20 by default; "npmi" is its "c_npmi" with
-        a `window_size` that no document exceeds.  How often a word occurs in a document does not matter, and empty
-        documents count.  As in gensim, 1e-12 is added to the share of documents with both words.  So the "npmi" of two
-        words that never occur together is not exactly -1.  It is near -1 if the words are frequent, and -0.5 if each is
-        in a thousandth of the documents.  For "u_mass", [3]_ adds one document instead.  The "npmi" of a pair is also
-        -1 if every document has both words.  If X does not have a word, its pairs count as 0.  For "u_mass" they do so
-        only if it is the more probable word of the pair.
+        All measures agree with gensim's ``CoherenceModel``, whose `topn` is 20 by default; "npmi"
+        is its "c_npmi" with a `window_size` that no document exceeds.  How often a word occurs in a
+        document does not matter, and empty documents count.  As in gensim, 1e-12 is added to the
+        share of documents with both words.  So the "npmi" of two words that never occur together is
+        not exactly -1.  It is near -1 if the words are frequent, and -0.5 if each is in a
+        thousandth of the documents.  For "u_mass", [3]_ adds one document instead.  The "npmi" of a
+        pair is also -1 if every document has both words.  If X does not have a word, its pairs
+        count as 0.  For "u_mass" they do so only if it is the more probable word of the pair.
 
-        Windows are counted as in gensim.  A window may have several tokens of a word.  When the first of them leaves
-        the window, the word is no longer counted there, although other tokens of it are still inside.  So frequent
-        words count a little less.
+        Windows are counted as in gensim.  A window may have several tokens of a word.  When the
+        first of them leaves the window, the word is no longer counted there, although other tokens
+        of it are still inside.  So frequent words count a little less.
 
-        Counts of documents and windows are integers, so results are bit-for-bit identical for any chunks and workers.
+        Counts of documents and windows are integers, so results are bit-for-bit identical for any
+        chunks and workers.
 
         References
         ----------

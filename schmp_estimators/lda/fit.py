@@ -46,7 +46,8 @@ from schmp_estimators.lda.spill import SHARE, Sizes, choose_spilling
 
 #: The most bytes of a table of word rows, where a sampler keeps one in every shard.
 LARGEST_TABLE = 1 << 31
-#: Sweeps between two evaluations if only `tol` needs them; over fewer sweeps, changes would be mostly chance.
+#: Sweeps between two evaluations if only `tol` needs them; over fewer sweeps, changes would be
+#: mostly chance.
 EVALUATE_EVERY = 10
 #: What users call the parameters of programs.
 NAMES = {"program": "sampler", "seed": "random_state", "hot_priors": "init (hot_priors)"}
@@ -106,8 +107,8 @@ class LDAFit:
         self._place = place
         self._seed = seed
         self._is_first = earlier is None
-        #: Counts of earlier documents, which add to the prior of words as seeds do: from the first, first topics are
-        #: drawn, and then they are forgotten; the others stay part of the model.
+        #: Counts of earlier documents, which add to the prior of words as seeds do: from the first,
+        #: first topics are drawn, and then they are forgotten; the others stay part of the model.
         self._drawn = None if keep else earlier
         self._base: sparse.csc_array | None = None
         if keep and earlier is not None:
@@ -126,7 +127,8 @@ class LDAFit:
         self._n_shards = self._choose_shards()
         self._spilling = choose_spilling(estimator, self._program, corpus, place, self._n_shards)
         self._slices: Slices | None = None
-        #: Number of parts into which documents are cut: shards, or more slices if not all fit into memory.
+        #: Number of parts into which documents are cut: shards, or more slices if not all fit into
+        #: memory.
         self._n_parts = max(self._n_shards, self._spilling.n_slices if self._spilling else 0)
         self._check_memory()
         if estimator.spill is not None and self._spilling is None:
@@ -232,7 +234,8 @@ class LDAFit:
     def _warm_up(self) -> tuple[Saved, list[Named], float]:
         """Do one sweep in which the first topics are drawn from earlier counts.
 
-        Return the state after it, without the model, which includes the earlier counts; its record; and its seconds.
+        Return the state after it, without the model, which includes the earlier counts; its record;
+        and its seconds.
         """
         totals = _seed_totals(self._with_seeds(self._drawn))
         program = replace(self._program, evaluate_every=0, learn_every=(0, 0), seed_totals=totals)
@@ -371,7 +374,8 @@ class LDAFit:
                 documents = self._documents[first:end]
                 sources.append(Source(partial(made_again, make_shard), (documents, *known)))
                 continue
-            # Documents in this process are released when the list that holds them is cleared; futures stay.
+            # Documents in this process are released when the list that holds them is cleared;
+            # futures stay.
             pieces = [
                 partial(self._documents.__getitem__, at)
                 if isinstance(self._documents[at], list)

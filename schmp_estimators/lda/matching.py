@@ -26,14 +26,15 @@ class MatchedTopics(DescribedTopics):
         Parameters
         ----------
         other : fitted model, or array-like of shape (n_others, n_features)
-            A `DistributedLDA`, another model with `components_`, or an array with the weights of words in topics.  It
-            must have the same words in the same order; its number of topics may differ.
+            A `DistributedLDA`, another model with `components_`, or an array with the weights of
+            words in topics.  It must have the same words in the same order; its number of topics
+            may differ.
 
         Returns
         -------
         matched : ndarray of shape (n_components,), int64
-            For each topic the number of its match in the other model.  If that model has fewer topics, -1 for topics
-            without a match.
+            For each topic the number of its match in the other model.  If that model has fewer
+            topics, -1 for topics without a match.
         similarity : ndarray of shape (n_components,), float64
             Cosine of the word distributions of the two topics, from 0 to 1; NaN without a match.
 
@@ -50,8 +51,9 @@ class MatchedTopics(DescribedTopics):
 
         Notes
         -----
-        The assignment maximises the sum of similarities.  The distributions are the rows of `components_`, divided by
-        their sums.  For a `DistributedLDA` no dense array of topics × words is made.
+        The assignment maximises the sum of similarities.  The distributions are the rows of
+        `components_`, divided by their sums.  For a `DistributedLDA` no dense array of topics ×
+        words is made.
 
         Examples
         --------
@@ -97,7 +99,8 @@ class MatchedTopics(DescribedTopics):
         Returns
         -------
         ndarray of shape (n_components,), float64
-            Mean similarity of each topic to its matches in the other fits, from 0 to 1; see `match_topics`.
+            Mean similarity of each topic to its matches in the other fits, from 0 to 1; see
+            `match_topics`.
 
         Raises
         ------
@@ -106,8 +109,9 @@ class MatchedTopics(DescribedTopics):
 
         Notes
         -----
-        The clones have the same parameters except `random_state`, and write no checkpoint.  For models that are already
-        fitted, compute ``np.mean([lda.match_topics(other)[1] for other in models], axis=0)``.
+        The clones have the same parameters except `random_state`, and write no checkpoint.  For
+        models that are already fitted, compute
+        ``np.mean([lda.match_topics(other)[1] for other in models], axis=0)``.
 
         Examples
         --------

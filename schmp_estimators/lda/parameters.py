@@ -1,8 +1,9 @@
 """What users of `DistributedLDA` ask for, checked: priors, starts, names of words and seed words.
 
-With larger priors in the first sweeps, topics do not keep so long to what they began with by chance.  With passages,
-each topic begins with some tokens of one document (`data.passages`): topics are distinct from the first sweep on, and
-coherent.  With words that begin in two topics each, they are distinct only.  Measured in docs/measurements/lda.
+With larger priors in the first sweeps, topics do not keep so long to what they began with by
+chance.  With passages, each topic begins with some tokens of one document (`data.passages`): topics
+are distinct from the first sweep on, and coherent.  With words that begin in two topics each, they
+are distinct only.  Measured in docs/measurements/lda.
 """
 
 import math
@@ -23,11 +24,14 @@ from schmp_estimators.lda.programs.learning import mean_alpha
 from schmp_estimators.lda.samplers import check_steps
 from schmp_estimators.lda.use import check_room
 
-#: Bounds of priors: beyond these, sums and ratios of priors leave the range of float32, which kernels use.
+#: Bounds of priors: beyond these, sums and ratios of priors leave the range of float32, which
+#: kernels use.
 LEAST, MOST = 1e-30, 1e30
-#: The first values of learned priors, of documents and of words, and the sweeps between two updates.
+#: The first values of learned priors, of documents and of words, and the sweeps between two
+#: updates.
 LEARN_FROM, LEARN_BETA_FROM, LEARN_EVERY = 0.1, 0.01, 5
-#: The numbers of topics with which None learns the prior of documents: measured in docs/measurements/lda.
+#: The numbers of topics with which None learns the prior of documents: measured in
+#: docs/measurements/lda.
 LEARNED_BY_DEFAULT = range(500, 4097)
 
 
@@ -39,7 +43,8 @@ class Priors(NamedTuple):
     topic_word_prior: float
     #: (K,) the document-topic prior of each topic, or None if they are the same.
     own_alphas: Floats | None = None
-    #: Number of sweeps between two times that `own_alphas` are learned, and that the topic-word prior is; 0 for never.
+    #: Number of sweeps between two times that `own_alphas` are learned, and that the topic-word
+    #: prior is; 0 for never.
     learn_every: IntPair = (0, 0)
 
 
@@ -158,8 +163,8 @@ def check_learning(n_tokens: int, n_topics: int) -> None:
 HOT_DOCUMENT, HOT_WORD = 5.0, 10.0
 #: If documents have so many tokens on average, only the prior of documents is larger.
 LONG_DOCUMENT = 500
-#: "auto" begins with passages from so many topics on, unless topics have more than so many tokens on average: then
-#: longer fits have better results without.
+#: "auto" begins with passages from so many topics on, unless topics have more than so many tokens
+#: on average: then longer fits have better results without.
 MANY_TOPICS, TOKENS_OF_TOPIC = 50, 100_000
 #: The most sweeps of a tempered start.
 HOT_SWEEPS = 30
@@ -170,7 +175,8 @@ class Start(NamedTuple):
 
     #: Where first topics come from: "uniform", "sparse" or "documents".
     topics: str
-    #: The priors of documents and words in the first sweeps, where they are larger than those asked for.
+    #: The priors of documents and words in the first sweeps, where they are larger than those asked
+    #: for.
     hot_priors: FloatPair = (0.0, 0.0)
 
 
@@ -191,8 +197,8 @@ def choose_start(init: str, priors: FloatPair, sizes: Sizes, *, tempers: bool) -
     "sparse"
         Every word draws two topics, in which its tokens begin: `data.passages.draw_sparse_topics`.
     "documents"
-        Every topic begins with a passage of a document: `data.passages.topics_from_passages`; for some samplers EM
-        steps follow: `data.passages.weigh_topics`.
+        Every topic begins with a passage of a document: `data.passages.topics_from_passages`; for
+        some samplers EM steps follow: `data.passages.weigh_topics`.
     "tempered"
         As "uniform", with larger priors in `hot_sweeps`, 0 for one that would outweigh the text.
 
@@ -233,8 +239,8 @@ def hot_sweeps(max_iter: int, done: int = 0, begun_with: int = HOT_SWEEPS) -> in
     done : int
         Sweeps before a checkpoint, which stay as they were.
     begun_with : int
-        The number for the fit that wrote the checkpoint.  With more sweeps than that fit had, no more are tempered;
-        with fewer, fewer may be.
+        The number for the fit that wrote the checkpoint.  With more sweeps than that fit had, no
+        more are tempered; with fewer, fewer may be.
     """
     return min(begun_with, max(done, max_iter // 2))
 
@@ -283,7 +289,8 @@ def seeds_of_first_batch(
     Raises
     ------
     ValueError
-        If the parameters ask for others by now: for other words or topics, or for other numbers in an array.
+        If the parameters ask for others by now: for other words or topics, or for other numbers in
+        an array.
     """
     fitted: sparse.csc_array | None = estimator.seed_counts_
     if fitted is not None:
@@ -320,7 +327,8 @@ def seeds_given(estimator: Any) -> str | None:
 def kept_counts(estimator: Any, earlier: sparse.csc_array, n_words: int) -> sparse.csc_array:
     """Return what a further batch keeps of earlier counts: `half_life` makes them fractions.
 
-    Fractions of less than a hundredth of the prior of words are left out, so that an endless stream does not fill rows.
+    Fractions of less than a hundredth of the prior of words are left out, so that an endless stream
+    does not fill rows.
     """
     found = widened(earlier, n_words)
     if estimator.half_life is not None:

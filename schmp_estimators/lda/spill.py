@@ -25,10 +25,12 @@ from schmp_estimators.lda.programs.topics import TopicSampler, topic_bytes
 
 #: Share of the free memory that a fit may use; the rest is for the input and the result.
 SHARE = 0.5
-#: The same on a cluster, as shares of the memory below which Dask does not write results to disk: of all workers for a
-#: fit in memory, and of each worker for its slices, whose size is known better.
+#: The same on a cluster, as shares of the memory below which Dask does not write results to disk:
+#: of all workers for a fit in memory, and of each worker for its slices, whose size is known
+#: better.
 WORKER_SHARE, SLICES_SHARE = 0.8, 0.95
-#: Bytes of the record of a piece that one slice sends to another, and of a word or a topic in arrays of a fit.
+#: Bytes of the record of a piece that one slice sends to another, and of a word or a topic in
+#: arrays of a fit.
 OF_A_PIECE, OF_A_WORD = 1 << 10, 100
 _CONFIG = "dask.config.set({'schmp-estimators.memory-limit': ...})"
 
@@ -64,7 +66,8 @@ class Sizes(NamedTuple):
     n_topics: int
     #: Tokens of the longest document.
     longest: int
-    #: Bytes of the state of a token, and of the table of weights of all words, if the sampler keeps one.
+    #: Bytes of the state of a token, and of the table of weights of all words, if the sampler keeps
+    #: one.
     state: int
     table: int
     #: Bytes of the rows of all words.
@@ -103,9 +106,10 @@ class Sizes(NamedTuple):
     def on_cluster(self, n_shards: int) -> int:
         """Bytes of the fit if the workers of a cluster had all tokens in memory.
 
-        There is one place for each token, and at most three copies of states and of blocks with a topic for each token.
-        Of tokens that shards exchange there are two more copies: together at their owners, and as answers.  In this
-        case shards have arrays only over words that they need.
+        There is one place for each token, and at most three copies of states and of blocks with a
+        topic for each token.  Of tokens that shards exchange there are two more copies: together at
+        their owners, and as answers.  In this case shards have arrays only over words that they
+        need.
         """
         exchanged = n_shards > 1 and not self.rotates
         n_words = (
@@ -157,7 +161,8 @@ class Spilling(NamedTuple):
 
     #: Slices of all documents.
     n_slices: int
-    #: Bytes that the fit would need in memory, and those of tokens in files: the place of each, and its state.
+    #: Bytes that the fit would need in memory, and those of tokens in files: the place of each, and
+    #: its state.
     needed: int
     in_files: int
     #: The folder that the user has named; None for a temporary one.

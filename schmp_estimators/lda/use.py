@@ -27,7 +27,8 @@ from schmp_estimators.lda.kernels.foldin import TopicModel, topic_model
 from schmp_estimators.lda.names import MISMATCH, check_order, columns_by_name, labels_of
 from schmp_estimators.lda.programs.foldin import completion_scores, proportions
 
-#: The most bytes of an array in this process, such as ``components_``, unless dask.config has another limit.
+#: The most bytes of an array in this process, such as ``components_``, unless dask.config has
+#: another limit.
 DENSE_LIMIT = 2 << 30
 
 #: What names of words may be.
@@ -39,7 +40,8 @@ R = TypeVar("R")
 def check_room(needed: float, what: str, use: str, remedy: str = "") -> None:
     """Raise MemoryError if arrays of so many bytes are larger than the limit for one process.
 
-    The error says ``what`` needs the memory, how much, for which ``use``, and a ``remedy`` beside a higher limit.
+    The error says ``what`` needs the memory, how much, for which ``use``, and a ``remedy`` beside a
+    higher limit.
     """
     if needed > int(setting("schmp-estimators.dense-limit", DENSE_LIMIT)):
         raise MemoryError(
@@ -85,14 +87,15 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         X : input as in `fit`, of shape (n_documents, n_features)
             Word counts.
         feature_names : array-like of shape (n_columns,) or vectorizer, default=None
-            Names of the columns of X, which then may be any words, in any order.  Words that the model does not know
-            are left out; the log says how many tokens they are.  None: the columns are those of the model.
+            Names of the columns of X, which then may be any words, in any order.  Words that the
+            model does not know are left out; the log says how many tokens they are.  None: the
+            columns are those of the model.
 
         Returns
         -------
         ndarray or dask.array.Array of shape (n_documents, n_components), float64
-            Rows sum to 1.  For a Dask collection the result is lazy.  A document without words has the proportions
-            that the document-topic prior expects.
+            Rows sum to 1.  For a Dask collection the result is lazy.  A document without words has
+            the proportions that the document-topic prior expects.
         """
         check_is_fitted(self)
         refuse_container(self, X)
@@ -133,8 +136,9 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     def perplexity(self, X: Any, *, feature_names: Any = None) -> float:
         """Return the perplexity of documents: one half of each document predicts the other half.
 
-        The tokens of a document are numbered in the order of the columns.  Tokens with even numbers determine the topic
-        proportions; the others are scored.  Documents with fewer than two tokens are not scored.
+        The tokens of a document are numbered in the order of the columns.  Tokens with even numbers
+        determine the topic proportions; the others are scored.  Documents with fewer than two
+        tokens are not scored.
 
         Parameters
         ----------
@@ -146,7 +150,8 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         Returns
         -------
         float
-            ``exp(-mean log-likelihood of a scored token)``; lower is better.  NaN if no document has two tokens.
+            ``exp(-mean log-likelihood of a scored token)``; lower is better.  NaN if no document
+            has two tokens.
 
         Warns
         -----

@@ -62,7 +62,8 @@ class MFFit:
         Where the fit runs.
     seed : int
     anew : bool
-        Whether this is a first fit; otherwise it starts from the fitted attributes of the estimator.
+        Whether this is a first fit; otherwise it starts from the fitted attributes of the
+        estimator.
     """
 
     def __init__(
@@ -84,7 +85,8 @@ class MFFit:
             self._earlier = users, Side(estimator.components_.T, estimator.item_bias_)
         self._unobserved = float(estimator.unobserved_weight)
         self._ranks = estimator.loss in RANKING
-        # After an earlier fit ratings are fitted by sums, to which the influence of earlier ratings is added.
+        # After an earlier fit ratings are fitted by sums, to which the influence of earlier ratings
+        # is added.
         self._solver = parameters.choose_solver(estimator, ratings.are_weighted)
         self._gradients = self._solver == "sgd" and (anew or self._ranks)
         self._rotating = self._gradients and (estimator.schedule == "rotation" or not anew)

@@ -13,7 +13,8 @@ from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.foldin import fold_in
 from schmp_estimators.mf.kernels.sgd import fold_in_drawn
 
-#: Key of the draws of items, which depend only on this, the epoch and the item, and so are the same for every call.
+#: Key of the draws of items, which depend only on this, the epoch and the item, and so are the same
+#: for every call.
 _KEY = np.uint64(0)
 
 
@@ -36,7 +37,8 @@ class Items(NamedTuple):
     gram: Floats
     limits: FloatPair
     confidence: Any
-    #: For a loss that ranks: the loss, the items that may be drawn, the first step and the number of epochs; else None.
+    #: For a loss that ranks: the loss, the items that may be drawn, the first step and the number
+    #: of epochs; else None.
     drawing: tuple[Any, Integers, float, int] | None
 
 

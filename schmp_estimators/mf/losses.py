@@ -1,8 +1,8 @@
 """Losses that rank items.
 
-A loss is an empty named tuple with a method ``pull(taken, drawn)``, which is compiled into kernels.  It gets the scores
-of an item that the user has taken and of an item that was drawn, and returns the loss and its negative derivatives by
-both.
+A loss is an empty named tuple with a method ``pull(taken, drawn)``, which is compiled into kernels.
+It gets the scores of an item that the user has taken and of an item that was drawn, and returns the
+loss and its negative derivatives by both.
 """
 
 from typing import NamedTuple

@@ -23,7 +23,8 @@ from schmp_estimators.mf.data.ids import (
     read_ids,
 )
 
-#: The relevant items of each user: the entries above 0 of a matrix with a row for each user, or their ids.
+#: The relevant items of each user: the entries above 0 of a matrix with a row for each user, or
+#: their ids.
 Relevant = Any
 
 
@@ -44,11 +45,12 @@ def precision_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
     Parameters
     ----------
     items : array-like of shape (n_users, n), n >= k
-        Recommended items, best first, as `ModelParallelMF.recommend` returns them.  Missing ids count as wrong.
+        Recommended items, best first, as `ModelParallelMF.recommend` returns them.  Missing ids
+        count as wrong.
     relevant : sparse matrix of shape (n_users, n_items), or sequence of n_users array-likes
-        The relevant items of each user: in a matrix, where `items` are numbers of columns, the columns of its entries
-        above 0; in a sequence, a list, set or array of ids for each user.  An id that occurs twice counts once.  Users
-        without relevant items are left out of the mean.
+        The relevant items of each user: in a matrix, where `items` are numbers of columns, the
+        columns of its entries above 0; in a sequence, a list, set or array of ids for each user.
+        An id that occurs twice counts once.  Users without relevant items are left out of the mean.
     k : int, default=10
         Number of recommendations to judge.
 
@@ -59,8 +61,9 @@ def precision_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
     Raises
     ------
     ValueError
-        If lengths differ, if k is less than 1 or larger than n, or if no user has relevant items.  If an item occurs
-        twice among the k recommendations of a user.  If `relevant` is no matrix and does not have a list for each user.
+        If lengths differ, if k is less than 1 or larger than n, or if no user has relevant items.
+        If an item occurs twice among the k recommendations of a user.  If `relevant` is no matrix
+        and does not have a list for each user.
 
     Examples
     --------
@@ -82,9 +85,9 @@ def recall_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
 def average_precision_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
     """Return the mean over users of the average precision (MAP) of k recommendations.
 
-    For each relevant item in the list, take the precision of the list down to that item.  The average precision of a
-    user is the sum of these precisions, divided by k, or by the number of relevant items if that is smaller.
-    Parameters and errors are as in `precision_at_k`.
+    For each relevant item in the list, take the precision of the list down to that item.  The
+    average precision of a user is the sum of these precisions, divided by k, or by the number of
+    relevant items if that is smaller.  Parameters and errors are as in `precision_at_k`.
     """
     return _mean("average_precision", items, relevant, k)
 
@@ -92,8 +95,8 @@ def average_precision_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) ->
 def ndcg_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
     """Return the mean normalised discounted cumulative gain (NDCG) of k recommendations.
 
-    A relevant item at position r counts 1 / log2(r + 1).  The sum is divided by the sum of the best possible list.
-    Parameters and errors are as in `precision_at_k`.
+    A relevant item at position r counts 1 / log2(r + 1).  The sum is divided by the sum of the best
+    possible list.  Parameters and errors are as in `precision_at_k`.
     """
     return _mean("ndcg", items, relevant, k)
 
@@ -103,16 +106,17 @@ def auc_at_k(
 ) -> float:
     """Return the mean area under the ROC curve (AUC), with a random order after the k recommendations.
 
-    The AUC is the probability that a relevant item is ranked above another item.  With k equal to the number of
-    candidates it is the AUC of the whole ranking.
+    The AUC is the probability that a relevant item is ranked above another item.  With k equal to
+    the number of candidates it is the AUC of the whole ranking.
 
     Parameters
     ----------
     items, relevant, k
         As in `precision_at_k`.
     n_candidates : int or array-like of shape (n_users,), default=None
-        Number of items that could have been recommended, including the relevant ones.  None: the columns of `relevant`.
-        It is at least the number of different items in both lists of a user.
+        Number of items that could have been recommended, including the relevant ones.  None: the
+        columns of `relevant`.  It is at least the number of different items in both lists of a
+        user.
     """
     return _mean("auc", items, relevant, k, n_candidates)
 
@@ -152,10 +156,10 @@ METRICS: dict[str, Callable[[Hits], Floats]] = {
 class RankingScorer:
     """Scorer for the parameter `scoring` of scikit-learn: it measures k recommendations to each user.
 
-    For pairs, the pairs with y above `threshold` are the relevant items of their users.  Items that a user had in the
-    fit are not recommended.  So a judged pair that was also in the fit counts as relevant, but is never found; leave
-    such pairs out.  For a matrix, users are folded in from nine tenths of their ratings, and the other ratings are
-    judged, as in `ModelParallelMF.score`.
+    For pairs, the pairs with y above `threshold` are the relevant items of their users.  Items that
+    a user had in the fit are not recommended.  So a judged pair that was also in the fit counts as
+    relevant, but is never found; leave such pairs out.  For a matrix, users are folded in from nine
+    tenths of their ratings, and the other ratings are judged, as in `ModelParallelMF.score`.
 
     Parameters
     ----------
@@ -221,7 +225,8 @@ def find_hits(
     found : (m, k) int64
         Numbers of items, -1 for an empty place.
     rows, wanted : (n,) int64
-        Users and their relevant items; items with numbers from `n_items` on could not be recommended.
+        Users and their relevant items; items with numbers from `n_items` on could not be
+        recommended.
     n_candidates : int or (m,) int64
         Number of items that could be recommended to each user.
     n_items : int

@@ -54,13 +54,15 @@ NAMES = {
     "program": "solver, schedule", "seed": "random_state", "penalty": "alpha", "power": "penalty",
     "missing": "penalty, unobserved_weight", "unobserved": "unobserved_weight", "validates": "early_stopping",
 }  # fmt: skip
-#: "auto" is this part of the weight that would leave nothing of ratings without structure; see docs/measurements/mf.
+#: "auto" is this part of the weight that would leave nothing of ratings without structure; see
+#: docs/measurements/mf.
 _SHARE_OF_EDGE = 0.55
 #: The value of "auto" if missing pairs count.
 _ALPHA_OF_CLICKS = 0.07
 #: The value of "auto" with losses that rank; see "Losses that rank" in docs/measurements/mf.
 _ALPHA_OF_RANKING = 0.05
-#: For kinds of fits: what a fit of another kind has, and parameters of which no other value can act, with the reason.
+#: For kinds of fits: what a fit of another kind has, and parameters of which no other value can
+#: act, with the reason.
 _ACTING = {
     "ranks": ("loss='squared'", {
         "unobserved_weight": "what is missing counts by the items that are drawn",
@@ -225,7 +227,8 @@ def choose_alpha(power: float, counts: Sequence[Integers], noise: float) -> floa
 def read_fit_params(fit_params: Named) -> Any:
     """Return `sample_weight`, or None; nothing else is allowed.
 
-    It is no named parameter, because scikit-learn's checks would take it for weights of the rows of a matrix.
+    It is no named parameter, because scikit-learn's checks would take it for weights of the rows of
+    a matrix.
     """
     others = sorted(set(fit_params) - {"sample_weight"})
     if others:

@@ -27,8 +27,8 @@ def as_pairs(X: Any) -> tuple[Integers, Array]:
     Parameters
     ----------
     X : matrix of shape (n_users, n_items)
-        As in `ModelParallelMF.fit`, in memory.  Ratings are the stored entries of a sparse matrix, or the entries of a
-        dense matrix that are not missing.
+        As in `ModelParallelMF.fit`, in memory.  Ratings are the stored entries of a sparse matrix,
+        or the entries of a dense matrix that are not missing.
 
     Returns
     -------
@@ -74,8 +74,8 @@ class _Splitter(BaseCrossValidator):
         Raises
         ------
         ValueError
-            If X holds no pairs, a time is missing, times are strings or cannot be compared, or a split leaves no
-            entries to fit or to hold out.
+            If X holds no pairs, a time is missing, times are strings or cannot be compared, or a
+            split leaves no entries to fit or to hold out.
         """
         for fitted, judged in self._masks(X, groups):
             if not (fitted.any() and judged.any()):
@@ -91,15 +91,16 @@ class _Splitter(BaseCrossValidator):
 class LeaveLastOut(_Splitter):
     """Splitter that holds out the last entries of each user.
 
-    The times of the pairs are the `groups` of `split`; without them the rows must be in the order of time.
+    The times of the pairs are the `groups` of `split`; without them the rows must be in the order
+    of time.
 
     Parameters
     ----------
     n_last : int, default=1
         Number of entries of each user to hold out.  Users without further entries are only fitted.
     n_splits : int, default=1
-        Number of splits.  The first split holds out the last entries.  Each further split holds out the entries before
-        those, and leaves out the later ones.
+        Number of splits.  The first split holds out the last entries.  Each further split holds out
+        the entries before those, and leaves out the later ones.
 
     Examples
     --------
@@ -129,13 +130,14 @@ class LeaveLastOut(_Splitter):
 class TimeSplit(_Splitter):
     """Splitter that holds out the latest entries; entries of the same time stay together.
 
-    The times of the pairs are the `groups` of `split`; without them the rows must be in the order of time.
+    The times of the pairs are the `groups` of `split`; without them the rows must be in the order
+    of time.
 
     Parameters
     ----------
     n_splits : int, default=1
-        Number of splits.  The first split holds out the last `test_size` of the entries, the next split the part before
-        that, and so on.
+        Number of splits.  The first split holds out the last `test_size` of the entries, the next
+        split the part before that, and so on.
     test_size : float, default=0.2
         Share of the entries that a split holds out.
 

@@ -9,8 +9,8 @@ logger = logging.getLogger(__name__)
 class HeldOutPerplexity:
     """Measure the perplexity of held-out documents during a fit, and end the fit when it no longer falls.
 
-    It follows the protocol ``sklearn.callback.FitCallback``.  One half of the tokens of a document determines its
-    topics; the other half is scored, as in `DistributedLDA.perplexity`.
+    It follows the protocol ``sklearn.callback.FitCallback``.  One half of the tokens of a document
+    determines its topics; the other half is scored, as in `DistributedLDA.perplexity`.
 
     Parameters
     ----------
@@ -31,8 +31,8 @@ class HeldOutPerplexity:
     Raises
     ------
     ValueError
-        If `every` or `patience` is less than 1; if `tol` is negative, or given without `patience`; in a fit whose
-        `max_iter` is less than `every`.
+        If `every` or `patience` is less than 1; if `tol` is negative, or given without `patience`;
+        in a fit whose `max_iter` is less than `every`.
 
     Examples
     --------

@@ -30,8 +30,9 @@ _AXES = {"iterations": "Sweeps", "seconds": "Seconds", "samples": "Data samples 
 class ConvergenceDisplay:
     """Objective of a fit against sweeps, seconds or data samples operated upon.
 
-    These are the views by which Kim et al. (EuroSys 2016, section 5) compare schedules: objective against data
-    samples (OvD), and objective against time.  Samples against seconds show the throughput (DvT).
+    These are the views by which Kim et al. (EuroSys 2016, section 5) compare schedules: objective
+    against data samples (OvD), and objective against time.  Samples against seconds show the
+    throughput (DvT).
 
     Use `from_estimator` to make one.
 
@@ -88,9 +89,11 @@ class ConvergenceDisplay:
         estimator : estimator instance
             Fitted, with an attribute ``history_``.
         x : {"iterations", "seconds", "samples"}, default="iterations"
-            Horizontal axis: sweeps, seconds since the first sweep began, or data samples operated upon.
+            Horizontal axis: sweeps, seconds since the first sweep began, or data samples operated
+            upon.
         y : str, optional
-            Vertical axis: any entry of the records in ``history_``.  By default the estimator's objective.
+            Vertical axis: any entry of the records in ``history_``.  By default the estimator's
+            objective.
         name : str, optional
             Name for the legend; by default that of the class.
         ax : matplotlib Axes, optional

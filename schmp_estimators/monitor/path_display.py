@@ -15,7 +15,8 @@ from schmp_estimators.monitor.display import last_step
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: By the attribute that has a value for each fold: what penalties are called, and what the values are.
+#: By the attribute that has a value for each fold: what penalties are called, and what the values
+#: are.
 Floats = NDArray[np.float64]
 _SCORED = {
     "mse_path_": ("alpha", "Mean squared error"),
@@ -37,13 +38,15 @@ class PathDisplay:
     penalties : array-like of shape (n_penalties,)
         Values of alpha or C, on the horizontal axis.
     curves : array-like of shape (n_penalties, n_curves)
-        Values on the vertical axis: coefficients, except those that are always zero, or errors or scores of folds.
+        Values on the vertical axis: coefficients, except those that are always zero, or errors or
+        scores of folds.
     name : {"alpha", "C"}
         What the penalties are.
     value_name : str
         Name of the values, for the vertical axis.
     choices : dict of str to float, optional
-        Penalties to mark, by name.  The mean of the curves and its standard error are then drawn, too.
+        Penalties to mark, by name.  The mean of the curves and its standard error are then drawn,
+        too.
     counts : array-like of shape (n_penalties,), optional
         Numbers of coefficients other than zero, written above the plot.
     labels : dict of int to str, optional
@@ -119,7 +122,8 @@ class PathDisplay:
         names : array-like of shape (n_features,), optional
             Names of the columns; by default "x0", "x1" and so on.
         n_named : int, default=8
-            Number of coefficients whose names are written: those that are largest at the end of the path.
+            Number of coefficients whose names are written: those that are largest at the end of the
+            path.
         ax : matplotlib Axes, optional
             Where to draw; by default in a new figure.
         **kwargs : dict
@@ -132,8 +136,8 @@ class PathDisplay:
         Raises
         ------
         ValueError
-            If `coefs` does not have a column for each penalty and a row for each name, or `name` is unknown; if
-            `n_named` is negative.
+            If `coefs` does not have a column for each penalty and a row for each name, or `name` is
+            unknown; if `n_named` is negative.
         """
         check_matplotlib_support(f"{cls.__name__}.from_path")
         if n_named not in range(names is not None, np.iinfo(int).max):
@@ -190,10 +194,11 @@ class PathDisplay:
         estimator : PrioritizedLassoCV, SparseLogisticRegressionCV, SparseGLMCV, or a pipeline that ends with one
             Fitted.
         kind : {"cv", "path"}, default="cv"
-            "cv": errors or scores of the folds, their mean, and the chosen penalties.  "path": coefficients on all
-            samples.
+            "cv": errors or scores of the folds, their mean, and the chosen penalties.  "path":
+            coefficients on all samples.
         names : array-like of shape (n_features,), optional
-            Names of the columns, for "path"; by default names from the pipeline or from the data frame.
+            Names of the columns, for "path"; by default names from the pipeline or from the data
+            frame.
         n_named : int, default=8
             Number of coefficients whose names are written, for "path".
         ax : matplotlib Axes, optional
@@ -210,8 +215,8 @@ class PathDisplay:
         TypeError
             If the estimator is of another class.
         ValueError
-            If there are several targets or, for "path", several classes; if `kind` is unknown; if `names` or `n_named`
-            are given for "cv".
+            If there are several targets or, for "path", several classes; if `kind` is unknown; if
+            `names` or `n_named` are given for "cv".
         """
         check_matplotlib_support(f"{cls.__name__}.from_estimator")
         if kind not in ("cv", "path"):

@@ -134,33 +134,39 @@ class TopicDisplay:
         estimator : DistributedLDA, or a Pipeline that ends with one
             Fitted.
         X : input of the estimator's `transform`, default=None
-            Documents, for a map of topics and groups.  A Dask collection is transformed on the workers.
+            Documents, for a map of topics and groups.  A Dask collection is transformed on the
+            workers.
         groups : array-like of shape (n_documents,), default=None
-            The group of each document, as `by` in `DistributedLDA.topic_shares`.  Documents without words, and those
-            whose group is None or NaN, do not count.
+            The group of each document, as `by` in `DistributedLDA.topic_shares`.  Documents without
+            words, and those whose group is None or NaN, do not count.
         shares : TopicShares, default=None
-            What `DistributedLDA.topic_shares` has returned with intervals: they are drawn as a band for each topic, if
-            groups are numbers or dates, otherwise as error bars.
+            What `DistributedLDA.topic_shares` has returned with intervals: they are drawn as a band
+            for each topic, if groups are numbers or dates, otherwise as error bars.
         calls : bool, default=False
-            Whether to draw how the topics change over the calls of `partial_fit`: a line for each topic, with its share
-            in the tokens of each call.
+            Whether to draw how the topics change over the calls of `partial_fit`: a line for each
+            topic, with its share in the tokens of each call.
         topics : int or array-like of int, default=12
-            Number of topics, of which the largest are drawn; or the numbers of the topics, in their order.  A map with
-            a number of topics starts with those that are largest in the first group.
+            Number of topics, of which the largest are drawn; or the numbers of the topics, in their
+            order.  A map with a number of topics starts with those that are largest in the first
+            group.
         n_words : int, default=None
-            Number of words of each topic.  None: 8 in bars, 4 in names of topics without a name of their own.
+            Number of words of each topic.  None: 8 in bars, 4 in names of topics without a name of
+            their own.
         by, relevance : str, float
-            Choice of the words, as in `DistributedLDA.top_words`.  The length of a bar is the probability of the word,
-            and the longest bar is on top.
+            Choice of the words, as in `DistributedLDA.top_words`.  The length of a bar is the
+            probability of the word, and the longest bar is on top.
         feature_names : array-like of shape (n_features,), default=None
-            Names of the words.  None: names known to the estimator or to the steps before it in the pipeline.
+            Names of the words.  None: names known to the estimator or to the steps before it in the
+            pipeline.
         display_labels : array-like of shape (n_groups,), default=None
-            Names of the groups, in the order of the sorted values in `groups`, or of the calls, for example their
-            dates.  None: these values, or the numbers of the calls, from 1 on.
+            Names of the groups, in the order of the sorted values in `groups`, or of the calls, for
+            example their dates.  None: these values, or the numbers of the calls, from 1 on.
         ax : matplotlib Axes or array-like of Axes, default=None
-            Where to draw.  Bars need one Axes for each topic, or a single one that is divided.  None: a new figure.
+            Where to draw.  Bars need one Axes for each topic, or a single one that is divided.
+            None: a new figure.
         **kwargs : dict
-            Passed to ``Axes.barh``, for a map to ``Axes.imshow``, for bands to ``Axes.plot`` or ``Axes.errorbar``.
+            Passed to ``Axes.barh``, for a map to ``Axes.imshow``, for bands to ``Axes.plot`` or
+            ``Axes.errorbar``.
 
         Returns
         -------
@@ -171,9 +177,10 @@ class TopicDisplay:
         TypeError
             If the estimator has no topics.
         ValueError
-            If only one of `X` and `groups` is given, or more than one of `X`, `shares` and `calls`, or `display_labels`
-            with none of these; if lengths differ; if groups cannot be sorted; if the number of names differs from the
-            number of groups; if `shares` have no intervals, or other topics; if there is no such topic.
+            If only one of `X` and `groups` is given, or more than one of `X`, `shares` and `calls`,
+            or `display_labels` with none of these; if lengths differ; if groups cannot be sorted;
+            if the number of names differs from the number of groups; if `shares` have no intervals,
+            or other topics; if there is no such topic.
         """
         check_matplotlib_support(f"{cls.__name__}.from_estimator")
         check_is_fitted(estimator)
@@ -238,8 +245,8 @@ class TopicDisplay:
         Raises
         ------
         ValueError
-            If there are fewer Axes than topics, or one that cannot be divided; if there are names of groups, but no
-            shares.
+            If there are fewer Axes than topics, or one that cannot be divided; if there are names
+            of groups, but no shares.
         """
         check_matplotlib_support(f"{type(self).__name__}.plot")
         if self.shares is None and self.group_names is not None:

@@ -23,8 +23,8 @@ class Result(NamedTuple):
     figures: dict[str, float]
 
 
-#: How far another machine may be off, relatively: samplers draw another sample there, descent ends elsewhere within its
-#: tolerance.  Objectives of L1 models are compared by their gaps instead.
+#: How far another machine may be off, relatively: samplers draw another sample there, descent ends
+#: elsewhere within its tolerance.  Objectives of L1 models are compared by their gaps instead.
 TOLERANCES = {"log_likelihood": 0.05, "perplexity": 0.1, "rmse": 0.05, "loss": 0.01, "scores": 0.02}
 
 

@@ -30,8 +30,8 @@ def without(basis, X):
 def net_least(X, y, alpha, l1_ratio, factors, weights, fit_intercept, positive, start):
     """Return the least objective that scikit-learn's Lasso finds from `start`.
 
-    Weights are rows times their roots, a factor is a column divided by it, a ridge is a row more, and the intercept
-    and columns of factor 0 are projected off.
+    Weights are rows times their roots, a factor is a column divided by it, a ridge is a row more,
+    and the intercept and columns of factor 0 are projected off.
     """
     roots = np.sqrt(weights / weights.sum())[:, None]
     free = factors == 0.0

@@ -9,8 +9,9 @@ from schmp_estimators.core.rng import stream_key
 class CellOracle(Tokens):
     """Counts (documents × words) in, topics in document order after every sweep out.
 
-    Documents are cut into shards, words into blocks by the layout.  A shard knows the true topic totals at the start of
-    a step, and its own changes since.  A subclass says in which order tokens of a cell are sampled, and how.
+    Documents are cut into shards, words into blocks by the layout.  A shard knows the true topic
+    totals at the start of a step, and its own changes since.  A subclass says in which order tokens
+    of a cell are sampled, and how.
     """
 
     def __init__(self, *arguments, **options):

@@ -18,7 +18,8 @@ def relevance(components, lam):
 def coherence(topics, documents, measure, epsilon=1e-12):
     """Mean over the pairs of words of each topic; documents are sets of words.
 
-    With a word that no document has a pair counts as 0; in "u_mass" only if it is the one that ranks higher.
+    With a word that no document has a pair counts as 0; in "u_mass" only if it is the one that
+    ranks higher.
     """
 
     def share(*words):
@@ -69,7 +70,8 @@ def windowed_coherence(topics, texts, measure, width):
 def diagnostics(tokens, counts, best, beta, seeds):
     """What MALLET's TopicModelDiagnostics writes of each topic, from the definitions.
 
-    `tokens` are documents, words and topics; `counts` and `seeds` (K, V) of words in topics, `best` words of topics.
+    `tokens` are documents, words and topics; `counts` and `seeds` (K, V) of words in topics, `best`
+    words of topics.
     """
     n_topics, n_words = counts.shape
     document, word, topic = tokens

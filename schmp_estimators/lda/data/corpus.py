@@ -38,7 +38,8 @@ class Corpus:
     def shards(self, bounds: Integers) -> list[Any]:
         """Return the documents from ``bounds[s]`` to ``bounds[s + 1]``, for every s.
 
-        Each shard is a list of `Counts`, of one or more partitions one after the other, or a future of one.
+        Each shard is a list of `Counts`, of one or more partitions one after the other, or a future
+        of one.
         """
         arguments = []
         for place in locate_shards(bounds, self.partition_rows):
@@ -109,7 +110,8 @@ def open_corpus(
     Raises
     ------
     ValueError
-        If an entry is not a count, with its place in X and the remedy; if there are no documents or no features.
+        If an entry is not a count, with its place in X and the remedy; if there are no documents or
+        no features.
     """
     rows = open_rows(
         partial(counts.read_counts, columns=columns),
@@ -157,9 +159,10 @@ def _count_some(pieces: Sequence[counts.Counts], columns: Integers32, n_words: i
     return counts.count_words(pieces, n_words)[columns].astype(np.int64)
 
 
-#: What the client must know of consecutive partitions: tokens of each document; columns of each partition; the first
-#: fault, its row counted from the first of these partitions; tokens of each word, in few bits, since many of them meet
-#: in one place.  Partitions that are at fault, or differ in width, have none of words.
+#: What the client must know of consecutive partitions: tokens of each document; columns of each
+#: partition; the first fault, its row counted from the first of these partitions; tokens of each
+#: word, in few bits, since many of them meet in one place.  Partitions that are at fault, or differ
+#: in width, have none of words.
 _Survey = tuple[list[Integers], list[int], counts.Fault | None, AnyIntegers]
 
 

@@ -1,9 +1,11 @@
 """Word counts in one canonical form, made from any matrix in one pass and a check.
 
-Canonical counts are sparse rows with ascending columns, each column once, and counts from 1 to 2³¹ - 1.  What they
-mean does not depend on the format, the dtype or the chunks of the input, so neither does anything computed from them.
+Canonical counts are sparse rows with ascending columns, each column once, and counts from 1 to 2³¹
+- 1.  What they mean does not depend on the format, the dtype or the chunks of the input, so neither
+does anything computed from them.
 
-A worker returns the first entry that is not a count as a `Fault`, and the client raises the error for it.
+A worker returns the first entry that is not a count as a `Fault`, and the client raises the error
+for it.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ _DENSE_GROUP = 1 << 24
 AT_ONCE = 1 << 20
 
 
-#: Documents that are hashed at a time: enough for NumPy to be fast, few enough to need little memory.
+#: Documents that are hashed at a time: enough for NumPy to be fast, few enough to need little
+#: memory.
 _HASHED_AT_ONCE = 1 << 12
 
 
@@ -61,8 +64,8 @@ class Columns(NamedTuple):
 def read_counts(matrix: Any, columns: Columns | None = None) -> Counts | Fault:
     """Return the canonical counts of a CSR array or matrix, or of a dense array, or the first fault in them.
 
-    Index arrays have been checked before.  Arrays that are canonical already are not copied, and the caller's arrays
-    are never written to.  With `columns`, the counts are in those of the model.
+    Index arrays have been checked before.  Arrays that are canonical already are not copied, and
+    the caller's arrays are never written to.  With `columns`, the counts are in those of the model.
     """
     n_columns = matrix.shape[1]
     if n_columns > LARGEST:
@@ -122,7 +125,8 @@ def token_counts(counts: Counts) -> tuple[Integers, AnySigned]:
 def count_words(pieces: Sequence[Counts], n_words: int) -> AnySigned:
     """Return how many tokens each column has in consecutive documents.
 
-    No other array over all words exists at that time.  The result is int32 if the number of all tokens fits.
+    No other array over all words exists at that time.  The result is int32 if the number of all
+    tokens fits.
     """
     n_tokens = sum([int(piece.data.sum(dtype=np.int64)) for piece in pieces])
     total: AnySigned = np.zeros(n_words, np.int32 if n_tokens <= LARGEST else np.int64)
@@ -212,7 +216,8 @@ def _read_sparse(matrix: Any) -> Counts | Fault:
 def _ascend(ptr: Integers, column: Array) -> bool:
     """Return whether columns ascend in every row.
 
-    Entries whose column is not above the one before are counted: there must be none but at the beginnings of rows.
+    Entries whose column is not above the one before are counted: there must be none but at the
+    beginnings of rows.
     """
     begins = np.unique(ptr[(ptr > 0) & (ptr < len(column))])
     n_falls = np.count_nonzero(column[begins] <= column[begins - 1])

@@ -1,10 +1,11 @@
 """First topics from passages: each topic begins with the words of one passage, a random part of one document.
 
-`topics_from_passages` draws the passages.  It gives each word a list of *choices*: the topics in which its tokens may
-begin.  If tokens begin evenly in all choices of their word, Gibbs sampling needs tens of sweeps to concentrate a word
-in a few topics.  `weigh_topics` does that in less time, by EM.  It considers only the choices of each word, drops
-choices with a small share, and reads only a part of the documents in each round (Neal and Hinton, "A view of the EM
-algorithm that justifies incremental, sparse, and other variants", 1998).
+`topics_from_passages` draws the passages.  It gives each word a list of *choices*: the topics in
+which its tokens may begin.  If tokens begin evenly in all choices of their word, Gibbs sampling
+needs tens of sweeps to concentrate a word in a few topics.  `weigh_topics` does that in less time,
+by EM.  It considers only the choices of each word, drops choices with a small share, and reads only
+a part of the documents in each round (Neal and Hinton, "A view of the EM algorithm that justifies
+incremental, sparse, and other variants", 1998).
 """
 
 from collections.abc import Sequence
@@ -22,16 +23,18 @@ from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.counts import Counts
 from schmp_estimators.lda.kernels.tokens import draw_passages, expect_topics
 
-#: Tokens of a passage, and number of choices of a word, if there are fewer documents than candidate passages.
+#: Tokens of a passage, and number of choices of a word, if there are fewer documents than candidate
+#: passages.
 TOKENS, FEW_CHOICES = 100, 8
-#: Otherwise: choices of a word; a passage has 1 / PART of an average document, from TOKENS to MOST_TOKENS tokens.  Then
-#: corpora of long documents need fewer sweeps for the same perplexity.
+#: Otherwise: choices of a word; a passage has 1 / PART of an average document, from TOKENS to
+#: MOST_TOKENS tokens.  Then corpora of long documents need fewer sweeps for the same perplexity.
 CHOICES, PART, MOST_TOKENS = 32, 4, 300
 #: Number of candidate passages of a topic.
 TRIED = 4
 #: Documents with fewer tokens are used only if there are too few longer ones.
 FEW = 10
-#: Largest number of tokens in all passages.  With very many topics, passages are shorter, and have fewer candidates.
+#: Largest number of tokens in all passages.  With very many topics, passages are shorter, and have
+#: fewer candidates.
 MOST = 1 << 24
 
 
@@ -118,7 +121,8 @@ def choose_passages(passages: Passages, n_topics: int, n_words: int, few: int) -
     n_topics, n_words : int
         Number of topics, and of columns.
     few : int
-        A candidate with at most so many tokens is chosen only if all candidates of the topic are that short.
+        A candidate with at most so many tokens is chosen only if all candidates of the topic are
+        that short.
     """
     ptr, words = passages
     sizes = np.diff(passages.ptr)
@@ -158,7 +162,8 @@ def topics_of_words(
     Returns
     -------
     topics : (n_words, n_choices) int32
-        If a word has fewer tokens than `n_choices`, its topics come first, and the rest of the row is not set.
+        If a word has fewer tokens than `n_choices`, its topics come first, and the rest of the row
+        is not set.
     n_seen : (n_words,) int64
         Tokens of each word in these passages.
     """
@@ -212,7 +217,8 @@ def _draw(
 ) -> Integers32:
     """Return the columns of the tokens of passages.
 
-    `rows` are the numbers of their documents in the shard, ascending; `sizes` and `numbers` are those of the passages.
+    `rows` are the numbers of their documents in the shard, ascending; `sizes` and `numbers` are
+    those of the passages.
     """
     first = 0
     key = stream_key(seed, 0, Stream.TOKENS)
@@ -233,7 +239,8 @@ def _draw(
 MANY_CHOICES = 100
 #: Rounds of EM, and number of parts of the documents, of which each round reads one.
 ROUNDS, PARTS = 12, 6
-#: A choice is dropped if its share of the word's tokens is less than this, and less than half of an equal share.
+#: A choice is dropped if its share of the word's tokens is less than this, and less than half of an
+#: equal share.
 LEAST = 0.01
 #: Shares are rounded to multiples of 1 / SHARES in the end.
 SHARES = 64

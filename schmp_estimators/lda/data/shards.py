@@ -1,17 +1,18 @@
 """Division of work: documents into shards with their tokens in two orders, words into blocks, shards into jobs.
 
-The pieces of the input never have to meet in one place: words are counted where documents are, the layout is made from
-all the counts, and then the tokens of each shard are placed.
+The pieces of the input never have to meet in one place: words are counted where documents are, the
+layout is made from all the counts, and then the tokens of each shard are placed.
 
-Where shards exchange tokens, a shard has arrays only over the words that it needs; else over all words.
+Where shards exchange tokens, a shard has arrays only over the words that it needs; else over all
+words.
 
-There are two ways to sample a word whose tokens are in several shards.  Its tokens may go to the shard that owns the
-word, be sampled there, and come back.  Or the word is sampled *locally*, by every shard that has tokens of it: then its
-counts go to the owner, who adds them up and sends the row to all shards.  Topics are the same either way; bytes and
-work differ (`count_local_words`).
+There are two ways to sample a word whose tokens are in several shards.  Its tokens may go to the
+shard that owns the word, be sampled there, and come back.  Or the word is sampled *locally*, by
+every shard that has tokens of it: then its counts go to the owner, who adds them up and sends the
+row to all shards.  Topics are the same either way; bytes and work differ (`count_local_words`).
 
-Of other shards a shard needs to know only how many tokens earlier shards have of the local words.  All else follows
-from its documents, the layout, and the tokens of each column in all shards.
+Of other shards a shard needs to know only how many tokens earlier shards have of the local words.
+All else follows from its documents, the layout, and the tokens of each column in all shards.
 """
 
 import math
@@ -39,15 +40,16 @@ from schmp_estimators.lda.data.counts import Counts, changed, count_words
 from schmp_estimators.lda.kernels.priors import add_up
 from schmp_estimators.lda.kernels.tokens import assign_blocks, place_tokens
 
-#: A cell should last about 0.1 s, so that what travels before it costs little beside it; a core resamples 15 million
-#: tokens or more in a second.
+#: A cell should last about 0.1 s, so that what travels before it costs little beside it; a core
+#: resamples 15 million tokens or more in a second.
 TOKENS_PER_CELL = 1_500_000
 
 
 def default_shards(n_tokens: int, n_docs: int, n_features: int, *, rotates: bool) -> int:
     """Return the number of shards for data of this size: the most with cells of `TOKENS_PER_CELL` on average.
 
-    With P shards a rotation has P² cells, an exchange P.  The number depends on the data only, never on the machines.
+    With P shards a rotation has P² cells, an exchange P.  The number depends on the data only,
+    never on the machines.
     """
     n_cells = n_tokens // TOKENS_PER_CELL
     return max(1, min(math.isqrt(n_cells) if rotates else n_cells, n_docs, n_features))
@@ -66,8 +68,8 @@ def cut_documents(lengths: Integers, n_shards: int) -> Integers:
     Returns
     -------
     bounds : int64 array of shape (n_shards + 1,)
-        Shard s has the documents from ``bounds[s]`` up to ``bounds[s + 1]``.  Its tokens differ from an equal share by
-        no more than the longest document.
+        Shard s has the documents from ``bounds[s]`` up to ``bounds[s + 1]``.  Its tokens differ
+        from an equal share by no more than the longest document.
     """
     weights = lengths if lengths.any() else np.ones_like(lengths)
     before = offsets_of(weights)
@@ -174,7 +176,8 @@ def lay_out(
     pieces : sequence of Counts
         Consecutive documents.
     layout_of : (n_columns,) int32
-        Number of each column among the words of the shard; any number for columns that the documents do not have.
+        Number of each column among the words of the shard; any number for columns that the
+        documents do not have.
     lengths : (n_words,) int32 or int64
         Tokens of these words in the documents.
     """
@@ -204,9 +207,11 @@ class Plan(NamedTuple):
 
     number: int
     layout: Layout
-    #: (n_words,) by column: tokens in all shards, in as few bits as possible, since every shard gets this array.
+    #: (n_words,) by column: tokens in all shards, in as few bits as possible, since every shard
+    #: gets this array.
     word_totals: AnyIntegers
-    #: (n_blocks,) words of each block that are sampled locally, the first ones: from `count_local_words`, or all.
+    #: (n_blocks,) words of each block that are sampled locally, the first ones: from
+    #: `count_local_words`, or all.
     n_local: Integers
     #: Tokens in earlier shards.
     first_token: int
@@ -318,12 +323,13 @@ LARGEST_SHARE = 0.25
 COUNT_BYTES = 2
 #: Bytes of a row beside its counts: how many tokens of the word a shard has.
 ROW_BYTES = 4
-#: The work that a local head word is for every other shard, as bytes for each topic: in the time in which a shard
-#: reads the row and makes a table to draw from it, as measured, a network of 3 Gbit/s sends so many.
+#: The work that a local head word is for every other shard, as bytes for each topic: in the time in
+#: which a shard reads the row and makes a table to draw from it, as measured, a network of 3 Gbit/s
+#: sends so many.
 WORK_BYTES = 4
-#: Topics up to which tail words can be local.  Every shard then keeps the topics of all shards' tokens of the word:
-#: with more topics, of 4 bytes each, two shards would save a fourth of the bytes, but each would need as much memory as
-#: one shard with all tokens.
+#: Topics up to which tail words can be local.  Every shard then keeps the topics of all shards'
+#: tokens of the word: with more topics, of 4 bytes each, two shards would save a fourth of the
+#: bytes, but each would need as much memory as one shard with all tokens.
 MOST_IN_LISTS = 1 << 15
 
 
@@ -344,7 +350,8 @@ def count_local_words(
     topic_bytes, token_bytes : int
         Bytes of a topic, and of a token with its proposals, in messages.
     far : bool
-        Whether messages go between processes; else only words with too many tokens for one owner are local.
+        Whether messages go between processes; else only words with too many tokens for one owner
+        are local.
     """
     n = word_totals[layout.column]
     n_shards = len(layout.block_ptr) - 1

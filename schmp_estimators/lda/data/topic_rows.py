@@ -1,8 +1,9 @@
 """Word rows: made from tokens, lists or parts of shards, cut, stacked, and converted to the attribute of the estimator.
 
-There are three forms.  A `WordBlock` is what shards sample and send: dense rows of heavy words, and for the others the
-topics of their tokens; where all tokens are there, no word is heavy.  `TopicRows` are counts by topic that do not
-change, and `TopicLists` the same with room to change.  Rows for single look-ups are in `kernels.rows`.
+There are three forms.  A `WordBlock` is what shards sample and send: dense rows of heavy words, and
+for the others the topics of their tokens; where all tokens are there, no word is heavy.
+`TopicRows` are counts by topic that do not change, and `TopicLists` the same with room to change.
+Rows for single look-ups are in `kernels.rows`.
 """
 
 from collections.abc import Callable, Sequence
@@ -116,7 +117,8 @@ def counts_of_rows(
 ) -> sparse.csc_array:
     """Return the counts as an int32 array of shape (n_topics, n_words), from the rows of all blocks in layout order.
 
-    The rows of a single block whose words are in the order of the columns are not copied; else `empty` makes arrays.
+    The rows of a single block whose words are in the order of the columns are not copied; else
+    `empty` makes arrays.
     """
     n_words = len(layout.column)
     ptr = np.zeros(n_words + 1, np.int64)

@@ -1,18 +1,19 @@
 """A draw from the products of two float32 rows, in vectors, with sums whose order is written down.
 
-The products of topics j, j + 16, j + 32, … are added up in lane j of a vector, one after the other; the sums of the
-lanes are then added up in steps that double (Hillis and Steele, "Data parallel algorithms", CACM 1986).  A point in the
-total falls into a lane, and in the lane into a topic: the lane is found by counting sums that are no greater, the topic
-by halving, without a branch that the processor would have to guess.  The additions, and so the bits, are the same on
-every processor.
+The products of topics j, j + 16, j + 32, … are added up in lane j of a vector, one after the other;
+the sums of the lanes are then added up in steps that double (Hillis and Steele, "Data parallel
+algorithms", CACM 1986).  A point in the total falls into a lane, and in the lane into a topic: the
+lane is found by counting sums that are no greater, the topic by halving, without a branch that the
+processor would have to guess.  The additions, and so the bits, are the same on every processor.
 
 A draw takes three functions, so that several draws can be made side by side: see `frozen`.
 
-From weights that change one at a time, topics are drawn by a tree of partial sums: change a weight, or draw a topic, in
-O(log K).  This is the F+ tree of F+LDA (Yu et al., WWW 2015, section 3.1) with sixteen children to a node instead of
-two: changes are far more frequent than draws, and cost one addition per level.  The lowest level is the weights
-themselves; above it each level has a sixteenth of the nodes of the one below, until sixteen or fewer are left.  `sums`
-holds the levels one after the other, from the lowest up, and `level_ptr` their offsets.
+From weights that change one at a time, topics are drawn by a tree of partial sums: change a weight,
+or draw a topic, in O(log K).  This is the F+ tree of F+LDA (Yu et al., WWW 2015, section 3.1) with
+sixteen children to a node instead of two: changes are far more frequent than draws, and cost one
+addition per level.  The lowest level is the weights themselves; above it each level has a sixteenth
+of the nodes of the one below, until sixteen or fewer are left.  `sums` holds the levels one after
+the other, from the lowest up, and `level_ptr` their offsets.
 """
 
 import numpy as np
@@ -38,8 +39,8 @@ def padded(n_topics: int) -> int:
 def add_up(code, out, at, width, n, weigh):
     """Emit the sum, in n lanes, of the vectors that ``weigh(start)`` emits for start = 0, n, 2 n, … below `width`.
 
-    From ``out[at]`` on the sums of the lanes are stored after every vector, and then the sums of all lanes up to each
-    one.  The sum of all lanes is returned.
+    From ``out[at]`` on the sums of the lanes are stored after every vector, and then the sums of
+    all lanes up to each one.  The sum of all lanes is returned.
     """
     [total] = code.totals(1, ir.VectorType(NUMBER, n))
     with code.loop(0, width, n) as start:
@@ -131,7 +132,8 @@ def find_topic(sums, start, width, lane, rest):
     Returns
     -------
     int
-        Its weight is positive, but for rounding where all weights of a lane are zero; always less than `width`.
+        Its weight is positive, but for rounding where all weights of a lane are zero; always less
+        than `width`.
     """
     topic, n_left = lane, width // LANES
     while n_left > 1:

@@ -1,17 +1,19 @@
 """Joint log-likelihood of a topic model, from histograms of its counts.
 
-With the multinomials integrated out, ln p(words, topics) is a document part plus a word part (Griffiths and Steyvers,
-PNAS 2004, equations 2 and 3; Yu et al., VLDB 2017, section 6.1)::
+With the multinomials integrated out, ln p(words, topics) is a document part plus a word part
+(Griffiths and Steyvers, PNAS 2004, equations 2 and 3; Yu et al., VLDB 2017, section 6.1)::
 
     document part   sum over (d, k) of ln (alpha_k)_n_dk   -   sum over d of ln (sum of alpha)_L_d
     word part       sum over (w, k) of ln (beta)_n_wk      -   sum over k of ln (V beta)_n_k
 
-where (a)_n = a (a + 1) ... (a + n - 1).  Every sum needs only how many cells hold each count; with an asymmetric alpha,
-how many of each topic.  These histograms are integers, and the float sum over them is correctly rounded, so the result
-has the same bits however the documents and words are divided.
+where (a)_n = a (a + 1) ... (a + n - 1).  Every sum needs only how many cells hold each count; with
+an asymmetric alpha, how many of each topic.  These histograms are integers, and the float sum over
+them is correctly rounded, so the result has the same bits however the documents and words are
+divided.
 
-An asymmetric document-topic prior depends on how many documents have how many tokens of each topic.  Of n tokens and K
-topics there are no more than ``sqrt(2 n K)`` different cells of these counts, and no more than n.
+An asymmetric document-topic prior depends on how many documents have how many tokens of each topic.
+Of n tokens and K topics there are no more than ``sqrt(2 n K)`` different cells of these counts, and
+no more than n.
 """
 
 import math
@@ -35,7 +37,8 @@ _HALF = 32
 class TopicCounts(NamedTuple):
     """In how many documents a topic has so many tokens, for those pairs that occur.
 
-    The same is counted of words, and of lengths of documents: where topics do not matter, all have topic 0.
+    The same is counted of words, and of lengths of documents: where topics do not matter, all have
+    topic 0.
     """
 
     #: (n,) ``topic << 32 | tokens``, ascending; tokens are positive.
@@ -141,8 +144,8 @@ def merge_counts(pieces: Sequence[TopicCounts]) -> TopicCounts:
 def _tally(doc_ptr, place, topic, seen, counts, table, large):
     """Tally the n_dk of documents in `table` (K, n_small), or list them in `large`; return how many are listed.
 
-    Parameters are those of `topic_counts`; `seen` (longest document) and `counts` (K,) int32 are scratch, and `counts`
-    is zero before and after.  6 ns per token.
+    Parameters are those of `topic_counts`; `seen` (longest document) and `counts` (K,) int32 are
+    scratch, and `counts` is zero before and after.  6 ns per token.
     """
     n = 0
     n_small = table.shape[1]

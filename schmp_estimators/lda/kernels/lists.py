@@ -1,12 +1,13 @@
 """The topics of documents or words as short lists of (topic, count).  A Gibbs sampler reads one for every token.
 
-"fplus" and "sparse" change their lists with every token, and read them entry by entry.  "saber" only reads its lists,
-in vectors.  A list of "saber" has blocks: `LANES` topics, and then their counts.  Zeros fill up the last block.
+"fplus" and "sparse" change their lists with every token, and read them entry by entry.  "saber"
+only reads its lists, in vectors.  A list of "saber" has blocks: `LANES` topics, and then their
+counts.  Zeros fill up the last block.
 
-`add_listed` adds up the products of counts and weights.  Those of the topics in place j of all blocks go to lane j of a
-vector, one after the other.  The sums of the lanes are then added up in steps that double, as in `draw`.  So bits are
-the same on every processor.  A token that is drawn anew is left out: its topic has one token less, and a weight that
-the caller gives.
+`add_listed` adds up the products of counts and weights.  Those of the topics in place j of all
+blocks go to lane j of a vector, one after the other.  The sums of the lanes are then added up in
+steps that double, as in `draw`.  So bits are the same on every processor.  A token that is drawn
+anew is left out: its topic has one token less, and a weight that the caller gives.
 """
 
 from typing import NamedTuple
@@ -33,7 +34,8 @@ _SHORT = 48
 class TopicLists(NamedTuple):
     """For each document, or word, a list of its topics and of how many of its tokens each has."""
 
-    #: (n_lists + 1,) offsets of the lists, which have room for the lesser of K and the number of tokens.
+    #: (n_lists + 1,) offsets of the lists, which have room for the lesser of K and the number of
+    #: tokens.
     ptr: Integers
     #: (n_lists,) entries in use.
     length: Integers32
@@ -73,8 +75,9 @@ def _order(lists, d, keys):
 def order_lists(lists):
     """Sort the topic lists of documents by descending count, then topic.
 
-    Likely topics come first, so that searches are short.  The order decides for which topic a random number stands; so
-    it becomes a function of the counts alone.  1 ns per entry if little has changed.
+    Likely topics come first, so that searches are short.  The order decides for which topic a
+    random number stands; so it becomes a function of the counts alone.  1 ns per entry if little
+    has changed.
     """
     most = 0
     for d in range(len(lists.length)):
@@ -205,8 +208,8 @@ def add_listed(code, lists, first, n_blocks, weights, own, own_weight, sums, sta
         counts = Value(build, build.sitofp(counts.where(is_own, fewer).value, VECTOR))
         found = VECTOR(ir.Undefined)
         for lane in range(LANES):
-            # Atomic, so that it stays a load: LLVM would take the topics out of the vector, one after the other,
-            # which takes 10 ns more for a list of nine blocks.
+            # Atomic, so that it stays a load: LLVM would take the topics out of the vector, one
+            # after the other, which takes 10 ns more for a list of nine blocks.
             topic = Value(build, build.zext(lists.alone(place + lane), ir.IntType(64)))
             found = build.insert_element(found, weights.load(topic, NUMBER).value, SHORT(lane))
         return counts * Value(build, found).where(is_own, own_weights)

@@ -1,16 +1,18 @@
 """Priors, as kernels take them.
 
-The document-topic prior is one number for all topics, or one for each.  Kernels call `alpha_at`, `draw_slots` and the
-like, which are compiled for the type of the prior.  So a symmetric prior costs no more than a float, and kernels for
-asymmetric priors are compiled only when they are used.
+The document-topic prior is one number for all topics, or one for each.  Kernels call `alpha_at`,
+`draw_slots` and the like, which are compiled for the type of the prior.  So a symmetric prior costs
+no more than a float, and kernels for asymmetric priors are compiled only when they are used.
 
-A draw from an asymmetric prior takes one look at an alias table (Walker, Electronics Letters 10(8), 1974; built as by
-Vose, IEEE Trans. Software Eng. 17(9), 1991).  The table is made of integers, so that a draw is exact.
+A draw from an asymmetric prior takes one look at an alias table (Walker, Electronics Letters 10(8),
+1974; built as by Vose, IEEE Trans. Software Eng. 17(9), 1991).  The table is made of integers, so
+that a draw is exact.
 
-The topic-word prior is beta for all words; some words have seeds, too.  Kernels get ``seeds``, a `SeedRows` or None.  A
-seed s_kw is a number of imaginary tokens of word w in topic k.  The word has ``beta + s_kw`` in place of beta, and the
-topic ``V beta + sum over w of s_kw`` in place of ``V beta``.  So with seeds, kernels get an array for V beta, with one
-sum for each topic (`alpha_at`).
+The topic-word prior is beta for all words; some words have seeds, too.  Kernels get ``seeds``, a
+`SeedRows` or None.  A seed s_kw is a number of imaginary tokens of word w in topic k.  The word has
+``beta + s_kw`` in place of beta, and the topic ``V beta + sum over w of s_kw`` in place of
+``V beta``.  So with seeds, kernels get an array for V beta, with one sum for each topic
+(`alpha_at`).
 """
 
 from collections.abc import Callable
@@ -102,8 +104,9 @@ def _alpha_sum(alpha, n_topics):
 def _topic_of_prior(alpha, point, bits, n_topics):
     """Return a topic drawn from the prior, without a branch that the processor would have to guess.
 
-    If all topics have the same prior, it is the one at `point`.  Floats are limited to the topics before they are
-    converted, and to 32 bits, because there are vector instructions for that.  Else a second hash of the bits decides.
+    If all topics have the same prior, it is the one at `point`.  Floats are limited to the topics
+    before they are converted, and to 32 bits, because there are vector instructions for that.  Else
+    a second hash of the bits decides.
     """
     bits = mix(bits)
     slot = (bits >> _HALF) * np.uint64(n_topics) >> _HALF
@@ -284,7 +287,8 @@ def beta_of(seeds, word, topic, beta):
 def find_seed(seeds, word, skipped, n_dk, alpha, inverse, point):
     """Return the topic (uint64) at `point` in the sum of ``seed * (n_dk + alpha) * inverse`` over the seeds.
 
-    One topic is left out.  The sum up to the topic is returned, too.  A point beyond all finds the last topic.
+    One topic is left out.  The sum up to the topic is returned, too.  A point beyond all finds the
+    last topic.
     """
     found, before, at = skipped, 0.0, seeds.number[word]
     if at >= 0:

@@ -1,8 +1,8 @@
 """Word rows: topics of tokens in word-major order, rows of a block, and rows for single look-ups.
 
-Rows for look-ups are dense, or hash tables with open addressing if these are shorter.  This is LightLDA's storage (Yuan
-et al., WWW 2015, section 5): the table of a word has at least twice as many places as the word can have topics, so that
-a look-up takes one or two probes.
+Rows for look-ups are dense, or hash tables with open addressing if these are shorter.  This is
+LightLDA's storage (Yuan et al., WWW 2015, section 5): the table of a word has at least twice as
+many places as the word can have topics, so that a look-up takes one or two probes.
 """
 
 import numpy as np
@@ -227,9 +227,11 @@ def make_rows(block, n_topics):
     Returns
     -------
     rows : (2 * n_words,) int64
-        For each word where its row begins in `cells`, and one less than its places; -1 for a dense row.
+        For each word where its row begins in `cells`, and one less than its places; -1 for a dense
+        row.
     cells : int32
-        Counts by topic of dense rows, pairs of topic and count of others; a free place has topic -1.
+        Counts by topic of dense rows, pairs of topic and count of others; a free place has topic
+        -1.
     """
     n_heads = len(block.heads)
     n_words = n_heads + len(block.tail_ptr) - 1

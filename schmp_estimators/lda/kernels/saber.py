@@ -1,21 +1,25 @@
 """Gibbs sampling word by word with all counts frozen (SaberLDA: Li, Chen, Chen and Zhu, ASPLOS 2017, section 3).
 
-A token of word w in document d gets a new topic, itself taken out of n_dk and n_wk, with probabilities::
+A token of word w in document d gets a new topic, itself taken out of n_dk and n_wk, with
+probabilities::
 
     p(k)  proportional to  n_dk (n_wk + beta) / (n_k + V beta)         listed: the topics of the document
                          + alpha_k n_wk / (n_k + V beta)               word: those of the word
                          + alpha_k beta / (n_k + V beta)               smoothing: all topics
 
-All counts are those at the beginning of the sweep, so tokens do not depend on each other.  While the tokens of a word
-are sampled, its weights ``q_k = (n_wk + beta) / (n_k + V beta)`` are in one row, and the topics of a document are a
-short list (`DocumentLists`).  A token reads the row once for each topic of its list.  Only one draw in three or four is
-from the other two parts, by cumulative weights that are the same for all tokens of the word.
+All counts are those at the beginning of the sweep, so tokens do not depend on each other.  While
+the tokens of a word are sampled, its weights ``q_k = (n_wk + beta) / (n_k + V beta)`` are in one
+row, and the topics of a document are a short list (`DocumentLists`).  A token reads the row once
+for each topic of its list.  Only one draw in three or four is from the other two parts, by
+cumulative weights that are the same for all tokens of the word.
 
-If a word occurs several times in a document, most of these tokens have the same topic, and so the same sums.
+If a word occurs several times in a document, most of these tokens have the same topic, and so the
+same sums.
 
-A processor cannot guess whether a draw is from the list.  So some tokens are sampled `TOGETHER`: first the products of
-all, then the draws from lists, then the others.  Random bits are addressed by the token's rank among the tokens of its
-word.  Topics do not depend on how documents and words are divided.
+A processor cannot guess whether a draw is from the list.  So some tokens are sampled `TOGETHER`:
+first the products of all, then the draws from lists, then the others.  Random bits are addressed by
+the token's rank among the tokens of its word.  Topics do not depend on how documents and words are
+divided.
 """
 
 from typing import NamedTuple
@@ -54,7 +58,8 @@ class DocumentLists(NamedTuple):
 
     #: (n_tokens,) document of each token, word-major.
     document: Unsigned32
-    #: (n_docs + 1,) number of the first block of each document: there are blocks for all topics that it can have.
+    #: (n_docs + 1,) number of the first block of each document: there are blocks for all topics
+    #: that it can have.
     ptr: Integers
     #: (n_docs,) blocks of its list.
     n_blocks: Integers32
@@ -141,7 +146,8 @@ class Row(NamedTuple):
     tokens: Integers32
     #: (K,) ``(tokens + beta) * inverse``.
     weight: Floats32
-    #: (K,) the topics that it has, where among them each topic is, and cumulative sums of their `Smoothing.weight`.
+    #: (K,) the topics that it has, where among them each topic is, and cumulative sums of their
+    #: `Smoothing.weight`.
     topic: Integers32
     where: Integers32
     ends: Floats
@@ -152,7 +158,8 @@ class Together(NamedTuple):
 
     #: What `add_listed` keeps of each list, one after the other.
     sums: Floats32
-    #: (TOGETHER,) where those of each token begin, the weight of its list, and the point that is drawn.
+    #: (TOGETHER,) where those of each token begin, the weight of its list, and the point that is
+    #: drawn.
     starts: Integers
     totals: Floats32
     points: Floats32
@@ -186,8 +193,9 @@ def smoothing(total: Integers, beta_sum: Prior, alpha: Floats, beta: float) -> S
 def _begin_word(word, at, n, block, smooth, seeds, row):
     """Make the row of a word of a block, which has number `at` in the shard and n tokens in all shards.
 
-    Return how many topics it has, and the last of the cumulative sums.  Topics come as they come first in its list;
-    those of a head word, which has none, and of one with seeds in ascending order.
+    Return how many topics it has, and the last of the cumulative sums.  Topics come as they come
+    first in its list; those of a head word, which has none, and of one with seeds in ascending
+    order.
     """
     n_topics, found = len(smooth.inverse), count_row(block, word, row.tokens, row.topic)
     if add_seeds(seeds, at, row.tokens) or n >= HEAD * n_topics:
@@ -243,7 +251,8 @@ def _draw_listed(point, sums, start, first, n_blocks, lists, old):
 def _weigh_others(old, end, smooth):
     """Return the weight of the word and of the smoothing without the token itself.
 
-    If all tokens of the word have that topic, the word may weigh almost nothing, and the smoothing still less.
+    If all tokens of the word have that topic, the word may weigh almost nothing, and the smoothing
+    still less.
     """
     return (end - smooth.weight[index(old)]) + smooth.ends[len(smooth.ends) - 1]
 

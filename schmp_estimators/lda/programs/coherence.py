@@ -15,7 +15,8 @@ from schmp_estimators.lda.kernels.tokens import count_in_windows
 
 #: Share of documents that is added to that of a pair, so that there is a logarithm: that of gensim.
 _EPSILON = 1e-12
-#: Measures that slide windows over texts, and how many tokens these have by themselves: those of gensim.
+#: Measures that slide windows over texts, and how many tokens these have by themselves: those of
+#: gensim.
 WINDOWS = {"c_npmi": 10, "c_v": 110}
 
 
@@ -148,8 +149,8 @@ def top_words(
 ) -> tuple[Integers, Floats]:
     """Return the best words of each topic, and their weights: tokens plus prior.
 
-    A word scores its weight in the topic; by relevance the logarithm of it, less what it has in the model.  Of equal
-    scores the larger weight comes first, then the lower number.
+    A word scores its weight in the topic; by relevance the logarithm of it, less what it has in the
+    model.  Of equal scores the larger weight comes first, then the lower number.
 
     Parameters
     ----------

@@ -22,9 +22,11 @@ class DocumentCounts(NamedTuple):
 
     #: (K, LARGEST + 1): in how many documents a topic has so many tokens.
     times: sparse.csr_array
-    #: (K,) documents in which the topic has most tokens; of equal topics, the one with the lowest number.
+    #: (K,) documents in which the topic has most tokens; of equal topics, the one with the lowest
+    #: number.
     first: Integers
-    #: (K, n_pairs) documents in which both of two best words have tokens of the topic, as `count_pairs` numbers pairs.
+    #: (K, n_pairs) documents in which both of two best words have tokens of the topic, as
+    #: `count_pairs` numbers pairs.
     together: Integers
 
 

@@ -59,9 +59,9 @@ def proportions_of(documents: Counts, model: TopicModel, each: Each = in_turn) -
 def completion_scores(counts: Counts, model: TopicModel, each: Each = in_turn) -> Floats:
     """Return for each document the log-likelihood of one half of its tokens given the other.
 
-    A document's tokens are numbered in canonical order: by column.  Those with even numbers are folded in, the others
-    are scored (document completion: Wallach et al., ICML 2009, section 5.1), so a document with fewer than two tokens
-    scores 0.
+    A document's tokens are numbered in canonical order: by column.  Those with even numbers are
+    folded in, the others are scored (document completion: Wallach et al., ICML 2009, section 5.1),
+    so a document with fewer than two tokens scores 0.
     """
     scores = np.empty(len(counts.indptr) - 1)
     model = freeze(model)
@@ -121,8 +121,8 @@ def share_totals(
 ) -> Integers:
     """Return sums of draws over the documents of groups, int64 of a `shape`: (n_draws, n_groups, K).
 
-    `first` is the number of the first document, from which its random numbers follow; the others are parameters of
-    `draw_shares`.
+    `first` is the number of the first document, from which its random numbers follow; the others
+    are parameters of `draw_shares`.
     """
     totals = np.zeros(shape, np.int64)
     model = freeze(model)

@@ -1,7 +1,7 @@
 """Seeds of words in the joint log-likelihood, and first topics that are uniform.
 
-A token is known by its number in the corpus, so that first topics do not depend on how documents are divided among
-shards.
+A token is known by its number in the corpus, so that first topics do not depend on how documents
+are divided among shards.
 """
 
 from collections.abc import Sequence

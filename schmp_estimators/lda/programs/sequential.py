@@ -1,8 +1,8 @@
 """The base of samplers that change the counts token by token: blocks of words, with their rows, go round a ring.
 
-Only the topic totals are shared.  Every shard starts a step of the rotation with the true totals, and does not see what
-others change in that step (Lee et al., NIPS 2014, supplement, section 1).  So with several shards, topics depend on how
-the documents are divided.
+Only the topic totals are shared.  Every shard starts a step of the rotation with the true totals,
+and does not see what others change in that step (Lee et al., NIPS 2014, supplement, section 1).  So
+with several shards, topics depend on how the documents are divided.
 """
 
 from abc import abstractmethod
@@ -38,7 +38,8 @@ class Cell(NamedTuple):
     total: Integers
     #: (K,) document-topic priors.
     alpha: Floats
-    #: Topic-word prior, and its sum over the words: where words are seeded, one for each topic, with its seeds.
+    #: Topic-word prior, and its sum over the words: where words are seeded, one for each topic,
+    #: with its seeds.
     beta: float
     beta_sum: Prior
     seeds: SeedRows | None
@@ -112,7 +113,8 @@ class SweepReport(NamedTuple):
 class SequentialSampler(TopicSampler[State]):
     """Base of samplers that change the counts token by token.
 
-    What changes of a shard has topics of its tokens, `topic`, how many have each, `total`, and what the sampler adds.
+    What changes of a shard has topics of its tokens, `topic`, how many have each, `total`, and what
+    the sampler adds.
 
     Parameters
     ----------

@@ -92,7 +92,8 @@ class SweepModel(NamedTuple):
     learned_before: Learned = Learned()
     # Where shards change counts token by token: see `programs.sequential`.
     n_tokens: int = 0
-    #: The largest error of the shards' copies of the totals in a step of the last sweep, for each shard and token.
+    #: The largest error of the shards' copies of the totals in a step of the last sweep, for each
+    #: shard and token.
     s_error: float = 0.0
     #: The same in the present sweep so far, and the tokens that moved in it.
     s_error_now: float = 0.0
@@ -107,7 +108,8 @@ class Measured(NamedTuple):
     singles: TopicCounts
     #: Of the lengths of documents, as if all their tokens had topic 0.
     lengths: TopicCounts
-    #: Of topics in the words of a block, or in its own words; nothing if only document-topic priors are learned.
+    #: Of topics in the words of a block, or in its own words; nothing if only document-topic priors
+    #: are learned.
     words: TopicCounts
     #: Of seeded words among these words.
     seeds: seeding.SeedCounts
@@ -119,8 +121,8 @@ class Measured(NamedTuple):
 class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
     """Base of samplers for latent Dirichlet allocation.
 
-    A sampler is a program.  The fields that a subclass adds, as a frozen dataclass, are the parameters of the sampler,
-    for `sklearn.base.clone` and searches, too.  A fit sets these fields:
+    A sampler is a program.  The fields that a subclass adds, as a frozen dataclass, are the
+    parameters of the sampler, for `sklearn.base.clone` and searches, too.  A fit sets these fields:
 
     Parameters
     ----------
@@ -135,16 +137,17 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
     evaluate_every : int
         Number of sweeps between two evaluations of the joint log-likelihood; 0 for none.
     hot_priors : tuple of two floats
-        The priors of the first `hot_sweeps` sweeps, as far as they are larger than `doc_topic_prior` and
-        `topic_word_prior`.  With larger priors, documents and words do not keep so long to the few topics that they
-        began with by chance: the same held-out perplexity is reached in fewer sweeps.
+        The priors of the first `hot_sweeps` sweeps, as far as they are larger than
+        `doc_topic_prior` and `topic_word_prior`.  With larger priors, documents and words do not
+        keep so long to the few topics that they began with by chance: the same held-out perplexity
+        is reached in fewer sweeps.
     hot_sweeps : int
         For how many sweeps `hot_priors` are used.
     own_alphas : (K,) float64, optional
         Alpha of every topic, where they are not the same; a larger mean is their multiple.
     learn_every : tuple of two ints
-        Number of sweeps between two times that `own_alphas` are learned, first after `hot_sweeps`, and the same of
-        `topic_word_prior`; 0 for never.
+        Number of sweeps between two times that `own_alphas` are learned, first after `hot_sweeps`,
+        and the same of `topic_word_prior`; 0 for never.
     drawn_alphas : (K,) float64, optional
         In a fit that goes on from a checkpoint: the prior that pending proposals were drawn with.
     seed_totals : (K,) float64, optional
@@ -166,7 +169,8 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
     seed: int = field(default=0, repr=False)
     hot_priors: FloatPair = field(default=(0.0, 0.0), repr=False)
     evaluate_every: int = field(default=0, repr=False)
-    # What is not compared: a fit that goes on from a checkpoint may have another value, or `prior_identity` has it.
+    # What is not compared: a fit that goes on from a checkpoint may have another value, or
+    # `prior_identity` has it.
     hot_sweeps: int = field(default=0, repr=False, compare=False)
     own_alphas: Floats | None = field(default=None, repr=False, compare=False)
     learn_every: IntPair = field(default=(0, 0), repr=False, compare=False)
@@ -177,8 +181,8 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
 
     name: ClassVar[str] = "lda"
     saves_blocks: ClassVar[bool] = False
-    #: Whether topics do not depend on how documents are divided among shards.  Such a program divides the work of a
-    #: shard among threads, so that a process needs only one shard.
+    #: Whether topics do not depend on how documents are divided among shards.  Such a program
+    #: divides the work of a shard among threads, so that a process needs only one shard.
     partition_invariant: ClassVar[bool] = False
     #: Whether blocks of words go round a ring of shards.
     rotates: ClassVar[bool] = True
@@ -234,8 +238,8 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
     def priors(self, sweep: int, model: SweepModel | None) -> FloatPair:
         """Return the document-topic prior (the mean, if each topic has its own) and the topic-word prior of a sweep.
 
-        `model` is ``at.model``, which has a learned topic-word prior; learned document-topic priors are in `alphas`.
-        Before the first sweep they are those of the first.
+        `model` is ``at.model``, which has a learned topic-word prior; learned document-topic priors
+        are in `alphas`.  Before the first sweep they are those of the first.
         """
         hot = self.hot_priors if max(0, sweep) < self.hot_sweeps else (0.0, 0.0)
         learned = None if model is None else model.learned.beta
@@ -374,7 +378,8 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
     ) -> Measured:
         """Return the counts of a shard, from which document-topic priors are learned, and of some blocks.
 
-        Each block comes with a shard that knows its words, and with the number of its first word there.
+        Each block comes with a shard that knows its words, and with the number of its first word
+        there.
         """
         shard = at.shard
         topic = freeze(self.by_word(at, state))
@@ -466,9 +471,9 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
 class FrozenCountsSampler(TopicSampler[State]):
     """Base of samplers whose tokens all read counts of the beginning of a sweep, or of a pass.
 
-    Their topics do not depend on how documents are divided.  What changes of a shard has the tokens of each topic,
-    `totals`, and how many tokens `moved` in the last sweep, perhaps in each pass.  Parameters are those of
-    `TopicSampler`.
+    Their topics do not depend on how documents are divided.  What changes of a shard has the tokens
+    of each topic, `totals`, and how many tokens `moved` in the last sweep, perhaps in each pass.
+    Parameters are those of `TopicSampler`.
     """
 
     partition_invariant: ClassVar[bool] = True
@@ -481,7 +486,8 @@ class FrozenCountsSampler(TopicSampler[State]):
     def over(self, at: At, ptr: Integers, kernel: Function) -> tuple[Integers, int]:
         """Call ``kernel(first, last, totals)`` for jobs of documents or words with these offsets.
 
-        It adds the topics of their tokens to the totals (K,), and returns how many moved; both sums are returned.
+        It adds the topics of their tokens to the totals (K,), and returns how many moved; both sums
+        are returned.
         """
 
         def work(job: IntPair) -> tuple[Integers, int]:

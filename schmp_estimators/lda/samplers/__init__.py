@@ -36,10 +36,12 @@ def sampler_of(given: Any) -> TopicSampler[Any]:
 FEW_TOPICS = 256
 #: Weights of words that "auto" lets that take, in bytes: beyond, they are far from any cache.
 TABLE = 1 << 27
-#: Up to so many tokens of a document, on average, and so many topics "auto" looks at all topics of a document, in
-#: corpora of no more than so many tokens: larger ones are for many workers, among whom "warp" is divided at less cost.
+#: Up to so many tokens of a document, on average, and so many topics "auto" looks at all topics of
+#: a document, in corpora of no more than so many tokens: larger ones are for many workers, among
+#: whom "warp" is divided at less cost.
 SHORT_DOCUMENT, MANY_TOPICS, MANY_TOKENS = 300, 1 << 12, 1 << 25
-#: With fewer topics, but at least so many, it does so if documents have more than so many tokens on average.
+#: With fewer topics, but at least so many, it does so if documents have more than so many tokens on
+#: average.
 SOME_TOPICS, LONG_DOCUMENT = 100, 500
 
 
@@ -51,7 +53,8 @@ def choose_sampler(
     Parameters
     ----------
     given : str or TopicSampler
-        An object, one of `SAMPLERS`, or "auto", which depends on the other parameters: never on the place.
+        An object, one of `SAMPLERS`, or "auto", which depends on the other parameters: never on the
+        place.
     n_topics, n_used_words : int
         Size of the model, without words that no document has.
     n_tokens, n_docs : int
@@ -71,7 +74,8 @@ def choose_sampler(
 def check_steps(given: Any, mh_steps: int | str, size: int) -> None:
     """Raise ValueError if a sampler, which may be "auto", does not make so many proposals.
 
-    `size` is the number of topics or, if it is known and less, that of the tokens of the longest document.
+    `size` is the number of topics or, if it is known and less, that of the tokens of the longest
+    document.
     """
     if mh_steps == 2:
         return

@@ -4,14 +4,14 @@ A token of word w in document d, taken out of all counts n, is offered topics t 
 
     q(t)  proportional to  n_dt (n_wt + beta) / (n_t + V beta)  +  alpha_t (m_wt + beta) / (m_t + V beta)
 
-The counts n are the present ones, and the first part has a term for each topic of the document.  The counts m are those
-at the time when the shard began with the block.  Alias tables of the second part are made then: one for the m_wt of
-each word, and one for the beta of all words.  Seeds of a word add to beta in the first part only.  A proposal t is
-accepted in place of topic s with probability ``p(t) q(s) / (p(s) q(t))``, at most 1, where p is q with m = n and with
-all seeds.
+The counts n are the present ones, and the first part has a term for each topic of the document.
+The counts m are those at the time when the shard began with the block.  Alias tables of the second
+part are made then: one for the m_wt of each word, and one for the beta of all words.  Seeds of a
+word add to beta in the first part only.  A proposal t is accepted in place of topic s with
+probability ``p(t) q(s) / (p(s) q(t))``, at most 1, where p is q with m = n and with all seeds.
 
-This does not sample the exact posterior: the counts m include the token with its present topic, and other tokens may
-have moved since because of that.
+This does not sample the exact posterior: the counts m include the token with its present topic, and
+other tokens may have moved since because of that.
 """
 
 from typing import NamedTuple
@@ -45,7 +45,8 @@ from schmp_estimators.sampling import (
 class Alias(NamedTuple):
     """What the sampler keeps."""
 
-    #: From `kernels.rows.make_rows`: the present counts of words, and those at the beginning of the cell.
+    #: From `kernels.rows.make_rows`: the present counts of words, and those at the beginning of the
+    #: cell.
     rows: Integers
     cells: Integers32
     stale: Integers32
@@ -53,7 +54,8 @@ class Alias(NamedTuple):
     inverse: Floats
     #: The topics of words in the beginning.
     lists: TopicLists
-    #: (n_entries + K,) as in `build_alias`: tables with a slot for each entry of a word, at last one of all topics.
+    #: (n_entries + K,) as in `build_alias`: tables with a slot for each entry of a word, at last
+    #: one of all topics.
     share: Floats
     other: Integers32
     #: (n_words + 1,) sums of the weights in tables.

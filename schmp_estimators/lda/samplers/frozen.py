@@ -1,16 +1,17 @@
 """Gibbs sampling with word counts frozen for a sweep: the base of "frozen" and "saber", and "frozen".
 
-Shards only read the rows of words, which go round, and count the topics of their own tokens.  The model is the sum of
-these counts.
+Shards only read the rows of words, which go round, and count the topics of their own tokens.  The
+model is the sum of these counts.
 
-"frozen" draws a token from the conditional over all topics, given the present topics of its document and the word
-counts at the beginning of the sweep (`kernels.frozen`).  All that it reads is either frozen or belongs to its own
-document, and random bits are addressed by canonical positions.  So topics do not depend on how documents, words and
-jobs are divided.
+"frozen" draws a token from the conditional over all topics, given the present topics of its
+document and the word counts at the beginning of the sweep (`kernels.frozen`).  All that it reads is
+either frozen or belongs to its own document, and random bits are addressed by canonical positions.
+So topics do not depend on how documents, words and jobs are divided.
 
-With several shards, every shard first takes from each block the rows of its own words: a table of (words of the shard)
-× K weights.  Then it samples its documents from their first token to their last.  To sample documents block by block
-would need no table, but then the order of a document's tokens, and so the topics, would depend on the division.
+With several shards, every shard first takes from each block the rows of its own words: a table of
+(words of the shard) × K weights.  Then it samples its documents from their first token to their
+last.  To sample documents block by block would need no table, but then the order of a document's
+tokens, and so the topics, would depend on the division.
 """
 
 from abc import abstractmethod
@@ -45,7 +46,8 @@ from schmp_estimators.schmp import each, reads, schedule_rotation
 class FrozenWordsLDA(FrozenCountsSampler[Any]):
     """Latent Dirichlet allocation by sampling with word counts frozen during a sweep.
 
-    What changes of a shard has the `topic` of each token, word-major, and what `FrozenCountsSampler` asks for.
+    What changes of a shard has the `topic` of each token, word-major, and what
+    `FrozenCountsSampler` asks for.
 
     Parameters
     ----------

@@ -1,16 +1,17 @@
 """Metropolis–Hastings with constant time for each token, document by document (LightLDA: Yuan et al., WWW 2015).
 
-A token of word w in document d is offered topics in turn by its word and by its document, all counts without the token
-itself::
+A token of word w in document d is offered topics in turn by its word and by its document, all
+counts without the token itself::
 
     word      q(t) proportional to n_wt + beta,     accepted with f_t / f_s,  f_k = (n_dk + alpha_k) / (n_k + V beta)
     document  q(t) proportional to n_dt + alpha_t,  accepted with g_t / g_s,  g_k = (n_wk + beta) / (n_k + V beta)
 
-Both draw either the topic of a random other token, of the word or of the document, or from the prior, which includes
-the seeds of the word.  The paper draws from the document in this way, but from the word by an alias table, which is
-made of older counts and includes the token itself.  Here topics of tokens are up to date, and the token itself is left
-out.  So both proposals are independent of the present topic, the counts that they are drawn from cancel in the
-acceptance, and with one shard the sampler is exact.
+Both draw either the topic of a random other token, of the word or of the document, or from the
+prior, which includes the seeds of the word.  The paper draws from the document in this way, but
+from the word by an alias table, which is made of older counts and includes the token itself.  Here
+topics of tokens are up to date, and the token itself is left out.  So both proposals are
+independent of the present topic, the counts that they are drawn from cancel in the acceptance, and
+with one shard the sampler is exact.
 """
 
 from dataclasses import dataclass
@@ -53,9 +54,9 @@ from schmp_estimators.sampling import (
 def _fill_slots(cell):
     """Return the block of a `Cell` with lists for all words, as the shard sees it, and the array `shift` of `Light`.
 
-    Slot ``r`` of the list of a word is its token of rank ``r`` in document order.  Tail words have such lists already.
-    Of a head word the shard knows only its own tokens one by one.  The topics of other shards' tokens, which do not
-    change in this cell, fill the other slots, in topic order.
+    Slot ``r`` of the list of a word is its token of rank ``r`` in document order.  Tail words have
+    such lists already.  Of a head word the shard knows only its own tokens one by one.  The topics
+    of other shards' tokens, which do not change in this cell, fill the other slots, in topic order.
 
     Notes
     -----
@@ -103,7 +104,8 @@ class Light(NamedTuple):
     #: From `kernels.rows.make_rows`.
     rows: Integers
     cells: Integers32
-    #: From `_fill_slots`; and (n_words,) what has to be added to a token's place in word-major order to get its slot.
+    #: From `_fill_slots`; and (n_words,) what has to be added to a token's place in word-major
+    #: order to get its slot.
     slots: WordBlock
     shift: Integers
     #: (K,) the alias table of the document-topic prior, and (1,) the prior's sum.

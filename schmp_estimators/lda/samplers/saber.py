@@ -1,11 +1,12 @@
 """Latent Dirichlet allocation by Gibbs sampling with all counts frozen for a sweep: for many topics in short documents.
 
-A token is drawn from its conditional, given the topics of its document and its word at the beginning of the sweep
-(`kernels.saber`).  All that it reads is frozen, and random bits are addressed by canonical positions, so the topics do
-not depend on how documents, words and jobs are divided.
+A token is drawn from its conditional, given the topics of its document and its word at the
+beginning of the sweep (`kernels.saber`).  All that it reads is frozen, and random bits are
+addressed by canonical positions, so the topics do not depend on how documents, words and jobs are
+divided.
 
-Rows of words go round the shards, which sample the tokens that they have of them; then every shard lists the topics of
-its documents anew.
+Rows of words go round the shards, which sample the tokens that they have of them; then every shard
+lists the topics of its documents anew.
 """
 
 from typing import ClassVar, NamedTuple

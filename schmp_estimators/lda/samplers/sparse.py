@@ -1,6 +1,7 @@
 """Exact collapsed Gibbs sampling, document by document, with short sums (SparseLDA: Yao et al., KDD 2009, section 3.4).
 
-A token of word w in document d gets a new topic, with its own topic taken out of all counts, with probabilities::
+A token of word w in document d gets a new topic, with its own topic taken out of all counts, with
+probabilities::
 
     p(k)  proportional to  n_wk (n_dk + alpha_k) / (n_k + V beta)      word: the topics of the word
                          + beta n_dk / (n_k + V beta)                  document: those of the document
@@ -8,10 +9,11 @@ A token of word w in document d gets a new topic, with its own topic taken out o
 
 and if the word is seeded also those of the topics of its seeds, as if they were tokens of it.
 
-Only the topics of the word have to be summed up for a token.  If a word occurs again in the document, and no token has
-moved, their sum is known.  The token's own topic comes first in the draw, with all three parts at once: mostly it is
-kept, and nothing has to be searched.  Then come seeds, word, document, smoothing.  The topics of a word begin with the
-most frequent ones, and those of the smoothing are leaves of an F+ tree.
+Only the topics of the word have to be summed up for a token.  If a word occurs again in the
+document, and no token has moved, their sum is known.  The token's own topic comes first in the
+draw, with all three parts at once: mostly it is kept, and nothing has to be searched.  Then come
+seeds, word, document, smoothing.  The topics of a word begin with the most frequent ones, and those
+of the smoothing are leaves of an F+ tree.
 """
 
 from typing import NamedTuple
@@ -49,9 +51,8 @@ from schmp_estimators.sampling import (
     unit,
 )
 
-#: Scalars that the sampler keeps:
-#: `smooth`, the sum of the tree; `word`, whose topics have been summed up; `version`, that of the document
-#: (`documents._NOW`) at that time; `of_word`, the sum;
+#: Scalars that the sampler keeps: `smooth`, the sum of the tree; `word`, whose topics have been
+#: summed up; `version`, that of the document (`documents._NOW`) at that time; `of_word`, the sum;
 #: `old_at` and `new_at`, the entries of the old and of the new topic of the token that is to move.
 _KEPT = np.dtype(
     [

@@ -1,11 +1,12 @@
 """Latent Dirichlet allocation by a sampler with frozen counts (WarpLDA: Chen et al., VLDB 2016).
 
-One sweep is a pass over the words and a pass over the documents (`kernels.warp`, `kernels.warp_documents`).
-All that a token reads is either frozen for the pass or belongs to its own document, and random bits are addressed by
-canonical positions.  So topics do not depend on how documents, words and jobs are divided.
+One sweep is a pass over the words and a pass over the documents (`kernels.warp`,
+`kernels.warp_documents`).  All that a token reads is either frozen for the pass or belongs to its
+own document, and random bits are addressed by canonical positions.  So topics do not depend on how
+documents, words and jobs are divided.
 
-Several shards exchange tokens for the word pass: each word has an owner, the shard whose block it is in.  Heavy words
-are sampled locally instead, with rows that their owners make (`data.shards`).
+Several shards exchange tokens for the word pass: each word has an owner, the shard whose block it
+is in.  Heavy words are sampled locally instead, with rows that their owners make (`data.shards`).
 """
 
 from __future__ import annotations
@@ -65,11 +66,13 @@ from schmp_estimators.schmp import each, exchanges, observes
 class WarpState(NamedTuple):
     """What changes of a shard."""
 
-    #: (n_tokens, 1 + mh_steps) topic and pending proposals of each token, word-major; see `topic_dtype`.
+    #: (n_tokens, 1 + mh_steps) topic and pending proposals of each token, word-major; see
+    #: `topic_dtype`.
     tokens: AnyIntegers
     #: (K,) tokens of each topic.
     totals: Integers
-    #: Tokens that moved to another topic in the word pass and in the document pass of the last sweep.
+    #: Tokens that moved to another topic in the word pass and in the document pass of the last
+    #: sweep.
     moved: IntPair = (0, 0)
 
 
@@ -80,7 +83,8 @@ class WarpPiece(NamedTuple):
     part: WordPart | None
     #: Tokens of the other words, word-major; only their topics, if they are not to be sampled.
     tokens: Array
-    #: (n,) numbers of the words of these tokens among those that the owner samples, and how many there are of each.
+    #: (n,) numbers of the words of these tokens among those that the owner samples, and how many
+    #: there are of each.
     word: Integers32
     n_tokens: Integers
 
@@ -92,7 +96,8 @@ class WarpAnswer(NamedTuple):
     block: WordBlock | None
     #: Tokens of the other words, sampled, in the order in which they were sent.
     tokens: Array
-    #: Tokens that moved to another topic: those of all shards in the answer to the first shard, else 0.
+    #: Tokens that moved to another topic: those of all shards in the answer to the first shard,
+    #: else 0.
     moved: int
 
 
@@ -266,8 +271,8 @@ class WarpLDA(FrozenCountsSampler[WarpState]):
     ) -> int:
         """Do the word pass of words, and return how many tokens moved.
 
-        Given are the arguments of `kernels.warp.sample_words` from `pieces` to `seeds`, each with the offsets of the
-        words, and tokens of the dtype and shape of theirs.
+        Given are the arguments of `kernels.warp.sample_words` from `pieces` to `seeds`, each with
+        the offsets of the words, and tokens of the dtype and shape of theirs.
         """
         prior = np.float32(self.beta(at))
         key = self.key(at)

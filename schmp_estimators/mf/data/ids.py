@@ -1,7 +1,8 @@
 """Ids of users and items, of any kind, and the rows of the factors that belong to them.
 
-The ids that occur are *numbered*: row n of the factors belongs to the n-th entry of a table.  In a first fit the table
-is in ascending order; later fits append new ids.  The ids of a matrix are its row and column numbers.
+The ids that occur are *numbered*: row n of the factors belongs to the n-th entry of a table.  In a
+first fit the table is in ascending order; later fits append new ids.  The ids of a matrix are its
+row and column numbers.
 """
 
 import warnings
@@ -19,7 +20,8 @@ from schmp_estimators.core.typing import Array, Integers
 
 #: The number of an unknown id: beyond all rows.
 UNKNOWN = np.iinfo(np.int64).max
-#: Numbers below this many times their count are counted and looked up in an array: sorting and searching take longer.
+#: Numbers below this many times their count are counted and looked up in an array: sorting and
+#: searching take longer.
 _SPAN = 4
 #: What is wrong with a missing id.
 _MISSING = "is missing. Drop these rows first, for example with dropna()"

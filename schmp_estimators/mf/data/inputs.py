@@ -76,7 +76,8 @@ def pair_columns(X: Any) -> list[Any] | None:
 def _are_labelled(X: Any, y: Any) -> bool:
     """Return whether X are measurements, of which none but 0 is whole and none occurs twice, and y labels of classes.
 
-    scikit-learn's checks pass such X and y to every estimator.  Ids are never like this, because some must occur twice.
+    scikit-learn's checks pass such X and y to every estimator.  Ids are never like this, because
+    some must occur twice.
     """
     arrays = isinstance(X, np.ndarray) and isinstance(y, np.ndarray)
     if not (arrays and X.dtype.kind == "f" and y.dtype.kind in "iu" and np.isfinite(X).all()):
@@ -291,8 +292,8 @@ def read_ratings(
     Raises
     ------
     ValueError
-        As `read_pairs`; also if ratings are not finite or too large, if weights are not finite or negative, or if
-        lengths differ.
+        As `read_pairs`; also if ratings are not finite or too large, if weights are not finite or
+        negative, or if lengths differ.
     """
     check_consistent_length(pairs, values)
     users, items = read_pairs(pairs, "with y, two columns are pairs: X")

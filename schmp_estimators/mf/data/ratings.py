@@ -1,9 +1,10 @@
 """Ratings as programs use them: assigned to shards of users and blocks of items.
 
-Ratings of any input come in *pieces*, in any order: rows of users, with their numbers in the whole data.  A piece of a
-matrix in memory consists of views of its arrays, which may be memory-mapped.  A shard copies the rows of its users from
-all pieces, and sorts those that are not sorted, so it does not depend on the pieces.  Until then a rating with a weight
-is one complex number, ``value + 1j * weight``, so that both are moved together.
+Ratings of any input come in *pieces*, in any order: rows of users, with their numbers in the whole
+data.  A piece of a matrix in memory consists of views of its arrays, which may be memory-mapped.  A
+shard copies the rows of its users from all pieces, and sorts those that are not sorted, so it does
+not depend on the pieces.  Until then a rating with a weight is one complex number,
+``value + 1j * weight``, so that both are moved together.
 """
 
 from collections.abc import Sequence
@@ -38,11 +39,14 @@ from schmp_estimators.mf.kernels.tally import Tally, count_rows
 
 #: Fewer ratings are not divided: they take 5 ms of work at rank 40.
 UNDIVIDED = 200_000
-#: About the number of ratings of a block of a rotation, whose work is large compared with the cost of a task.
+#: About the number of ratings of a block of a rotation, whose work is large compared with the cost
+#: of a task.
 RATINGS_PER_BLOCK = 400_000
-#: Ratings per shard for partial sums: each shard needs memory for its sums, and sends them in every round.
+#: Ratings per shard for partial sums: each shard needs memory for its sums, and sends them in every
+#: round.
 RATINGS_PER_SUM = 1_000_000
-#: The work on the sums of an item is that of three to four ratings: 5 % if a shard has this many ratings of the item.
+#: The work on the sums of an item is that of three to four ratings: 5 % if a shard has this many
+#: ratings of the item.
 RATINGS_OF_A_SUMMED_ITEM = 64
 #: Up to this number, further shards for partial sums gain more than that costs.
 SHARDS_FOR_SUMS = 8
@@ -50,7 +54,8 @@ SHARDS_FOR_SUMS = 8
 ITEMS_TO_DRAW_FROM = 8
 #: More shards than these need more steps, or more memory for sums, than they gain.
 MAX_SHARDS = 64
-#: With two shards, two threads would wait for each other: 1.0 instead of 1.7 times as fast as one thread.
+#: With two shards, two threads would wait for each other: 1.0 instead of 1.7 times as fast as one
+#: thread.
 FEWEST_SHARDS = 4
 
 
@@ -69,22 +74,25 @@ class RatingShard(NamedTuple):
 
     #: (n_users,) numbers of the users in the whole data.
     user_ids: Integers
-    #: (n_users,) number of ratings, without held-out ones; if ratings, but not clicks, have weights, the sum of these.
+    #: (n_users,) number of ratings, without held-out ones; if ratings, but not clicks, have
+    #: weights, the sum of these.
     user_counts: Array
-    #: Numbers in the whole data of the items of the block with the number of the shard; or of all items, those with the
-    #: most ratings first.
+    #: Numbers in the whole data of the items of the block with the number of the shard; or of all
+    #: items, those with the most ratings first.
     item_ids: Integers
     #: For each of these items the same as `user_counts`, over all shards.
     item_counts: Array
     #: `CutRatings`, or `UserRatings`.
     train: Any
-    #: Ratings that are only predicted: `CutRatings`, or a `RatingBlock`, complex if there are weights.
+    #: Ratings that are only predicted: `CutRatings`, or a `RatingBlock`, complex if there are
+    #: weights.
     held_out: Any
     #: (n_ratings,) weights of sorted ratings; None if all are 1.
     confidences: Floats32 | None = None
     #: Only for clicks.
     by_item: ByItem | None = None
-    #: For each block the offsets of the users, and the items that each has taken, ascending; empty if not needed.
+    #: For each block the offsets of the users, and the items that each has taken, ascending; empty
+    #: if not needed.
     taken: tuple[tuple[Integers, Integers32], ...] = ()
 
 
@@ -106,7 +114,8 @@ class ShardPlan(NamedTuple):
     items: layout.Placement
     item_counts: Array
     hold_out: HoldOut
-    #: Whether the shard is cut into blocks, one for each group of items; otherwise the items are one group.
+    #: Whether the shard is cut into blocks, one for each group of items; otherwise the items are
+    #: one group.
     blocks: bool
     #: Whether to return the items that each user has rated.
     keep_seen: bool
@@ -169,8 +178,8 @@ def count_and_measure(
 def choose_hold_out(pieces: Rows, key: np.uint64, share: float) -> HoldOut:
     """Return a hold-out of a share of the ratings: of one at least, and of all but one at most.
 
-    If chance holds out none, it is the one with the smallest hash; if chance holds out all, the one with the largest
-    hash is fitted.  This depends only on the ids and the key.
+    If chance holds out none, it is the one with the smallest hash; if chance holds out all, the one
+    with the largest hash is fitted.  This depends only on the ids and the key.
 
     Raises
     ------

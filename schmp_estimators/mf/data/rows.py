@@ -107,7 +107,8 @@ def open_ratings(
     ----------
     X, y : as in `ModelParallelMF.fit`
     estimator : Recommender
-        Its number and names of features become those of the two columns of pairs, or of the items of a matrix.
+        Its number and names of features become those of the two columns of pairs, or of the items
+        of a matrix.
     wanted : Wanted
     weights : array-like, optional
         Weights of the ratings.
@@ -120,7 +121,8 @@ def open_ratings(
     clicks = wanted.clicks
     anew = earlier is None
     if pairs:
-        # Pairs and matrices may follow each other, so only a second table of pairs has columns to compare.
+        # Pairs and matrices may follow each other, so only a second table of pairs has columns to
+        # compare.
         if anew or estimator._fitted_on_pairs:
             check_pair_columns(X, estimator, reset=anew)
         rows = _open_pairs(X, y, weights, place, clicks)
@@ -298,7 +300,8 @@ def _side_by_side(pairs: Any, columns: Named) -> list[Arguments]:
         all(hasattr(one, "map_partitions") for one in frames)
         and len({one.npartitions for one in frames}) == 1
     ):
-        # In one expression: by themselves, columns read from small files come in fewer partitions than X.
+        # In one expression: by themselves, columns read from small files come in fewer partitions
+        # than X.
         joined = pairs.map_partitions(
             lambda *columns: columns,
             *frames[1:],

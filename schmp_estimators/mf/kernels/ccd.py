@@ -1,16 +1,19 @@
 """Coordinate descent for matrix factorisation, eight components at a time, from sums that shards compute in parts.
 
-Components are processed in *chunks* of `LANES`.  One round improves one chunk, of all users and then of all items, with
-everything else fixed.  For a user, let r be the residuals without the chunk, and h the chunks of the items it rated:
+Components are processed in *chunks* of `LANES`.  One round improves one chunk, of all users and
+then of all items, with everything else fixed.  For a user, let r be the residuals without the
+chunk, and h the chunks of the items it rated:
 
-    products = Σ h hᵀ      numerators = Σ r h      minimise  wᵀ(products + λ)w − 2 wᵀnumerators   by coordinate descent
+    products = Σ h hᵀ numerators = Σ r h minimise wᵀ(products + λ)w − 2 wᵀnumerators by coordinate
+    descent
 
-For an item it is the same with sums over users, to which each shard of users gives a part.  Chunks of one component
-would be CCD++ (Yu et al., ICDM 2012), and one chunk of all components the sweep of a row of Lee et al. (NIPS 2014,
-supplement §2).  With chunks of eight an epoch has K / 8 rounds; the objective falls a little further than with CCD++,
-and the epoch takes a quarter of the time.
+For an item it is the same with sums over users, to which each shard of users gives a part.  Chunks
+of one component would be CCD++ (Yu et al., ICDM 2012), and one chunk of all components the sweep of
+a row of Lee et al. (NIPS 2014, supplement §2).  With chunks of eight an epoch has K / 8 rounds; the
+objective falls a little further than with CCD++, and the epoch takes a quarter of the time.
 
-The biases are a chunk too: a user's row is (b_u, 1, 0, …), an item's is (1, b_i, 0, …), and each side changes its own.
+The biases are a chunk too: a user's row is (b_u, 1, 0, …), an item's is (1, b_i, 0, …), and each
+side changes its own.
 """
 
 from typing import NamedTuple
@@ -79,15 +82,17 @@ def improve_users(
     weights : (n_ratings,) float32, or None
         Their weights; None if all are 1.
     residuals : (n_ratings,) float32
-        Residuals without the chunk of the last round, on return without that of this round; mutated.
+        Residuals without the chunk of the last round, on return without that of this round;
+        mutated.
     before, now : (n_users, LANES) float32
         The users' chunk of the last round, and that of this round, which is mutated.
     items : (n_items, 2 * LANES) float32
-        The items' chunk of the last round, negated, beside that of this round: one dot product corrects a residual for
-        both.
+        The items' chunk of the last round, negated, beside that of this round: one dot product
+        corrects a residual for both.
     penalties : (n_users,) float32
     pull, target : (n_users, LANES) float32
-        Influence of earlier ratings on the diagonal of the products and on the numerators; (0, LANES) for none.
+        Influence of earlier ratings on the diagonal of the products and on the numerators; (0,
+        LANES) for none.
     first, stop, positive
         As in `solve_rows`.
     sums : (n_items * SUMS, LANES) float32

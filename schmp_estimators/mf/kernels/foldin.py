@@ -1,6 +1,7 @@
 """Uses of a fitted factorisation: fold in new users, predict ratings, recommend items.
 
-The result for a user depends only on the ratings of this user and on the item factors, never on other rows.
+The result for a user depends only on the ratings of this user and on the item factors, never on
+other rows.
 """
 
 import numpy as np
@@ -62,19 +63,22 @@ def _solve_positive(gram, target, free_from, size, out):
 def fold_in(ratings, weights, features, penalties, start, n_penalised, positive, out):
     """Solve the ridge problem of every user with the items fixed.
 
-    Minimises ``Σ c (w·f_i)² − 2 Σ a w·f_i + wᵀ start w + penalty ‖w‖²`` over w for each user, exactly.
+    Minimises ``Σ c (w·f_i)² − 2 Σ a w·f_i + wᵀ start w + penalty ‖w‖²`` over w for each user,
+    exactly.
 
     Parameters
     ----------
     ratings : UserRatings
-        The values a are what remains without the global mean and the items' biases, times their confidences.
+        The values a are what remains without the global mean and the items' biases, times their
+        confidences.
     weights : (n_ratings,) float64
         Their confidences, minus what `start` has counted of them.
     features : (n_items, n_features) float64
         Item factors; a column of ones after them makes the user's bias.
     penalties : (n_users,) float64
     start : (n_features, n_features) float64
-        Zeros, or the contribution of all items, whether in `ratings` or not; only the lower triangle is read.
+        Zeros, or the contribution of all items, whether in `ratings` or not; only the lower
+        triangle is read.
     n_penalised : int
         Features below this number are kept at or above zero if `positive`.
     positive : bool

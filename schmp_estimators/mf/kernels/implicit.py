@@ -1,12 +1,14 @@
 """Block coordinate descent for implicit feedback: missing pairs count as zeros, without being visited.
 
-The objective of Hu, Koren & Volinsky (ICDM 2008), with confidences c and the weight u of missing pairs, is
+The objective of Hu, Koren & Volinsky (ICDM 2008), with confidences c and the weight u of missing
+pairs, is
 
     Σ_seen c (r − ŵ)² + u Σ_missing ŵ² = Σ_seen [c (r − ŵ)² − u ŵ²] + u · tr(WᵀW HᵀH) ,    ŵ = w·h .
 
-The last term, over all pairs, needs only the K × K matrices WᵀW and HᵀH.  As for ratings, one round improves a chunk of
-eight components of all users, then of all items: these are the subspaces of iALS++ (Rendle, Krichene, Zhang & Koren,
-2021).  Let p be the prediction without the chunk, and d = c − u.  The objective depends on a user's chunk x by
+The last term, over all pairs, needs only the K × K matrices WᵀW and HᵀH.  As for ratings, one round
+improves a chunk of eight components of all users, then of all items: these are the subspaces of
+iALS++ (Rendle, Krichene, Zhang & Koren, 2021).  Let p be the prediction without the chunk, and d =
+c − u.  The objective depends on a user's chunk x by
 
     xᵀ (d Σ h hᵀ + u G + λ) x − 2 xᵀ (Σ (c r − d p) h − u G_rest w_rest) ,    G = HᵀH ,
 
@@ -26,7 +28,8 @@ from schmp_estimators.mf.kernels.registers import (
     solve_tile,
 )
 
-#: Number of rows whose products are added up in float32, before the sum is added to a total in float64.
+#: Number of rows whose products are added up in float32, before the sum is added to a total in
+#: float64.
 _RUN = 64
 
 
@@ -95,7 +98,8 @@ def improve_clicks(
     unobserved : float32
         The weight u of a missing pair.
     left : (n_clicks,) float32
-        Negated predictions, without the chunk of the last round; on return without that of this round.  Mutated.
+        Negated predictions, without the chunk of the last round; on return without that of this
+        round.  Mutated.
     before : (n_users, LANES) float32
         The users' chunk of the last round.
     users : (n_chunks, n_users, LANES) float32
@@ -226,7 +230,8 @@ def centre_chunk(passed, counts, first, stop, spread, chunk):
     counts : (n_items,) int64
         Number of clicks of each item.
     first, stop : int
-        Range of the coordinates that are used; those before `first` become proportional to the numbers of clicks.
+        Range of the coordinates that are used; those before `first` become proportional to the
+        numbers of clicks.
     spread : float
         Root mean square of the coordinates afterwards.
     chunk : (n_items, LANES) float32

@@ -1,11 +1,12 @@
 """Storage order of ratings: the shard and block of each rating, and when it is visited there.
 
-Users and items are assigned to shards and blocks in the order of falling weight, so that all of them have nearly the
-same number of ratings.  They are renumbered in this order, so that factors are read in storage order and the busiest
-rows share cache lines.  A block is cut into strips of items, whose factors stay in the second cache while all users are
-visited.  Inside a strip the ratings of some users take turns.  Consecutive steps then change different rows, so that
-the processor overlaps them (91 against 47 million ratings per second at rank 40 without adaptive steps), and the rows
-of these users stay in the first cache.
+Users and items are assigned to shards and blocks in the order of falling weight, so that all of
+them have nearly the same number of ratings.  They are renumbered in this order, so that factors are
+read in storage order and the busiest rows share cache lines.  A block is cut into strips of items,
+whose factors stay in the second cache while all users are visited.  Inside a strip the ratings of
+some users take turns.  Consecutive steps then change different rows, so that the processor overlaps
+them (91 against 47 million ratings per second at rank 40 without adaptive steps), and the rows of
+these users stay in the first cache.
 """
 
 from typing import Any, NamedTuple
@@ -22,9 +23,11 @@ from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 #: Number of users whose ratings take turns, unless rows are long; more than eight gain nothing.
 TILE = 8
-#: If they would have more factors than this, a quarter of the first cache, fewer users take turns, at least two.
+#: If they would have more factors than this, a quarter of the first cache, fewer users take turns,
+#: at least two.
 _TILE_FACTORS = 1 << 11
-#: Number of the factors of a strip of items: half of the second cache of the machine where this was measured.
+#: Number of the factors of a strip of items: half of the second cache of the machine where this was
+#: measured.
 _STRIP_FACTORS = 1 << 16
 #: The group of a row that is in no group.
 NOWHERE = -1
@@ -62,8 +65,8 @@ class CutRatings(NamedTuple):
 def deal(counts: np.ndarray, n_groups: int, taking_part: Any = None) -> Placement:
     """Assign rows with `counts` ratings to `n_groups` groups, heaviest first, to the groups in turn, there and back.
 
-    Rows of equal weight keep their order, so the placement depends only on the arguments.  A row for which
-    `taking_part`, (n,) bool, is False is in no group.
+    Rows of equal weight keep their order, so the placement depends only on the arguments.  A row
+    for which `taking_part`, (n,) bool, is False is in no group.
     """
     order = np.argsort(-counts, kind="stable")
     order = order if taking_part is None else order[taking_part[order]]
@@ -98,8 +101,8 @@ def _copy(ratings, position, out, target):
 def copy_rows(ratings, groups, rows, group, scale, ends, items, values, weights):
     """Copy the ratings of the users of a group to `items`, `values` and, unless it is empty, `weights`.
 
-    `groups` and `rows` are those of a `Placement`.  The ratings of row r begin at ``ends[r]``, and it becomes the end.
-    Values are put in units of the scale, computed in float64.
+    `groups` and `rows` are those of a `Placement`.  The ratings of row r begin at ``ends[r]``, and
+    it becomes the end.  Values are put in units of the scale, computed in float64.
     """
     mean, unit = scale
     for number in range(ratings.users.size):
@@ -147,9 +150,9 @@ def _end_of_user(users, start, stop):
 def _take_turns(ratings, offsets, heads, tails, room):
     """Let some users of each strip alternate in `ratings`, which are sorted by strip and user; mutates them.
 
-    After the last rating of a user the next user takes over, so fewer users alternate only at the end of a strip.
-    The others are work space: `room` for the ratings of a strip; the length of `heads` and `tails` is the number of
-    users that alternate.
+    After the last rating of a user the next user takes over, so fewer users alternate only at the
+    end of a strip.  The others are work space: `room` for the ratings of a strip; the length of
+    `heads` and `tails` is the number of users that alternate.
     """
     tile = heads.size
     for strip in range(offsets.size - 1):
@@ -240,8 +243,8 @@ def _empty(size: int, *kinds: Any) -> RatingBlock:
 def cut_blocks(ratings: UserRows, items: Placement, width: int = LANES) -> CutRatings:
     """Cut the ratings of users into item blocks, each in the order in which it will be visited.
 
-    `width` is the length of a row of factors.  Items are renumbered by their rows in the block.  A rating takes 8
-    bytes, or 10 or 12 if there are more than 65,536 users, or items in a block.
+    `width` is the length of a row of factors.  Items are renumbered by their rows in the block.  A
+    rating takes 8 bytes, or 10 or 12 if there are more than 65,536 users, or items in a block.
     """
     n_rows = max(1, _STRIP_FACTORS // width)
     tile = min(max(2, _TILE_FACTORS // width), TILE)

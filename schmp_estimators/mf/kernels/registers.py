@@ -1,6 +1,7 @@
 """Sums and small systems of many rows in registers: most of the work of coordinate descent.
 
-Rows of a small system are solved side by side, one row in each lane, so that additions of different rows overlap.
+Rows of a small system are solved side by side, one row in each lane, so that additions of different
+rows overlap.
 """
 
 from typing import Any
@@ -21,16 +22,19 @@ from schmp_estimators.core.lanes import (
 
 #: Registers per row of sums: the products, then the numerators.
 SUMS = PRODUCTS + 1
-#: Passes over the coordinates of a chunk; more lowered the objective after an epoch by less than 1e-5.
+#: Passes over the coordinates of a chunk; more lowered the objective after an epoch by less than
+#: 1e-5.
 PASSES = 2
 #: Number of rows that are solved side by side: their sums fill a quarter of the first cache.
 TILE = 32
-#: Registers that hold one number of each row of a tile; their chains of additions hide each other's latency.
+#: Registers that hold one number of each row of a tile; their chains of additions hide each other's
+#: latency.
 _ACROSS = TILE // LANES
 #: Number of clicks between those that are processed and those whose rows are prefetched.
 _AHEAD = 12
 
-#: Orders of lanes that processors can mix in one instruction; lanes of the second register count from `LANES`.
+#: Orders of lanes that processors can mix in one instruction; lanes of the second register count
+#: from `LANES`.
 _LOW_HALVES, _HIGH_HALVES = [0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13, 14, 15]
 _LOW_PAIRS, _HIGH_PAIRS = [0, 1, 8, 9, 4, 5, 12, 13], [2, 3, 10, 11, 6, 7, 14, 15]
 _LOW_ONES, _HIGH_ONES = [0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15]
@@ -67,8 +71,8 @@ def transpose(code, target, at, step, source, first, stride):
 def add_outer(code, target, at, left, left_at, right, right_at, step, size):
     """Add ``Σ_n left[left_at + n]ᵀ right[right_at + step n]``, n < size, to `LANES` registers of `target` from `at`.
 
-    Number l of a left register contributes to register l of the sum.  Each register of the sum is added up in the order
-    of n in float32, then added to `target`, which is float64.
+    Number l of a left register contributes to register l of the sum.  Each register of the sum is
+    added up in the order of n in float32, then added to `target`, which is float64.
     """
     sums = code.totals(LANES)
     with code.loop(0, size) as number:
@@ -104,12 +108,13 @@ def _combiner(count: int) -> Any:
     return emitted()(subtract_combinations)
 
 
-#: ``subtract_combination(target, at, distance, rows, first, stride, matrix, size)`` subtracts from register `at` of
-#: `target` the sum of ``rows[first + number * stride][l] * matrix[number * LANES + l]`` over l and all numbers below
+#: ``subtract_combination(target, at, distance, rows, first, stride, matrix, size)`` subtracts from
+#: register `at` of `target` the sum of
+#: ``rows[first + number * stride][l] * matrix[number * LANES + l]`` over l and all numbers below
 #: `size`, in this order.
 subtract_combination = _combiner(1)
-#: The same for rows ``first … first + LANES - 1``, into registers that are `distance` apart, with the same bits; their
-#: chains of additions hide each other's latency.
+#: The same for rows ``first … first + LANES - 1``, into registers that are `distance` apart, with
+#: the same bits; their chains of additions hide each other's latency.
 subtract_some_combinations = _combiner(LANES)
 
 
@@ -128,10 +133,11 @@ def add_clicks(
 ):
     """Process the clicks of one row in their order.
 
-    First, p = ``left[click]`` is raised by the product of row `row` of `ends` with row ``ids[click]`` of `others`,
-    which have two registers per row.  Let h be the second register of the latter row, r the value, d = c - `missing`
-    and c = ``confidences[click]``, or 1 if they are None.  Then ``d h hᵀ``, in the layout of `add_products`, is added
-    to `target` from register `at`, and ``(c r + d p) h`` to the next register.
+    First, p = ``left[click]`` is raised by the product of row `row` of `ends` with row
+    ``ids[click]`` of `others`, which have two registers per row.  Let h be the second register of
+    the latter row, r the value, d = c - `missing` and c = ``confidences[click]``, or 1 if they are
+    None.  Then ``d h hᵀ``, in the layout of `add_products`, is added to `target` from register
+    `at`, and ``(c r + d p) h`` to the next register.
     """
     old = ends[row * 2]
     new = ends[row * 2 + 1]
@@ -220,10 +226,10 @@ def room_of_tile():
 def solve_tile(sums, start, size, penalties, first, stop, positive, rows, room):
     """Improve coordinates ``first … stop - 1`` of ``rows[start : start + size]``; mutates `rows`.
 
-    Coordinate descent never raises the objective, whatever the sums are.  The rows of a tile are solved side by side,
-    so that a register holds one number of several rows.  This takes a fifth of the time of one row after the other,
-    whose additions are a chain.  `sums` (size * SUMS, LANES) begins with those of row `start`.  `room` is that
-    of `room_of_tile`.
+    Coordinate descent never raises the objective, whatever the sums are.  The rows of a tile are
+    solved side by side, so that a register holds one number of several rows.  This takes a fifth of
+    the time of one row after the other, whose additions are a chain.  `sums` (size * SUMS, LANES)
+    begins with those of row `start`.  `room` is that of `room_of_tile`.
     """
     turned, chunk, weights = room
     whole = size - size % LANES

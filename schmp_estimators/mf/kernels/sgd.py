@@ -1,23 +1,27 @@
 """Stochastic gradient descent over one block of ratings, with an adaptive step for every user and item.
 
-The objective is ``Σ (a − b_u − b_i − w_u·h_i)² + Σ_u λ_u (‖w_u‖² + b_u²) + Σ_i λ_i (‖h_i‖² + b_i²)``.  A rating
-of a row with n ratings carries λ n^(ν−1), its share of the penalty λ n^ν of the row (Kim et al., EuroSys 2016, §4.3,
-with ν = 0).
+The objective is
+``Σ (a − b_u − b_i − w_u·h_i)² + Σ_u λ_u (‖w_u‖² + b_u²) + Σ_i λ_i (‖h_i‖² + b_i²)``.  A rating of a
+row with n ratings carries λ n^(ν−1), its share of the penalty λ n^ν of the row (Kim et al., EuroSys
+2016, §4.3, with ν = 0).
 
-The step is that of Chin et al., "A Learning-rate Schedule for Stochastic Gradient Methods to Matrix Factorization"
-(PAKDD 2015), §3: rate / √(sum of mean squared gradients of the row).  The squared gradient of a row follows from ‖w‖²,
-‖h‖² and w·h, and the norms after a step follow from those before it, so no further pass over the rows is needed.
+The step is that of Chin et al., "A Learning-rate Schedule for Stochastic Gradient Methods to Matrix
+Factorization" (PAKDD 2015), §3: rate / √(sum of mean squared gradients of the row).  The squared
+gradient of a row follows from ‖w‖², ‖h‖² and w·h, and the norms after a step follow from those
+before it, so no further pass over the rows is needed.
 
-Losses that rank compare each observed pair with an item that is drawn.  A user took item i, and item j is drawn from
-the items that the user has not taken.  With the scores s = c_i + w·h_i and t = c_j + w·h_j, a loss returns its value
-and its pull on each score, which is a negative derivative.  The steps are those for ratings, with the pulls as errors:
-first that of i, then that of j, whose product uses the user's row after the first step.  Both pulls are computed before
-the steps.  Draws are addressed: they depend only on a key, the user's number in the whole data, the item and the
+Losses that rank compare each observed pair with an item that is drawn.  A user took item i, and
+item j is drawn from the items that the user has not taken.  With the scores s = c_i + w·h_i and t =
+c_j + w·h_j, a loss returns its value and its pull on each score, which is a negative derivative.
+The steps are those for ratings, with the pulls as errors: first that of i, then that of j, whose
+product uses the user's row after the first step.  Both pulls are computed before the steps.  Draws
+are addressed: they depend only on a key, the user's number in the whole data, the item and the
 attempt.
 
-The bits are those of one rating after the other.  But consecutive ratings without a common row are processed together:
-the steps of two in one register, and the product of a rating while the rows of an earlier one change.  A processor does
-not find this by itself, because hundreds of instructions in between wait for an error.
+The bits are those of one rating after the other.  But consecutive ratings without a common row are
+processed together: the steps of two in one register, and the product of a rating while the rows of
+an earlier one change.  A processor does not find this by itself, because hundreds of instructions
+in between wait for an error.
 """
 
 import math
@@ -264,7 +268,8 @@ def sgd_blocks(visits, ratings, offsets, users, items, width, types, steps, posi
     offsets : (n_shards, n_blocks + 1) int64
         Where those of each block begin.
     users, items : (n, 3) int64
-        Address of the factors of each `FactorBlock`, that of its numbers, and how many rows it has; mutated there.
+        Address of the factors of each `FactorBlock`, that of its numbers, and how many rows it has;
+        mutated there.
     width : int
         Columns of factors.
     types : RatingBlock
@@ -308,7 +313,8 @@ def squared_error(ratings, users, items):
     return total
 
 
-#: Number of draws for a pair; the first item that the user has not taken is used, and without one the pair is skipped.
+#: Number of draws for a pair; the first item that the user has not taken is used, and without one
+#: the pair is skipped.
 ATTEMPTS = 8
 _NEXT = np.uint64(1)
 
@@ -347,8 +353,8 @@ def _has_taken(items, start, stop, item):
 def candidates_of(counts: np.ndarray) -> np.ndarray:
     """Return (n,) int64 the rows that may be drawn, each as often as the root of its number of pairs, rounded up.
 
-    If all were drawn equally often, most draws would be items that few users take, which teach little about the first
-    places of a ranking.
+    If all were drawn equally often, most draws would be items that few users take, which teach
+    little about the first places of a ranking.
     """
     return freeze(part_of_each(np.ceil(np.sqrt(counts)).astype(np.int64)))
 

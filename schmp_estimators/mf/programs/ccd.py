@@ -1,12 +1,14 @@
 """Matrix factorisation by coordinate descent on partial sums (Lee et al., NIPS 2014, supplement §2).
 
-A shard owns users.  One round improves a chunk of eight components of its users, and computes its part of the sums that
-the items need.  `aggregate` adds up these parts in a fixed order and improves the same chunk of the items.  Nothing is
-approximated: the number of shards only changes the order of additions.
+A shard owns users.  One round improves a chunk of eight components of its users, and computes its
+part of the sums that the items need.  `aggregate` adds up these parts in a fixed order and improves
+the same chunk of the items.  Nothing is approximated: the number of shards only changes the order
+of additions.
 
-The items are divided among the shards, too, by components: chunk c is stored by shard c modulo the number of shards.
-This shard sends the chunk with its report of the round before.  Every shard reads the chunk in its own round, and the
-shard that stores it takes the improved chunk from the model of the next round.
+The items are divided among the shards, too, by components: chunk c is stored by shard c modulo the
+number of shards.  This shard sends the chunk with its report of the round before.  Every shard
+reads the chunk in its own round, and the shard that stores it takes the improved chunk from the
+model of the next round.
 """
 
 from collections.abc import Sequence
@@ -33,7 +35,8 @@ from schmp_estimators.mf.programs.anchors import (
 )
 from schmp_estimators.mf.programs.factors import ITEMS, USERS, Factorization, Side
 
-#: Items whose sums are added and solved together: all shards' reports about them fit into the second cache.
+#: Items whose sums are added and solved together: all shards' reports about them fit into the
+#: second cache.
 ITEMS_AT_ONCE = 512
 
 
@@ -58,14 +61,15 @@ class CcdModel(NamedTuple):
     items: Floats32
     #: (n_items,) number of ratings of each item.
     item_counts: Integers
-    #: (3,) the sum of squared errors after the sweep, the same again, and that on the held-out ratings; for clicks the
-    #: sum of squared errors, the objective without the penalty, and 0.
+    #: (3,) the sum of squared errors after the sweep, the same again, and that on the held-out
+    #: ratings; for clicks the sum of squared errors, the objective without the penalty, and 0.
     errors: Floats
     #: (2,) number of ratings, and of held-out ratings.
     sizes: Integers
     #: Penalty of users and items, after the sweep.
     penalty: float
-    #: For clicks, (n_chunks * LANES, n_chunks * LANES) products of the components of the users, and of the items.
+    #: For clicks, (n_chunks * LANES, n_chunks * LANES) products of the components of the users, and
+    #: of the items.
     user_gram: Any = None
     item_gram: Any = None
     #: Whether a sweep has completed those of the items.
@@ -135,7 +139,8 @@ class CcdFactorization(Factorization):
     def restore(self, at: At, saved: CcdState) -> tuple[CcdState, Numbered]:
         """Return a saved state, or one in which only the items are set: the first rounds make the users.
 
-        Residuals are saved, because they would differ in their last bits if they were computed again.
+        Residuals are saved, because they would differ in their last bits if they were computed
+        again.
         """
         shard, state = at.shard, own(saved)
         if state.users is not None:
@@ -230,7 +235,8 @@ class CcdFactorization(Factorization):
         members : sequence of int64
             The users of each shard.
         item_ids, item_counts : (n_items,) int64
-            The items, in the order of their rows in shards, and their numbers of ratings in this run.
+            The items, in the order of their rows in shards, and their numbers of ratings in this
+            run.
         """
         rows = map(self._in_chunks, sides, (USERS, ITEMS))
         users, items = map(Earlier, rows, counts)

@@ -60,7 +60,8 @@ class Factorization(Program[Any, Any, Any, Any]):
     def start_range(self, side: int) -> FloatPair:
         """Return centre and half-width of the first factors, so that their products have the size of what they fit.
 
-        With biases that is about zero; without biases it is the mean of the ratings, and the items take its sign.
+        With biases that is about zero; without biases it is the mean of the ratings, and the items
+        take its sign.
         """
         spread = 0.5 * np.sqrt(1 / self.n_components)
         if self.fit_bias:
@@ -127,7 +128,8 @@ def has_not_improved(
     Parameters
     ----------
     names : sequence of str
-        What may be monitored: it is the first of these that the last record has.  If it has none, the result is False.
+        What may be monitored: it is the first of these that the last record has.  If it has none,
+        the result is False.
     tol : float
         The smallest fall that counts, relative to the best value before.
     patience : int

@@ -1,14 +1,16 @@
 """Matrix factorisation of implicit feedback: the chunks of `ccd`, and two Gram matrices for all missing pairs.
 
-A sweep improves all chunks of the users, and then all chunks of the items.  If chunks of both alternated, the objective
-would fall as fast, but recommendations would be an epoch or two behind.  In a round for users, shards need all products
-of the current chunk of the items, and report those of their users.  In a round for items, they compute the sums that
-the items need; the shard that stores a chunk of the items computes the part of these sums that comes from the chunk.
-`aggregate` adds up the parts in a fixed order and improves the current chunk.
+A sweep improves all chunks of the users, and then all chunks of the items.  If chunks of both
+alternated, the objective would fall as fast, but recommendations would be an epoch or two behind.
+In a round for users, shards need all products of the current chunk of the items, and report those
+of their users.  In a round for items, they compute the sums that the items need; the shard that
+stores a chunk of the items computes the part of these sums that comes from the chunk.  `aggregate`
+adds up the parts in a fixed order and improves the current chunk.
 
-Both Gram matrices are part of the model.  That of the items is updated by the rows that change: the shards compute the
-products of a chunk with the others in the round after it was improved.  At the start this matrix is not known, and need
-not be: users are zero then, so it is enough to compute the products of a chunk in the round of its users.
+Both Gram matrices are part of the model.  That of the items is updated by the rows that change: the
+shards compute the products of a chunk with the others in the round after it was improved.  At the
+start this matrix is not known, and need not be: users are zero then, so it is enough to compute the
+products of a chunk in the round of its users.
 """
 
 from dataclasses import dataclass
@@ -33,7 +35,8 @@ from schmp_estimators.mf.programs.factors import ITEMS, USERS
 
 Gram = Floats
 
-#: The two coordinates whose product each lane of the registers of products holds, as `add_products` lays them out.
+#: The two coordinates whose product each lane of the registers of products holds, as `add_products`
+#: lays them out.
 _LEFT = np.broadcast_to(np.arange(LANES), (PRODUCTS, LANES))
 _RIGHT = (_LEFT + np.arange(PRODUCTS)[:, None]) % LANES
 

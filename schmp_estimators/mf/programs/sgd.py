@@ -1,12 +1,14 @@
 """Matrix factorisation by stochastic gradient descent on rotating item blocks (Kim et al., EuroSys 2016, §4.3).
 
-A shard owns users, a block owns items, and no two shards hold the same block at the same time.  So every step moves a
-user and an item that no other shard uses, and the result is that of a serial pass over the same blocks.
+A shard owns users, a block owns items, and no two shards hold the same block at the same time.  So
+every step moves a user and an item that no other shard uses, and the result is that of a serial
+pass over the same blocks.
 
-Rotation is compared with bulk synchronous steps (BSP): in each epoch, every shard takes the steps of all its ratings on
-a copy of all items, as they were at the last barrier.  At the next barrier the changes of all shards are added up.
-There is one barrier per epoch, and another one if errors are measured.  An item takes as many steps from one starting
-point as there are shards, so the steps must be smaller if there are more shards; and each worker holds all items.
+Rotation is compared with bulk synchronous steps (BSP): in each epoch, every shard takes the steps
+of all its ratings on a copy of all items, as they were at the last barrier.  At the next barrier
+the changes of all shards are added up.  There is one barrier per epoch, and another one if errors
+are measured.  An item takes as many steps from one starting point as there are shards, so the steps
+must be smaller if there are more shards; and each worker holds all items.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,8 +39,9 @@ class SgdState(NamedTuple):
     """The state of a shard."""
 
     users: FactorBlock
-    #: (4, n_blocks) sums of squared errors, or of another loss: during the sweep, after it, and on held-out ratings;
-    #: and the penalty of the block with the number of the shard, if it is measured.
+    #: (4, n_blocks) sums of squared errors, or of another loss: during the sweep, after it, and on
+    #: held-out ratings; and the penalty of the block with the number of the shard, if it is
+    #: measured.
     errors: Floats
 
 
@@ -49,11 +52,11 @@ class SgdReport(NamedTuple):
     errors: Floats
     #: (2,) number of ratings, and of held-out ratings.
     sizes: Integers
-    #: If shards work on copies: the changes of this copy of the items, or the copy itself if it is the only one; in the
-    #: model all items.
+    #: If shards work on copies: the changes of this copy of the items, or the copy itself if it is
+    #: the only one; in the model all items.
     items: Any = None
-    #: If they have just been measured, the penalties of the users, and of the block with the number of the shard; in
-    #: the model their sum.
+    #: If they have just been measured, the penalties of the users, and of the block with the number
+    #: of the shard; in the model their sum.
     penalty: Any = None
 
 
@@ -263,8 +266,8 @@ def penalty_of(side: FactorBlock) -> float:
 class BspFactorization(SgdFactorization):
     """Matrix factorisation by stochastic gradient descent on copies of the items that are merged once per epoch.
 
-    Parameters, steps and storage order are those of `SgdFactorization`; shards have a single item block.  With one
-    shard the results of both are bit-for-bit the same.
+    Parameters, steps and storage order are those of `SgdFactorization`; shards have a single item
+    block.  With one shard the results of both are bit-for-bit the same.
     """
 
     name: ClassVar[str] = "mf-bsp"

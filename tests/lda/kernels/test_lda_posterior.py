@@ -20,7 +20,8 @@ Gibbs = example("plot_your_own_sampler").Gibbs
 #: Kernels are compiled for these tests alone.
 pytestmark = pytest.mark.slow
 
-#: Of samplers that keep the posterior to the letter, a program, and what it has beside its defaults.
+#: Of samplers that keep the posterior to the letter, a program, and what it has beside its
+#: defaults.
 SWEEPS = {
     "sparse": (SparseLDA, {}),
     "light, 1": (LightLDA, {"mh_steps": 1}),

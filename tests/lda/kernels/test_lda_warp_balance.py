@@ -1,11 +1,12 @@
 """Detailed balance of one token's moves, and the distributions of the proposals.
 
-With everything else frozen a token's topic should have the probability (n_d + α)(n_w + β)/(n_k + β̄), the token taken
-out of all counts.  A proposal from the document, accepted by the word, and one from the word, accepted by the document,
-must each leave that distribution in place: what flows from s to t flows from t to s.
+With everything else frozen a token's topic should have the probability (n_d + α)(n_w + β)/(n_k +
+β̄), the token taken out of all counts.  A proposal from the document, accepted by the word, and one
+from the word, accepted by the document, must each leave that distribution in place: what flows from
+s to t flows from t to s.
 
-The test does not take this formula for granted: it begins with the joint probability of all topics, of a model
-whose topics are normalised by frozen totals.
+The test does not take this formula for granted: it begins with the joint probability of all topics,
+of a model whose topics are normalised by frozen totals.
 """
 
 from math import lgamma, log
@@ -70,8 +71,9 @@ def log_joint(documents, words, topics):
     """Return the logarithm of the joint probability of words and topics, up to a constant, where topic k is normalised
     by the frozen TOTAL[k] instead of its own.
 
-    With proportions of documents integrated out, a document is a Pólya urn: Γ(n_dk + α) for each topic.  So is a topic,
-    Γ(n_wk + β) for each word, but that its normaliser is a constant for each token in it.
+    With proportions of documents integrated out, a document is a Pólya urn: Γ(n_dk + α) for each
+    topic.  So is a topic, Γ(n_wk + β) for each word, but that its normaliser is a constant for each
+    token in it.
 
     documents, words, topics : of each token
     """

@@ -397,7 +397,8 @@ def test_users_of_pairs_have_their_vectors(u, names):
     np.testing.assert_array_equal(fitted.fit_transform(pairs, TARGETS), vectors)
     new = np.array([["y", "x3"], ["x0", "y"]]) if names else np.array([[999, 3], [0, 999]])
     np.testing.assert_array_equal(fitted.transform(new)[0], 0)
-    # from the same ratings under other names come the same vectors; ratings of unknown items say nothing
+    # from the same ratings under other names come the same vectors; ratings of unknown items say
+    # nothing
     other = pairs.astype(object if names else int)
     other[:, 0] = np.char.add("new", PAIRS[:, 0].astype(str)) if names else 1000 - PAIRS[:, 0]
     told = np.vstack([new[1:], other]), np.append(3.0, TARGETS)

@@ -16,7 +16,8 @@ from schmp_estimators.exceptions import DuplicateRatingError
 N_USERS, N_ITEMS = 40, 25
 generator = np.random.default_rng(1)
 OBSERVED = generator.random((N_USERS, N_ITEMS)) < 0.5
-#: New users are the last eight, new items the last three; known users rate new items, and a known one, later.
+#: New users are the last eight, new items the last three; known users rate new items, and a known
+#: one, later.
 NOW = np.add.outer(np.arange(N_USERS) >= 32, np.arange(N_ITEMS) >= 22).astype(bool)
 NOW[:5, :5] = True
 OLD, NEW = np.argwhere(OBSERVED & ~NOW), np.argwhere(OBSERVED & NOW)
@@ -156,7 +157,8 @@ def test_clicks_settle_where_all_pairs_and_earlier_clicks_leave_no_gradient(
         weight = np.sum(confidences, axis=side)
         squares = np.average(before[1 - side] ** 2, axis=0, weights=weight)
         known, predicted = before[side], here @ there.T
-        # all missing pairs, then what the clicks of this call change, what is left of earlier ones, and the penalty
+        # all missing pairs, then what the clicks of this call change, what is left of earlier ones,
+        # and the penalty
         gradient = u * here @ (there.T @ there) - u * known @ (
             before[1 - side].T @ before[1 - side]
         )
