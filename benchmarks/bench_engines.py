@@ -84,7 +84,8 @@ def two(pairs):
             walls.append(found[at_once][1] / found[in_turn][1])
     low, middle, high = np.percentile(ratios, [25, 50, 75])
     print(
-        f"CPU of workers, at once by in turn: {middle:.3f} ({low:.3f} {high:.3f}); wall {median(walls):.2f}"
+        f"CPU of workers, at once by in turn: {middle:.3f} ({low:.3f} {high:.3f}); wall "
+        f"{median(walls):.2f}"
     )
 
 
@@ -163,7 +164,8 @@ def snapshots(pairs):
                     for i in range(2)
                 ]
                 print(
-                    f"  each {way}: {1e3 * median(more[0]):+.0f} ms, {1e3 * median(more[1]):+.0f} ms of CPU"
+                    f"  each {way}: {1e3 * median(more[0]):+.0f} ms, {1e3 * median(more[1]):+.0f} "
+                    "ms of CPU"
                 )
 
 

@@ -137,7 +137,8 @@ def main():
         "MB beyond X",
     )
     table(
-        f"{options.people} × {options.variants}: {options.people * (options.variants + 2) / 1e6:.0f} MB",
+        f"{options.people} × {options.variants}: "
+        f"{options.people * (options.variants + 2) / 1e6:.0f} MB",
         header,
         rows,
     )

@@ -626,9 +626,11 @@ def progress(arguments):
 def first(arguments):
     """Seconds of the first and of the second fit in a fresh process whose kernels are cached on disk."""
     code = (
-        "import time, numpy as np; t0 = time.perf_counter(); from schmp_estimators import DistributedLDA\n"
+        "import time, numpy as np; t0 = time.perf_counter(); from schmp_estimators import "
+        "DistributedLDA\n"
         "X = np.random.default_rng(0).poisson(0.5, (500, 300)); t = [time.perf_counter()]\n"
-        "for _ in range(2): DistributedLDA(20, max_iter=10, random_state=0).fit(X); t.append(time.perf_counter())\n"
+        "for _ in range(2): DistributedLDA(20, max_iter=10, random_state=0).fit(X); "
+        "t.append(time.perf_counter())\n"
         "print(t[0] - t0, t[1] - t[0], t[2] - t[1])"
     )
     rows = []

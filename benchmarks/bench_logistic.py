@@ -118,7 +118,8 @@ def fold(case, n_cs, limit):
         X, y
     )
     print(
-        f"{case}: ours, {n_cs} Cs and the fit of all rows: {time.process_time() - start:.2f} s, C {ours.C_:.3g}"
+        f"{case}: ours, {n_cs} Cs and the fit of all rows: {time.process_time() - start:.2f} s, C "
+        f"{ours.C_:.3g}"
     )
     total = 0.0
     for C in Cs:
@@ -146,7 +147,8 @@ def fold(case, n_cs, limit):
         )
         total += found[0]
         print(
-            f"    liblinear, C {C:.3g}: {found[0]:.2f} s, gap {found[1]:.1e}, tol {found[2]:g}; in all {total:.2f}"
+            f"    liblinear, C {C:.3g}: {found[0]:.2f} s, gap {found[1]:.1e}, tol {found[2]:g}; in "
+            f"all {total:.2f}"
         )
         if not np.isfinite(total):
             break

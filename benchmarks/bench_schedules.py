@@ -100,7 +100,9 @@ def costs(n_seeds):
     begun = time.process_time()
     steps = len(schedule_from_costs(cost))
     print(
-        f"\n{np.count_nonzero(cost):,} pairs, 1000 × 1000: {steps} steps in {time.process_time() - begun:.2f} s"
+        "\n"
+        f"{np.count_nonzero(cost):,} pairs, 1000 × 1000: {steps} steps in "
+        f"{time.process_time() - begun:.2f} s"
     )
     header = [
         "pattern",

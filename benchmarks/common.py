@@ -34,7 +34,8 @@ def corpus_file(name):
     path = Path(folder or ".") / name
     if not path.exists():
         raise SystemExit(
-            f"{path} is not there; set SCHMP_DATA to the folder of the corpora, or use docstrings or synthetic:1e6"
+            f"{path} is not there; set SCHMP_DATA to the folder of the corpora, or use docstrings "
+            "or synthetic:1e6"
         )
     return path
 

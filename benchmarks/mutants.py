@@ -99,7 +99,8 @@ class Mutant:
         before = path.read_text()
         if before.count(self.old) != 1:
             raise ValueError(
-                f"stale: {self.part}: {self.name}: the old text is {before.count(self.old)} times there"
+                f"stale: {self.part}: {self.name}: the old text is {before.count(self.old)} times "
+                "there"
             )
         return before, before.replace(self.old, self.new)
 
@@ -428,7 +429,8 @@ def run(mutants: list[Mutant], log: dict[str, dict], options: argparse.Namespace
                     if not mutant.file and found not in _GOOD:
                         hopeless.add(mutant.part)
                     print(
-                        f"{found:16s} {record['seconds']:6.1f} s  {mutant.part}: {mutant.name}  {record['by'] or ''}"
+                        f"{found:16s} {record['seconds']:6.1f} s  {mutant.part}: {mutant.name}  "
+                        f"{record['by'] or ''}"
                     )
                     print(f"    {record['why']}\n" if "why" in record else "", end="", flush=True)
 

@@ -65,6 +65,7 @@ def report(case, rows):
     for name, (seconds, gap, tolerance) in rows:
         ratio = seconds / ours if seconds < float("inf") else float("inf")
         print(
-            f"{case:28s} {name:10s} {seconds:9.4f} s  gap {gap:.1e}  tol {tolerance:.0e}  x{ratio:.2f}",
+            f"{case:28s} {name:10s} {seconds:9.4f} s  gap {gap:.1e}  tol {tolerance:.0e}  "
+            f"x{ratio:.2f}",
             flush=True,
         )

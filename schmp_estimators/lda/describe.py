@@ -72,8 +72,8 @@ class DescribedTopics(TopicMethods):
         given = np.array(names, object)
         if given.shape != (self._n_features_out,):
             raise ValueError(
-                f"topic_names_ has shape {given.shape}, but there are {self._n_features_out} topics; give one name for "
-                "each"
+                f"topic_names_ has shape {given.shape}, but there are {self._n_features_out} "
+                "topics; give one name for each"
             )
         self._topic_names = given
 
@@ -132,8 +132,9 @@ class DescribedTopics(TopicMethods):
 
         References
         ----------
-        .. [1] C. Sievert, K. E. Shirley, "LDAvis: a method for visualizing and interpreting topics", Workshop on
-           Interactive Language Learning, Visualization, and Interfaces, ACL 2014, section 3.1.
+        .. [1] C. Sievert, K. E. Shirley, "LDAvis: a method for visualizing and interpreting
+           topics", Workshop on Interactive Language Learning, Visualization, and Interfaces, ACL
+           2014, section 3.1.
 
         Examples
         --------
@@ -150,7 +151,8 @@ class DescribedTopics(TopicMethods):
         self._check("top_words", _WORDS, locals())
         if by == "probability" and relevance != 0.6:
             raise ValueError(
-                f"relevance={relevance} is for by='relevance', but by='probability'; leave one of them out"
+                f"relevance={relevance} is for by='relevance', but by='probability'; leave one of "
+                "them out"
             )
         names = self._names(feature_names)
         words, weights = self._best_words(int(n_words), relevance if by == "relevance" else None)
@@ -232,11 +234,14 @@ class DescribedTopics(TopicMethods):
 
         References
         ----------
-        .. [1] G. Bouma, "Normalized (pointwise) mutual information in collocation extraction", GSCL 2009.
-        .. [2] N. Aletras, M. Stevenson, "Evaluating topic coherence using distributional semantics", IWCS 2013.
-        .. [3] D. Mimno, H. M. Wallach, E. Talley, M. Leenders, A. McCallum, "Optimizing semantic coherence in topic
-           models", EMNLP 2011.
-        .. [4] M. Röder, A. Both, A. Hinneburg, "Exploring the space of topic coherence measures", WSDM 2015.
+        .. [1] G. Bouma, "Normalized (pointwise) mutual information in collocation extraction", GSCL
+           2009.
+        .. [2] N. Aletras, M. Stevenson, "Evaluating topic coherence using distributional
+           semantics", IWCS 2013.
+        .. [3] D. Mimno, H. M. Wallach, E. Talley, M. Leenders, A. McCallum, "Optimizing semantic
+           coherence in topic models", EMNLP 2011.
+        .. [4] M. Röder, A. Both, A. Hinneburg, "Exploring the space of topic coherence measures",
+           WSDM 2015.
 
         Examples
         --------
@@ -259,8 +264,8 @@ class DescribedTopics(TopicMethods):
         for name in ("window_size", "feature_names"):
             if given[name] is not None and measure not in WINDOWS:
                 raise ValueError(
-                    f"{name}={given[name]!r:.50} is for 'c_npmi' and 'c_v', which take texts; measure={measure!r} "
-                    "takes counts"
+                    f"{name}={given[name]!r:.50} is for 'c_npmi' and 'c_v', which take texts; "
+                    f"measure={measure!r} takes counts"
                 )
 
         def count(corpus: Corpus, _place: Place) -> tuple[Integers, int]:
@@ -275,8 +280,9 @@ class DescribedTopics(TopicMethods):
             documents, n_documents = self._with_documents(X, count)
         if not documents.any() and measure in WINDOWS:
             raise ValueError(
-                f"X has {n_documents} windows, but none of the words of topics; split texts as the vectorizer does, by "
-                "vectorizer.build_analyzer(), and give its words as feature_names"
+                f"X has {n_documents} windows, but none of the words of topics; split texts as the "
+                "vectorizer does, by vectorizer.build_analyzer(), and give its words as "
+                "feature_names"
             )
         return coherence.mean_over_pairs(
             documents, n_documents, min(n_words, self.n_features_in_), measure
@@ -289,8 +295,9 @@ class DescribedTopics(TopicMethods):
         is_one = isinstance(X, str | bytes) or not (hasattr(X, "__iter__") or is_dask(X))
         if is_one or hasattr(X, "columns") or getattr(X, "ndim", 1) != 1:
             raise ValueError(
-                f"measure={measure!r} slides windows over texts, but X is of type {type(X).__name__}: give lists of "
-                "words, such as [*map(vectorizer.build_analyzer(), texts)], or take measure='npmi' for counts"
+                f"measure={measure!r} slides windows over texts, but X is of type "
+                f"{type(X).__name__}: give lists of words, such as "
+                "[*map(vectorizer.build_analyzer(), texts)], or take measure='npmi' for counts"
             )
         names = self._names(feature_names)
         columns = np.flatnonzero(np.diff(best.slot_ptr))
@@ -299,8 +306,8 @@ class DescribedTopics(TopicMethods):
             for word, n in Counter(names.tolist()).items():
                 if n > 1 and word in words:
                     raise ValueError(
-                        f"feature_names has {word!r} for {n} columns, which texts cannot tell apart; give each word a "
-                        "name of its own"
+                        f"feature_names has {word!r} for {n} columns, which texts cannot tell "
+                        "apart; give each word a name of its own"
                     )
         return dict(zip(words, columns.tolist(), strict=True))
 

@@ -74,7 +74,8 @@ class TopicsOfDocuments(DescribedTopics):
         self._check("top_documents", {"n_documents": SOME}, locals())
         if (X is None) == (proportions is None):
             raise ValueError(
-                "top_documents needs X, word counts, or proportions, what transform returns: give one"
+                "top_documents needs X, word counts, or proportions, what transform returns: give "
+                "one"
             )
         check_labels(proportions, -1, self.get_feature_names_out(), "proportions")
         take = partial(_most, n_best=int(n_documents), n_topics=self._n_features_out)
@@ -285,8 +286,8 @@ class TopicsOfDocuments(DescribedTopics):
 
         References
         ----------
-        .. [1] D. Mimno, H. M. Wallach, E. Talley, M. Leenders, A. McCallum, "Optimizing semantic coherence in topic
-           models", EMNLP 2011.
+        .. [1] D. Mimno, H. M. Wallach, E. Talley, M. Leenders, A. McCallum, "Optimizing semantic
+           coherence in topic models", EMNLP 2011.
 
         Examples
         --------
@@ -408,7 +409,8 @@ def _most(theta: Any, n_best: int, n_topics: int) -> tuple[int, Integers, Floats
     shares = as_numbers(theta, "proportions must be numbers, one column for each topic")
     if shares.shape[1:] != (n_topics,):
         raise ValueError(
-            f"proportions has shape {shares.shape}, but there are {n_topics} topics; give one column for each"
+            f"proportions has shape {shares.shape}, but there are {n_topics} topics; give one "
+            "column for each"
         )
     if np.isnan(shares).any():
         raise ValueError("proportions has NaN; leave these documents out")

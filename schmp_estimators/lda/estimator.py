@@ -246,23 +246,26 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
 
     References
     ----------
-    .. [1] J. Chen, K. Li, J. Zhu, W. Chen, "WarpLDA: a cache efficient O(1) algorithm for latent Dirichlet allocation",
-       PVLDB 9(10), 2016.
-    .. [2] H.-F. Yu, C.-J. Hsieh, H. Yun, S. V. N. Vishwanathan, I. S. Dhillon, "A scalable asynchronous distributed
-       algorithm for topic modeling", WWW 2015, section 3.
-    .. [3] S. Lee, J. K. Kim, X. Zheng, Q. Ho, G. A. Gibson, E. P. Xing, "On model parallelization and scheduling
-       strategies for distributed machine learning", NIPS 2014, section 3.1.
-    .. [4] L. Yao, D. Mimno, A. McCallum, "Efficient methods for topic model inference on streaming document
-       collections", KDD 2009, section 3.4.
-    .. [5] J. Yuan, F. Gao, Q. Ho, W. Dai, J. Wei, X. Zheng, E. P. Xing, T.-Y. Liu, W.-Y. Ma, "LightLDA: big topic
-       models on modest computer clusters", WWW 2015, section 4.
-    .. [6] A. Q. Li, A. Ahmed, S. Ravi, A. J. Smola, "Reducing the sampling complexity of topic models", KDD 2014.
-    .. [7] D. Newman, A. Asuncion, P. Smyth, M. Welling, "Distributed algorithms for topic models", JMLR 10, 2009.
-    .. [8] L. Yu, C. Zhang, Y. Shao, B. Cui, "LDA*: a robust and large-scale topic modeling system", PVLDB 10(11), 2017,
-       section 3.2.
+    .. [1] J. Chen, K. Li, J. Zhu, W. Chen, "WarpLDA: a cache efficient O(1) algorithm for latent
+       Dirichlet allocation", PVLDB 9(10), 2016.
+    .. [2] H.-F. Yu, C.-J. Hsieh, H. Yun, S. V. N. Vishwanathan, I. S. Dhillon, "A scalable
+       asynchronous distributed algorithm for topic modeling", WWW 2015, section 3.
+    .. [3] S. Lee, J. K. Kim, X. Zheng, Q. Ho, G. A. Gibson, E. P. Xing, "On model parallelization
+       and scheduling strategies for distributed machine learning", NIPS 2014, section 3.1.
+    .. [4] L. Yao, D. Mimno, A. McCallum, "Efficient methods for topic model inference on streaming
+       document collections", KDD 2009, section 3.4.
+    .. [5] J. Yuan, F. Gao, Q. Ho, W. Dai, J. Wei, X. Zheng, E. P. Xing, T.-Y. Liu, W.-Y. Ma,
+       "LightLDA: big topic models on modest computer clusters", WWW 2015, section 4.
+    .. [6] A. Q. Li, A. Ahmed, S. Ravi, A. J. Smola, "Reducing the sampling complexity of topic
+       models", KDD 2014.
+    .. [7] D. Newman, A. Asuncion, P. Smyth, M. Welling, "Distributed algorithms for topic models",
+       JMLR 10, 2009.
+    .. [8] L. Yu, C. Zhang, Y. Shao, B. Cui, "LDA*: a robust and large-scale topic modeling system",
+       PVLDB 10(11), 2017, section 3.2.
     .. [9] H. M. Wallach, D. Mimno, A. McCallum, "Rethinking LDA: why priors matter", NIPS 2009.
     .. [10] T. P. Minka, "Estimating a Dirichlet distribution", 2000, equation 55.
-    .. [11] K. Li, J. Chen, W. Chen, J. Zhu, "SaberLDA: sparsity-aware learning of topic models on GPUs", ASPLOS 2017.
+    .. [11] K. Li, J. Chen, W. Chen, J. Zhu, "SaberLDA: sparsity-aware learning of topic models on
+       GPUs", ASPLOS 2017.
 
     Examples
     --------

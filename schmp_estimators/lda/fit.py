@@ -262,7 +262,8 @@ class LDAFit:
             counts.sort_indices()
             if counts.nnz and counts.data.min() < 0:
                 raise OverflowError(
-                    "a word has 2**31 tokens or more in one topic; fit so many batches with more topics, or start anew"
+                    "a word has 2**31 tokens or more in one topic; fit so many batches with more "
+                    "topics, or start anew"
                 )
         last = self._estimator.n_iter_ - 1
         program = self._program
@@ -341,9 +342,10 @@ class LDAFit:
         sizes = Sizes.of(self._corpus, self._program)
         if (table := sizes.table) > LARGEST_TABLE:
             raise MemoryError(
-                f"sampler={self._sampler!r} keeps the weights of {n_used} words in {self._n_topics} topics, "
-                f"{table / 2**30:.3g} GiB, more than {LARGEST_TABLE / 2**30:.3g}; it is for few topics: "
-                "use sampler='warp', or fewer topics"
+                f"sampler={self._sampler!r} keeps the weights of {n_used} words in "
+                f"{self._n_topics} topics, {table / 2**30:.3g} GiB, more than "
+                f"{LARGEST_TABLE / 2**30:.3g}; it is for few topics: use sampler='warp', or fewer "
+                "topics"
             )
         if self._priors.learn_every[0]:
             parameters.check_learning(self._n_tokens, self._n_topics)
@@ -351,8 +353,8 @@ class LDAFit:
         needed = sizes.on_cluster(self._n_shards)
         if limit and needed > limit and self._spilling is None:
             raise MemoryError(
-                f"the fit needs about {needed / 2**30:.3g} GiB on the cluster, whose workers together may use "
-                f"{limit / 2**30:.3g} GiB; add workers or raise their memory_limit"
+                f"the fit needs about {needed / 2**30:.3g} GiB on the cluster, whose workers "
+                f"together may use {limit / 2**30:.3g} GiB; add workers or raise their memory_limit"
             )
 
     def sources(self, seeds: sparse.csc_array | None, sizes: Sequence[int]) -> list[Source]:
@@ -415,7 +417,8 @@ class LDAFit:
             if self._slices is None:
                 raise
             raise CheckpointMismatchError(
-                f"what is in spill={self._slices.folder!r} cannot be gone on with: {error}; or give another folder"
+                f"what is in spill={self._slices.folder!r} cannot be gone on with: {error}; or "
+                "give another folder"
             ) from error
 
     def _go_on(self, found: Named) -> tuple[int, Saved | None, list[Named]]:

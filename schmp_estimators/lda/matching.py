@@ -154,7 +154,8 @@ def _weights(model: Any) -> tuple[sparse.csr_array, float]:
     )
     if found.ndim != 2 or not (np.isfinite(found.data) & (found.data >= 0)).all():
         raise ValueError(
-            "other must have finite weights >= 0, one row for each topic and one column for each word"
+            "other must have finite weights >= 0, one row for each topic and one column for each "
+            "word"
         )
     return found, 0.0
 
@@ -162,7 +163,8 @@ def _weights(model: Any) -> tuple[sparse.csr_array, float]:
 def _check_words(model: Any, other: Any, n_ours: int, n_theirs: int) -> None:
     if n_ours != n_theirs:
         raise ValueError(
-            f"other has topics of {n_theirs} words, but this model of {n_ours}; both must be fitted to the same columns"
+            f"other has topics of {n_theirs} words, but this model of {n_ours}; both must be "
+            "fitted to the same columns"
         )
     ours = model._names(None)
     is_ours = isinstance(other, DescribedTopics)
@@ -175,7 +177,8 @@ def _check_words(model: Any, other: Any, n_ours: int, n_theirs: int) -> None:
     for at, (one, its) in enumerate(zip(own, theirs.tolist(), strict=True)):
         if one != its:
             raise ValueError(
-                f"column {at} is the word '{one}' in this model, but '{its}' in other; count both with one vocabulary"
+                f"column {at} is the word '{one}' in this model, but '{its}' in other; count both "
+                "with one vocabulary"
             )
 
 

@@ -56,18 +56,18 @@ def check_parameters(estimator: Any, earlier: sparse.csc_array | None) -> None:
         check_program(estimator.sampler, 1, [0])
     if estimator.evaluate_every > estimator.max_iter:
         raise ValueError(
-            f"evaluate_every={estimator.evaluate_every} is more than max_iter={estimator.max_iter}, so that nothing "
-            "would be evaluated; give no more, or 0"
+            f"evaluate_every={estimator.evaluate_every} is more than "
+            f"max_iter={estimator.max_iter}, so that nothing would be evaluated; give no more, or 0"
         )
     if estimator.seed_weight != 1.0 and not isinstance(estimator.seed_words, Mapping):
         raise ValueError(
-            f"seed_weight={estimator.seed_weight} is for words of a dictionary, but seed_words is none: an array has "
-            "its own weights; leave seed_weight out"
+            f"seed_weight={estimator.seed_weight} is for words of a dictionary, but seed_words is "
+            "none: an array has its own weights; leave seed_weight out"
         )
     if earlier is not None and earlier.shape[0] != estimator.n_components:
         raise ValueError(
-            f"n_components={estimator.n_components}, but the earlier fit had {earlier.shape[0]} topics; keep the "
-            "number, or begin anew with fit and warm_start=False"
+            f"n_components={estimator.n_components}, but the earlier fit had {earlier.shape[0]} "
+            "topics; keep the number, or begin anew with fit and warm_start=False"
         )
 
 
@@ -75,8 +75,8 @@ def check_most(n_words: int, most: int | None) -> None:
     """Raise ValueError if there are more columns than `max_features`, which have no names to stay known by."""
     if most is not None and n_words > most:
         raise ValueError(
-            f"X has {n_words} columns, more than max_features={most}, which bounds the words of partial_fit with "
-            "feature_names: give names there, or give fewer columns"
+            f"X has {n_words} columns, more than max_features={most}, which bounds the words of "
+            "partial_fit with feature_names: give names there, or give fewer columns"
         )
 
 
@@ -119,8 +119,8 @@ def _check_array(name: str, values: Any, n_topics: int) -> Floats:
     given = as_numbers(values, f"{name} must be one number, or numbers, one for each topic")
     if given.shape != (n_topics,):
         raise ValueError(
-            f"{name} has shape {given.shape}, but n_components={n_topics}; give one number for all topics, or an array "
-            f"of shape ({n_topics},)"
+            f"{name} has shape {given.shape}, but n_components={n_topics}; give one number for all "
+            f"topics, or an array of shape ({n_topics},)"
         )
     if bad := np.flatnonzero(~((given >= LEAST) & (given <= MOST))).tolist():
         raise ValueError(
@@ -247,8 +247,8 @@ def hot_sweeps(max_iter: int, done: int = 0, begun_with: int = HOT_SWEEPS) -> in
 
 #: The remedy in errors about words if columns have no names.
 _NAMELESS = (
-    "X has no names of columns: give numbers of columns, or feature_names, a list of names or the vectorizer in front, "
-    "as in make_pipeline(vectorizer, DistributedLDA(feature_names=vectorizer))"
+    "X has no names of columns: give numbers of columns, or feature_names, a list of names or the "
+    "vectorizer in front, as in make_pipeline(vectorizer, DistributedLDA(feature_names=vectorizer))"
 )
 
 
@@ -311,7 +311,8 @@ def seeds_of_first_batch(
         is_same &= (asked.tocsr()[told] != fitted.tocsr()[told]).nnz == 0
     if not is_same:
         raise ValueError(
-            "seed_words are not those of the first batch, which partial_fit keeps: give the same, or begin anew by fit"
+            "seed_words are not those of the first batch, which partial_fit keeps: give the same, "
+            "or begin anew by fit"
         )
     return fitted
 
@@ -360,7 +361,8 @@ def _of_dict(
             tokens = words[word] if isinstance(words, Mapping) else max(1, int(word_totals[column]))
             if not isinstance(tokens, Real) or not 0 <= float(tokens) <= MOST:
                 raise ValueError(
-                    f"{where} has {tokens!r} for the word {word!r}; give a number of tokens, at least 0"
+                    f"{where} has {tokens!r} for the word {word!r}; give a number of tokens, at "
+                    "least 0"
                 )
             cells[int(topic), column] = float(estimator.seed_weight) * float(tokens)
     rows, found = np.array(list(cells), np.int64).reshape(-1, 2).T
@@ -382,7 +384,8 @@ def _column(
         if column is None:
             remedy = "names that differ" if has_numbers else "numbers"
             raise ValueError(
-                f"{where} has the word {word!r}, which several columns have as their name: give {remedy}"
+                f"{where} has the word {word!r}, which several columns have as their name: give "
+                f"{remedy}"
             )
         if column >= 0:
             return column
@@ -391,11 +394,13 @@ def _column(
     if _is_whole(word) and 0 <= word < n_words:
         if columns.get(str(word), word) != word:
             raise ValueError(
-                f"{where} has the number {word!r}, but another column than {word} has the name '{word}'; give names"
+                f"{where} has the number {word!r}, but another column than {word} has the name "
+                f"'{word}'; give names"
             )
         return int(word)
     raise ValueError(
-        f"{where} has the word {word!r}; words are names of columns, or numbers from 0 to {n_words - 1}"
+        f"{where} has the word {word!r}; words are names of columns, or numbers from 0 to "
+        f"{n_words - 1}"
     )
 
 
@@ -406,7 +411,8 @@ def _of_array(given: Any, shape: IntPair) -> sparse.csc_array:
     )
     if found.shape != shape:
         raise ValueError(
-            f"seed_words has shape {found.shape}; an array must have shape (n_components, n_features) = {shape}"
+            f"seed_words has shape {found.shape}; an array must have shape (n_components, "
+            f"n_features) = {shape}"
         )
     if not ((found.data >= 0) & (found.data <= MOST)).all():
         raise ValueError(

@@ -41,7 +41,8 @@ def check_spill(estimator: Any, earlier: Any) -> None:
         return
     if estimator.checkpoint is not None:
         raise ValueError(
-            "spill and checkpoint do not go together: a folder given as spill is a checkpoint, too; set checkpoint=None"
+            "spill and checkpoint do not go together: a folder given as spill is a checkpoint, "
+            "too; set checkpoint=None"
         )
     if estimator.spill == "auto":
         return
@@ -53,7 +54,8 @@ def check_spill(estimator: Any, earlier: Any) -> None:
         )
     if earlier is not None:
         raise ValueError(
-            "a folder given as spill goes with a fit that starts anew; set spill='auto' for warm_start"
+            "a folder given as spill goes with a fit that starts anew; set spill='auto' for "
+            "warm_start"
         )
 
 
@@ -146,11 +148,13 @@ def count_slices(sizes: Sizes, room: float, n_processes: int = 1) -> int:
         following = sizes.with_slices(n + 1, n_processes)
         if following >= needed:
             raise MemoryError(
-                f"arrays over {sizes.n_words} words, {sizes.n_docs} documents and n_components={sizes.n_topics} "
-                f"topics, and the longest document ({sizes.longest} tokens) need {needed / 2**30:.3g} GiB, more than a "
-                f"process may use: {room / 2**30:.3g} GiB of what is left of its memory limit. spill keeps tokens and "
-                "rows of words on disk, not these: fit fewer topics, leave out the most frequent words, cut long "
-                f"documents, or raise the limit with {_CONFIG}, or that of the workers"
+                f"arrays over {sizes.n_words} words, {sizes.n_docs} documents and "
+                f"n_components={sizes.n_topics} topics, and the longest document ({sizes.longest} "
+                f"tokens) need {needed / 2**30:.3g} GiB, more than a process may use: "
+                f"{room / 2**30:.3g} GiB of what is left of its memory limit. spill keeps tokens "
+                "and rows of words on disk, not these: fit fewer topics, leave out the most "
+                f"frequent words, cut long documents, or raise the limit with {_CONFIG}, or that "
+                "of the workers"
             )
         n, needed = n + 1, following
     return n
@@ -186,9 +190,10 @@ class Spilling(NamedTuple):
                 if place.is_local:
                     where = f"{folder!r}, Dask's temporary directory"
                 warnings.warn(
-                    f"the fit would need about {self.needed / 2**30:.3g} GiB, more than it may use of what is left of "
-                    f"the memory limit: it puts {self.in_files} bytes of tokens into files of {where}, and removes "
-                    "them in the end. Give a folder as spill to choose where, and to go on after an interruption.",
+                    f"the fit would need about {self.needed / 2**30:.3g} GiB, more than it may use "
+                    f"of what is left of the memory limit: it puts {self.in_files} bytes of tokens "
+                    f"into files of {where}, and removes them in the end. Give a folder as spill "
+                    "to choose where, and to go on after an interruption.",
                     SpillWarning,
                     stacklevel=1,
                 )
@@ -225,8 +230,8 @@ def choose_spilling(
     n_slices = min(n_processes * count_slices(sizes, room, n_processes), sizes.n_docs)
     if n_slices > n_shards and not program.partition_invariant:
         raise MemoryError(
-            f"spill needs {n_slices} slices of the documents, and n_shards={n_shards}, on which the topics of "
-            f"sampler={estimator.sampler!r} depend; set n_shards={n_slices} or more, take sampler='auto', or raise "
-            f"the memory limit, here with {_CONFIG}"
+            f"spill needs {n_slices} slices of the documents, and n_shards={n_shards}, on which "
+            f"the topics of sampler={estimator.sampler!r} depend; set n_shards={n_slices} or more, "
+            f"take sampler='auto', or raise the memory limit, here with {_CONFIG}"
         )
     return Spilling(n_slices, needed, sizes.n_tokens * (4 + sizes.state), named)

@@ -201,8 +201,9 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         found = self._with_documents(X, complete, feature_names)
         if not found[1]:
             warnings.warn(
-                f"X has {found[2]} tokens, but no document with two, so that there is nothing to score: half of the "
-                "tokens of a document are predicted from the other half. Give longer documents.",
+                f"X has {found[2]} tokens, but no document with two, so that there is nothing to "
+                "score: half of the tokens of a document are predicted from the other half. Give "
+                "longer documents.",
                 UndefinedMetricWarning,
                 stacklevel=3,
             )
@@ -245,8 +246,8 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         known = None if anew else self.feature_names_
         if known is None and not anew:
             raise ValueError(
-                "feature_names cannot be compared with the words of the model, which have no names: begin by "
-                "partial_fit with feature_names, or leave them out"
+                "feature_names cannot be compared with the words of the model, which have no "
+                "names: begin by partial_fit with feature_names, or leave them out"
             )
         names, columns = columns_by_name(X, feature_names, known)
         seen = copy.copy(self)

@@ -206,18 +206,21 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
 
     References
     ----------
-    .. [1] J. K. Kim, Q. Ho, S. Lee, X. Zheng, W. Dai, G. A. Gibson, E. P. Xing, "STRADS: a distributed framework for
-       scheduled model parallel machine learning", EuroSys 2016, section 4.3.
-    .. [2] W.-S. Chin, Y. Zhuang, Y.-C. Juan, C.-J. Lin, "A learning-rate schedule for stochastic gradient methods to
-       matrix factorization", PAKDD 2015, section 3.
-    .. [3] S. Lee, J. K. Kim, X. Zheng, Q. Ho, G. A. Gibson, E. P. Xing, "On model parallelization and scheduling
-       strategies for distributed machine learning", NIPS 2014, supplement, section 2.
-    .. [4] Y. Hu, Y. Koren, C. Volinsky, "Collaborative filtering for implicit feedback datasets", ICDM 2008; by blocks
-       of components as in S. Rendle, W. Krichene, L. Zhang, Y. Koren, "iALS++", arXiv:2110.14044, 2021.
-    .. [5] S. Rendle, C. Freudenthaler, Z. Gantner, L. Schmidt-Thieme, "BPR: Bayesian personalized ranking from implicit
-       feedback", UAI 2009.
-    .. [6] S. Rendle, W. Krichene, L. Zhang, Y. Koren, "Revisiting the performance of iALS on item recommendation
-       benchmarks", RecSys 2022, section 2.2, equation 5.
+    .. [1] J. K. Kim, Q. Ho, S. Lee, X. Zheng, W. Dai, G. A. Gibson, E. P. Xing, "STRADS: a
+       distributed framework for scheduled model parallel machine learning", EuroSys 2016, section
+       4.3.
+    .. [2] W.-S. Chin, Y. Zhuang, Y.-C. Juan, C.-J. Lin, "A learning-rate schedule for stochastic
+       gradient methods to matrix factorization", PAKDD 2015, section 3.
+    .. [3] S. Lee, J. K. Kim, X. Zheng, Q. Ho, G. A. Gibson, E. P. Xing, "On model parallelization
+       and scheduling strategies for distributed machine learning", NIPS 2014, supplement, section
+       2.
+    .. [4] Y. Hu, Y. Koren, C. Volinsky, "Collaborative filtering for implicit feedback datasets",
+       ICDM 2008; by blocks of components as in S. Rendle, W. Krichene, L. Zhang, Y. Koren,
+       "iALS++", arXiv:2110.14044, 2021.
+    .. [5] S. Rendle, C. Freudenthaler, Z. Gantner, L. Schmidt-Thieme, "BPR: Bayesian personalized
+       ranking from implicit feedback", UAI 2009.
+    .. [6] S. Rendle, W. Krichene, L. Zhang, Y. Koren, "Revisiting the performance of iALS on item
+       recommendation benchmarks", RecSys 2022, section 2.2, equation 5.
 
     Examples
     --------

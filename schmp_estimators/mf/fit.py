@@ -258,16 +258,17 @@ class MFFit:
         earlier, unit = self._scale
         if max(spread, abs(mean - earlier)) > 100 * unit:
             raise ValueError(
-                f"ratings of mean {mean:g} and standard deviation {spread:g} are not on the scale of the first fit, "
-                f"whose mean was {earlier:g} and deviation {unit:g}; begin anew with fit"
+                f"ratings of mean {mean:g} and standard deviation {spread:g} are not on the scale "
+                f"of the first fit, whose mean was {earlier:g} and deviation {unit:g}; begin anew "
+                "with fit"
             )
         if self._told in estimator._told:
             raise RepeatedCallError
         is_checked = keep_seen and estimator._seen is not None  # pair by pair, in the shards
         if not is_checked and self._told[0] in {pairs for pairs, _ in estimator._told}:
             raise ValueError(
-                "the pairs of this call are those of an earlier one, with other ratings, and each is rated once; leave "
-                "them out of partial_fit, or begin anew with fit"
+                "the pairs of this call are those of an earlier one, with other ratings, and each "
+                "is rated once; leave them out of partial_fit, or begin anew with fit"
             )
 
     def _deal(self, counts: Sequence[Integers]) -> list[Placement]:

@@ -249,11 +249,13 @@ def _mean(
     rows, wanted, n_users = _read_relevant(relevant)
     if len(ranked) != n_users:
         raise ValueError(
-            f"items has shape {ranked.shape}, but relevant has {n_users} rows; each user has a row in both"
+            f"items has shape {ranked.shape}, but relevant has {n_users} rows; each user has a row "
+            "in both"
         )
     if ranked.shape[1] < k:
         raise ValueError(
-            f"k={k}, but items has {ranked.shape[1]} columns; recommend more, as recommend(users, n={k})"
+            f"k={k}, but items has {ranked.shape[1]} columns; recommend more, as recommend(users, "
+            f"n={k})"
         )
     if n_candidates is None:
         n_candidates = relevant.shape[1] if sparse.issparse(relevant) else None
@@ -274,7 +276,8 @@ def _mean(
     if twice.size:
         row, place = twice[0]
         raise ValueError(
-            f"items holds {table[ascending[row, place]]} more than once in row {row}; recommend each item once"
+            f"items holds {table[ascending[row, place]]} more than once in row {row}; recommend "
+            "each item once"
         )
     sizes = _read_sizes(0 if n_candidates is None else n_candidates, n_users)
     hits = find_hits(found, rows, row_of(wanted), sizes, table.size)
@@ -283,8 +286,8 @@ def _mean(
         user = int(np.argmax(hits.others < n_wrong))
         row = np.unique(rows)[user]
         raise ValueError(
-            f"n_candidates is {sizes[row]} in row {row}, but {hits.relevant[user]} relevant items and "
-            f"{n_wrong[user]} others that are recommended are candidates at least"
+            f"n_candidates is {sizes[row]} in row {row}, but {hits.relevant[user]} relevant items "
+            f"and {n_wrong[user]} others that are recommended are candidates at least"
         )
     return float(METRICS[metric](hits).mean())
 
@@ -323,8 +326,8 @@ def _read_relevant(relevant: Relevant) -> tuple[Positions, Array, int]:
     if (row := next((n for n, one in enumerate(lists) if not _is_list(one)), -1)) >= 0:
         raise ValueError(
             "relevant must be a sparse matrix, or have a list of ids for each user, but row "
-            f"{row} is none: {relevant!r:.200}. If each user has one relevant item, pass [[item] for "
-            "item in relevant]"
+            f"{row} is none: {relevant!r:.200}. If each user has one relevant item, pass [[item] "
+            "for item in relevant]"
         )
     lists = list(map(list, lists))
     wanted = read_ids(as_objects(chain.from_iterable(lists)), "item", "relevant")
@@ -345,6 +348,7 @@ def _read_sizes(n_candidates: Any, n_users: int) -> Integers:
     sizes = np.asarray(n_candidates)
     if sizes.dtype.kind not in "iu" or sizes.shape not in ((), (n_users,)):
         raise ValueError(
-            f"n_candidates={n_candidates!r:.100}; it is a whole number, or one for each of the {n_users} users"
+            f"n_candidates={n_candidates!r:.100}; it is a whole number, or one for each of the "
+            f"{n_users} users"
         )
     return np.broadcast_to(sizes.astype(np.int64), n_users)

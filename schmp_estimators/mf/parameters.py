@@ -130,13 +130,15 @@ def check_together(estimator: Any, weights: Any, *, anew: bool) -> None:
             neutral = signature(type(estimator)).parameters[name].default
             if value not in (neutral, "ccd" if u else "sgd"):
                 raise ValueError(
-                    f"{name}={value!r} needs {needed}; with {kinds[kind]} leave it {neutral!r}: {reason}"
+                    f"{name}={value!r} needs {needed}; with {kinds[kind]} leave it {neutral!r}: "
+                    f"{reason}"
                 )
     if weighted:
         refuse_weights(estimator, estimator.loss)
     if ranks and not anew and estimator._seen is None:
         raise ValueError(
-            f"partial_fit with {ranks} fits all clicks, but this model has kept none, as they were on Dask; fit anew"
+            f"partial_fit with {ranks} fits all clicks, but this model has kept none, as they were "
+            "on Dask; fit anew"
         )
     if weighted and anew and estimator.solver == "sgd":
         raise ValueError(
@@ -158,17 +160,18 @@ def check_earlier(estimator: Any) -> None:
     """Raise ValueError if parameters differ from those of the earlier fit."""
     if estimator.loss != estimator._loss:
         raise ValueError(
-            f"loss={estimator.loss!r}, but {estimator._loss!r} in the earlier fit; begin anew with fit"
+            f"loss={estimator.loss!r}, but {estimator._loss!r} in the earlier fit; begin anew with "
+            "fit"
         )
     if bool(estimator.unobserved_weight) != bool(estimator._unobserved):
         raise ValueError(
-            f"unobserved_weight={estimator.unobserved_weight:g}, but {estimator._unobserved:g} in the earlier fit; "
-            "begin anew with fit, as ratings and clicks have different models"
+            f"unobserved_weight={estimator.unobserved_weight:g}, but {estimator._unobserved:g} in "
+            "the earlier fit; begin anew with fit, as ratings and clicks have different models"
         )
     if (rank := estimator.components_.shape[0]) != estimator.n_components:
         raise ValueError(
-            f"n_components={estimator.n_components}, but the earlier fit had {rank}; keep the number, or begin anew "
-            "with fit"
+            f"n_components={estimator.n_components}, but the earlier fit had {rank}; keep the "
+            "number, or begin anew with fit"
         )
 
 
@@ -239,8 +242,9 @@ def read_fit_params(fit_params: Named) -> Any:
 def warn_of_equal_ratings(value: float, n_ratings: int) -> None:
     """Warn that equal ratings contain no information, and say what may have been meant."""
     warnings.warn(
-        f"all {n_ratings} ratings are {value:g}, so that predictions will be, too. If they say that something happened "
-        "(clicks, purchases), missing pairs count: set unobserved_weight, for example to 0.1",
+        f"all {n_ratings} ratings are {value:g}, so that predictions will be, too. If they say "
+        "that something happened (clicks, purchases), missing pairs count: set unobserved_weight, "
+        "for example to 0.1",
         UserWarning,
         stacklevel=2,
     )

@@ -225,7 +225,8 @@ class Recommender:
             rated = of_new or self._rated(ids)
             if rated is None:
                 raise ValueError(
-                    f"the ratings of a Dask input are not kept with the model; pass exclude=None, or {_ROWS}"
+                    "the ratings of a Dask input are not kept with the model; pass exclude=None, "
+                    f"or {_ROWS}"
                 )
             return rated
         n_users, n_items = len(self.user_ids_), len(self.item_ids_)
@@ -246,8 +247,9 @@ class Recommender:
             return np.arange(ids.size + 1) * items.size, np.tile(items, ids.size)
         if not (is_plain and of_new is None and pair_columns(exclude)):
             raise ValueError(
-                f"exclude is of type {type(exclude).__name__}, {exclude!r:.80}; it must be 'fitted', None, ids of "
-                f"items that no user gets, pairs of ids of known users and items, or {_ROWS}"
+                f"exclude is of type {type(exclude).__name__}, {exclude!r:.80}; it must be "
+                "'fitted', None, ids of items that no user gets, pairs of ids of known users and "
+                f"items, or {_ROWS}"
             )
         pairs = read_pairs(exclude, "exclude")
         users, items = map(self._number, pairs, KINDS, ("exclude", "exclude"))
@@ -266,8 +268,8 @@ class Recommender:
         """
         if np.shape(given)[1:] != (n_items := len(self.item_ids_),):
             raise ValueError(
-                f"{name} has shape {np.shape(given)}, but must have a column for each of the {n_items} items, "
-                f"in the order of item_ids_; {remedy}"
+                f"{name} has shape {np.shape(given)}, but must have a column for each of the "
+                f"{n_items} items, in the order of item_ids_; {remedy}"
             )
         owner = self._for_matrices(given)
         return validate_in_memory(

@@ -80,7 +80,8 @@ class _Splitter(BaseCrossValidator):
         for fitted, judged in self._masks(X, groups):
             if not (fitted.any() and judged.any()):
                 raise ValueError(
-                    f"{self}: of {fitted.size} pairs {fitted.sum()} are left to fit on, and {judged.sum()} to judge by"
+                    f"{self}: of {fitted.size} pairs {fitted.sum()} are left to fit on, and "
+                    f"{judged.sum()} to judge by"
                 )
             yield np.flatnonzero(fitted), np.flatnonzero(judged)
 
@@ -162,7 +163,8 @@ class TimeSplit(_Splitter):
             starts = [round(size * (1 - self.test_size * n)) for n in (number + 1, number)]
             if starts[0] <= 0:
                 raise ValueError(
-                    f"n_splits={self.n_splits} of test_size={self.test_size} leave nothing to fit on, of {size} pairs"
+                    f"n_splits={self.n_splits} of test_size={self.test_size} leave nothing to fit "
+                    f"on, of {size} pairs"
                 )
             # entries are counted as earlier, also behind the last one
             before, to_last = (earlier < np.append(ascending, size)[start] for start in starts)
@@ -226,7 +228,8 @@ def _times_of(X: Any, times: Any) -> Array:
     lacks = list(map(is_missing, found)) if objects else np.not_equal(found, found)
     if (missing := np.flatnonzero(lacks)).size:
         raise ValueError(
-            f"groups, the times of the pairs, holds {found[missing[0]]} in row {missing[0]}; drop these rows"
+            f"groups, the times of the pairs, holds {found[missing[0]]} in row {missing[0]}; drop "
+            "these rows"
         )
     kinds = {type(one).__name__ for one in found} if objects else {found.dtype.name}
     cause = None
@@ -236,9 +239,9 @@ def _times_of(X: Any, times: Any) -> Array:
         except TypeError as error:  # they cannot be compared
             cause = error
     raise ValueError(
-        f"groups, the times of the pairs, holds {', '.join(sorted(kinds))}, which cannot be put in the order "
-        "of time; pass numbers, or dates of one kind, all with or all without a time zone, for example "
-        "pandas.to_datetime(groups, utc=True)"
+        f"groups, the times of the pairs, holds {', '.join(sorted(kinds))}, which cannot be put in "
+        "the order of time; pass numbers, or dates of one kind, all with or all without a time "
+        "zone, for example pandas.to_datetime(groups, utc=True)"
     ) from cause
 
 

@@ -152,8 +152,9 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
         n_items = len(self.item_bias_)
         if self._fitted_on_pairs and getattr(X, "shape", ())[1:] == (3,) and n_items != 3:
             raise ValueError(
-                "X has 3 columns; predict takes two, the ids of a user and an item, or a matrix with a column for each "
-                f"of the {n_items} items. Of a table with ratings pass the first two: predict(df[['user', 'item']])."
+                "X has 3 columns; predict takes two, the ids of a user and an item, or a matrix "
+                f"with a column for each of the {n_items} items. Of a table with ratings pass the "
+                "first two: predict(df[['user', 'item']])."
             )
         how: Named = {"n_outputs": n_items, "dtype": np.float64, "name": "mf-predict-rows"}
         return map_rows(predict_rows, X, owner, self._items(), **how)

@@ -77,8 +77,8 @@ class HeldOutPerplexity:
             )
         if self.every > estimator.max_iter:
             raise ValueError(
-                f"every={self.every} is more than max_iter={estimator.max_iter}, so that nothing would be measured; "
-                "give no more"
+                f"every={self.every} is more than max_iter={estimator.max_iter}, so that nothing "
+                "would be measured; give no more"
             )
         self.history_ = []
 

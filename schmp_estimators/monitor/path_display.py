@@ -142,14 +142,15 @@ class PathDisplay:
         check_matplotlib_support(f"{cls.__name__}.from_path")
         if n_named not in range(names is not None, np.iinfo(int).max):
             raise ValueError(
-                f"n_named={n_named!r}; it is a number of names, at least 0, or at least 1 with names"
+                f"n_named={n_named!r}; it is a number of names, at least 0, or at least 1 with "
+                "names"
             )
         penalties = np.asarray(penalties, float)
         coefs = np.asarray(coefs, float)
         if coefs.ndim != 2 or penalties.shape != coefs.shape[1:]:
             raise ValueError(
-                f"coefs has shape {coefs.shape}, and penalties {penalties.shape}; give one column of coefs for each "
-                "penalty"
+                f"coefs has shape {coefs.shape}, and penalties {penalties.shape}; give one column "
+                "of coefs for each penalty"
             )
         if name is None:
             name = "alpha" if penalties[0] >= penalties[-1] else "C"
@@ -160,7 +161,8 @@ class PathDisplay:
         )
         if len(names) != len(coefs):
             raise ValueError(
-                f"names holds {len(names)} names; give one for each of the {len(coefs)} rows of coefs"
+                f"names holds {len(names)} names; give one for each of the {len(coefs)} rows of "
+                "coefs"
             )
         used = np.flatnonzero((coefs != 0.0).any(axis=1))
         ends = np.abs(coefs[used, -1])
@@ -229,13 +231,15 @@ class PathDisplay:
         found = next((one for one in _SCORED if hasattr(model, one)), None)
         if found is None:
             raise TypeError(
-                f"{type(model).__name__} has chosen no penalty by cross-validation; give a PrioritizedLassoCV, a "
-                "SparseLogisticRegressionCV or a SparseGLMCV, or the result of a path to from_path"
+                f"{type(model).__name__} has chosen no penalty by cross-validation; give a "
+                "PrioritizedLassoCV, a SparseLogisticRegressionCV or a SparseGLMCV, or the result "
+                "of a path to from_path"
             )
         name, value_name = _SCORED[found]
         if np.ndim(getattr(model, f"{name}_")):
             raise ValueError(
-                "the estimator has several targets, each with a path of its own; give that of one target"
+                "the estimator has several targets, each with a path of its own; give that of one "
+                "target"
             )
         penalties = getattr(model, f"{name}s_")
         values = getattr(model, found)

@@ -113,8 +113,8 @@ class ScheduleDisplay:
         found = getattr(estimator, "moves_", None)
         if found is None:
             raise ValueError(
-                f"{type(estimator).__name__} has no attribute moves_: fit it with a schedule that records moves, such "
-                "as schedule=schmp.Priority(moved_above=1e-3)"
+                f"{type(estimator).__name__} has no attribute moves_: fit it with a schedule that "
+                "records moves, such as schedule=schmp.Priority(moved_above=1e-3)"
             )
         return cls(found if isinstance(found, list) else [found]).plot(ax=ax)
 

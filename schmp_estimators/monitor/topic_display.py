@@ -189,15 +189,16 @@ class TopicDisplay:
             raise ValueError("display_labels are names of groups, but groups is None; give both")
         if (X is None) != (groups is None):
             raise ValueError(
-                "a map needs X, the documents, and groups, the group of each; give both, or none for bars"
+                "a map needs X, the documents, and groups, the group of each; give both, or none "
+                "for bars"
             )
         sizes = model.topic_sizes_
         if shares is not None and (
             X is not None or shares.lower is None or len(shares.topic_names) != len(sizes)
         ):
             raise ValueError(
-                "shares are drawn as bands: give what topic_shares of this model returns with n_draws above 0, and no "
-                "X and groups"
+                "shares are drawn as bands: give what topic_shares of this model returns with "
+                "n_draws above 0, and no X and groups"
             )
         if calls and (X is not None or shares is not None):
             raise ValueError("calls=True draws shares of its own; leave X, groups and shares out")
@@ -366,7 +367,8 @@ def _topics_of(estimator: Any, feature_names: Any) -> tuple[Any, Any]:
     model, names = last_step(estimator, feature_names)
     if not hasattr(model, "top_words"):
         raise TypeError(
-            f"{type(model).__name__} has no topics; give a DistributedLDA, or a Pipeline that ends with one"
+            f"{type(model).__name__} has no topics; give a DistributedLDA, or a Pipeline that ends "
+            "with one"
         )
     return model, names
 
@@ -458,7 +460,8 @@ def _axes(ax: Any, n_topics: int, height: float) -> NDArray[Any]:
         figure = ax.figure
         if ax.get_subplotspec() is None:
             raise ValueError(
-                f"ax is in no grid and cannot be divided; give {n_topics} Axes, or one of plt.subplots()"
+                f"ax is in no grid and cannot be divided; give {n_topics} Axes, or one of "
+                "plt.subplots()"
             )
         grid = ax.get_subplotspec().subgridspec(n_rows, n_columns)
         ax.set_axis_off()

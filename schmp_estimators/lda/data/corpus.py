@@ -133,13 +133,13 @@ def open_corpus(
             _check_widths(widths, estimator, reset=reset)
         if not lengths.size:
             raise ValueError(
-                f"Found array with 0 sample(s) (shape=(0, {n_features})) while a minimum of 1 is required by "
-                f"{type(estimator).__name__}."
+                f"Found array with 0 sample(s) (shape=(0, {n_features})) while a minimum of 1 is "
+                f"required by {type(estimator).__name__}."
             )
         if reset and not lengths.any():
             warnings.warn(
-                f"X holds no counts: all {lengths.size} documents are empty, so that nothing can be learned of topics. "
-                "Look at the vocabulary with which they were counted.",
+                f"X holds no counts: all {lengths.size} documents are empty, so that nothing can "
+                "be learned of topics. Look at the vocabulary with which they were counted.",
                 UserWarning,
                 stacklevel=2,
             )
@@ -201,8 +201,9 @@ def _check_widths(widths: list[int], estimator: Any, *, reset: bool) -> None:
     for number, width in enumerate(widths):
         if width != n_features:
             raise ValueError(
-                f"The chunks of X differ in width: chunk 0 has {n_features} columns, chunk {number} has "
-                f"{width}. Build all chunks with the same columns, for example one vocabulary."
+                f"The chunks of X differ in width: chunk 0 has {n_features} columns, chunk "
+                f"{number} has {width}. Build all chunks with the same columns, for example one "
+                "vocabulary."
             )
     check_width(n_features, estimator)
     _check_n_features(estimator, np.empty((0, n_features)), reset=reset)

@@ -75,7 +75,8 @@ def read_counts(matrix: Any, columns: Columns | None = None) -> Counts | Fault:
         return found
     if n_columns != len(columns.of_input):
         raise ValueError(
-            f"X has {n_columns} columns, but feature_names has {len(columns.of_input)} names; give one for each"
+            f"X has {n_columns} columns, but feature_names has {len(columns.of_input)} names; give "
+            "one for each"
         )
     return _in_columns(found, columns)
 
@@ -302,7 +303,8 @@ _REMEDIES = {
     "large": "X[{row}, {column}] is {value}, more than a 32-bit count can hold ({largest}). "
     "Divide the document into several rows, or scale the counts down.",
     "fractional": "X[{row}, {column}] is {value}, which is not a whole number. Topic models need counts: "
-    "pass raw counts, for example those of CountVectorizer rather than of TfidfVectorizer, or round X first.",
+    "pass raw counts, for example those of CountVectorizer rather than of TfidfVectorizer, or "
+    "round X first.",
     "wide": "X has {value} columns, more than a 32-bit index can hold ({largest}). "
     "Drop unused columns, or hash the words into fewer columns.",
 }
@@ -341,6 +343,7 @@ def raise_fault(fault: Fault) -> NoReturn:
 def changed() -> ValueError:
     """Return the error to raise where the input, read again, has other counts than the first time."""
     return ValueError(
-        "X has changed while it was read: a second look at its documents found other counts than the first. With "
-        "spill, X is read several times: write it to a file that stays, or make its chunks by functions without chance."
+        "X has changed while it was read: a second look at its documents found other counts than "
+        "the first. With spill, X is read several times: write it to a file that stays, or make "
+        "its chunks by functions without chance."
     )

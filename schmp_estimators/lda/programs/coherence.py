@@ -72,8 +72,8 @@ def _columns_of(text: Any, columns: Mapping[Any, int], number: int) -> Integers3
         return np.fromiter(map(columns.get, text, repeat(-1)), np.int32)
     except TypeError as error:
         raise ValueError(
-            f"text {number} of X is {text!r:.50}, not a list of words ({error}); split texts as the vectorizer does, "
-            "for example by [*map(vectorizer.build_analyzer(), texts)]"
+            f"text {number} of X is {text!r:.50}, not a list of words ({error}); split texts as "
+            "the vectorizer does, for example by [*map(vectorizer.build_analyzer(), texts)]"
         ) from error
 
 

@@ -175,7 +175,9 @@ def write_state(
     with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
         numbers = " ".join(map(repr, alpha.tolist()))
         packed.write(
-            f"#doc source pos typeindex type topic\n#alpha : {numbers} \n#beta : {beta!r}\n".encode()
+            "#doc source pos typeindex type topic\n"
+            f"#alpha : {numbers} \n"
+            f"#beta : {beta!r}\n".encode()
         )
         for first in range(0, len(document), _LINES):
             some = slice(first, first + _LINES)

@@ -81,13 +81,13 @@ def check_steps(given: Any, mh_steps: int | str, size: int) -> None:
         return
     if not isinstance(given, str):
         raise ValueError(
-            f"mh_steps={mh_steps!r} is for samplers that are given by their names; leave it out, and give "
-            f"sampler={given!r} its parameters itself"
+            f"mh_steps={mh_steps!r} is for samplers that are given by their names; leave it out, "
+            f"and give sampler={given!r} its parameters itself"
         )
     able = [name for name in SAMPLERS if program_of(name)().takes(mh_steps, size)]
     if ("warp" if given == "auto" else given) not in able:
         others = f", or take one of the samplers {', '.join(map(repr, able))}" if able else ""
         raise ValueError(
-            f"mh_steps={mh_steps!r}, but sampler={given!r} does not make so many proposals for a token here; leave "
-            f"mh_steps out{others}"
+            f"mh_steps={mh_steps!r}, but sampler={given!r} does not make so many proposals for a "
+            f"token here; leave mh_steps out{others}"
         )

@@ -71,8 +71,8 @@ def read_ids(column: Any, kind: str, source: str = "pairs") -> Array:
     if code not in "iuf":
         refuse(
             True,
-            f"has the dtype {array.dtype}; ids are whole numbers or strings. Convert them, for example "
-            "with .astype(str)",
+            f"has the dtype {array.dtype}; ids are whole numbers or strings. Convert them, for "
+            "example with .astype(str)",
         )
     if code == "f":
         refuse(np.isnan(array), _MISSING)
@@ -97,8 +97,8 @@ def warn_of_unknown(ids: Array, kind: str, source: str) -> None:
     if names:
         shown, more = names[:3], names[3:]
         warnings.warn(
-            f"{source} holds {len(names)} ids of {kind}s that were in no fit, so that nothing is known of them: "
-            f"{', '.join(map(str, shown))}{', …' if more else ''}",
+            f"{source} holds {len(names)} ids of {kind}s that were in no fit, so that nothing is "
+            f"known of them: {', '.join(map(str, shown))}{', …' if more else ''}",
             UserWarning,
             stacklevel=4,
         )
@@ -126,8 +126,9 @@ def _read_objects(array: Array, kind: str, source: str) -> Array:
     )
     names = sorted(one.__name__ for one in types)
     raise ValueError(
-        f"{source} holds the {kind} {array[row]!r} in row {row}, and {kind}s of the types {', '.join(names)}; ids are "
-        "whole numbers or strings, and all alike. Pass them as strings, for example with .astype(str)."
+        f"{source} holds the {kind} {array[row]!r} in row {row}, and {kind}s of the types "
+        f"{', '.join(names)}; ids are whole numbers or strings, and all alike. Pass them as "
+        "strings, for example with .astype(str)."
     )
 
 
@@ -186,8 +187,8 @@ def merge(tables: Sequence[Table], kind: str) -> Table:
         return tables[0] if tables else np.empty(0, np.int64)
     if len({type(table[0]) if is_text(table) else int for table in tables}) > 1:
         raise ValueError(
-            f"some {kind}s are of other types than others; they must all be whole numbers, or all strings; convert "
-            "them, for example with .astype(str)"
+            f"some {kind}s are of other types than others; they must all be whole numbers, or all "
+            "strings; convert them, for example with .astype(str)"
         )
     return distinct(_joined(tables))
 

@@ -27,9 +27,10 @@ da: Any = Later("dask.array")
 _LEAST_RANGE, _LARGEST_RATING = 1e-30, 1e36
 
 _TABLE = (
-    "Pass pairs of ids and, apart, their ratings: fit(df[['user', 'item']], df['rating']) for a data "
-    "frame, fit(X[:, :2], X[:, 2]) for an array. Of a log of clicks pass their numbers: counts = "
-    "df.groupby(['user', 'item'], as_index=False).size(); fit(counts[['user', 'item']], counts['size'])."
+    "Pass pairs of ids and, apart, their ratings: fit(df[['user', 'item']], df['rating']) for a "
+    "data frame, fit(X[:, :2], X[:, 2]) for an array. Of a log of clicks pass their numbers: "
+    "counts = df.groupby(['user', 'item'], as_index=False).size(); fit(counts[['user', 'item']], "
+    "counts['size'])."
 )
 
 
@@ -100,8 +101,8 @@ def warn_unused(y: Any, n_rows: int) -> None:
     if not is_dask(y) or (isinstance(y, da.Array) and not np.isnan(y.shape[0])):
         check_consistent_length(range(n_rows), y)
     warnings.warn(
-        "y is not used: X is a matrix, whose entries are the ratings. Leave y out; or pass pairs, two columns with the "
-        "ids of a user and an item, beside their ratings as y",
+        "y is not used: X is a matrix, whose entries are the ratings. Leave y out; or pass pairs, "
+        "two columns with the ids of a user and an item, beside their ratings as y",
         UserWarning,
         stacklevel=2,
     )
@@ -115,8 +116,8 @@ def check_no_text(X: Any) -> None:
         return
     if (columns := columns_of(X)) is None and not hasattr(X, "__array__"):
         raise ValueError(
-            f"X is {X!r:.80}; pass a matrix of ratings with a row for each user, or pairs: two columns with the ids of "
-            "a user and an item"
+            f"X is {X!r:.80}; pass a matrix of ratings with a row for each user, or pairs: two "
+            "columns with the ids of a user and an item"
         )
     columns = columns or []
     for at, column in enumerate(columns):
@@ -133,8 +134,8 @@ def check_no_text(X: Any) -> None:
             continue
         if len(columns) == 1 and isinstance(found, str):
             raise ValueError(
-                "X is one column of text. Pass pairs, two columns with the ids of user and item, and "
-                "their ratings as y"
+                "X is one column of text. Pass pairs, two columns with the ids of user and item, "
+                "and their ratings as y"
             )
         fault = f"the column {name!r} of X holds {found!r:.100}, which is no rating"
         if n_missing := sum(map(is_missing, entries)):
@@ -170,8 +171,8 @@ def check_duplicates_kept(X: Any, converted: Any) -> None:
     """Raise if scikit-learn's conversion of `X` from the COO format has summed duplicates."""
     if sparse.issparse(X) and X.format == "coo" and X.nnz != converted.nnz:
         raise ValueError(
-            f"X stores {X.nnz - converted.nnz} entries more than once; each user may rate an item once. "
-            "Sum or average duplicates first, for example with X.sum_duplicates()."
+            f"X stores {X.nnz - converted.nnz} entries more than once; each user may rate an item "
+            "once. Sum or average duplicates first, for example with X.sum_duplicates()."
         )
 
 
@@ -205,8 +206,9 @@ def check_one_for_each(n_weights: float, n_ratings: int) -> None:
     """Raise ValueError if there is not one weight for each rating of a matrix."""
     if n_weights != n_ratings:
         raise ValueError(
-            f"sample_weight has {n_weights} entries, but X holds {n_ratings} ratings, and each has a weight; give them "
-            "in the order of X.data if X is sparse and in memory, else row by row, without those of missing entries"
+            f"sample_weight has {n_weights} entries, but X holds {n_ratings} ratings, and each has "
+            "a weight; give them in the order of X.data if X is sparse and in memory, else row by "
+            "row, without those of missing entries"
         )
 
 
@@ -262,7 +264,8 @@ def user_ratings(rows: Any, weights: Any = None) -> UserRatings:
     if pair:
         row, column = pair
         raise ValueError(
-            f"X stores the entry of row {row} and column {column} more than once; call X.sum_duplicates() first"
+            f"X stores the entry of row {row} and column {column} more than once; call "
+            "X.sum_duplicates() first"
         )
     return UserRatings(*ratings[1:])
 
@@ -278,7 +281,8 @@ def read_pairs(pairs: Any, source: str = "pairs") -> tuple[Array, Array]:
     columns = columns_of(pairs)
     if columns is None or len(columns) != 2:
         raise ValueError(
-            "pairs must have two columns, the ids of a user and of an item; ranking.as_pairs makes them of a matrix"
+            "pairs must have two columns, the ids of a user and of an item; ranking.as_pairs makes "
+            "them of a matrix"
         )
     users, items = map(_as_array, columns, KINDS)
     return read_ids(users, "user", source), read_ids(items, "item", source)
@@ -317,8 +321,8 @@ def clicks_of(values: Array, confidence: Callable[[Array], Any]) -> tuple[Array,
     found = np.asarray(unmask(returned, "confidence"))
     if found.shape != values.shape:
         raise ValueError(
-            f"confidence returned {type(returned).__name__} of shape {found.shape}, not an array of a "
-            f"confidence for each of the {values.size} values"
+            f"confidence returned {type(returned).__name__} of shape {found.shape}, not an array "
+            f"of a confidence for each of the {values.size} values"
         )
     return (values > 0).astype(np.float64), _check_weights(found, "confidence")
 
@@ -348,8 +352,9 @@ def _check_weights(weights: Array, name: str = "sample_weight") -> Floats:
     wrong = np.flatnonzero(~((weights >= 0) & (weights <= _LARGEST_RATING)))
     if wrong.size:
         raise ValueError(
-            f"{name} holds {weights[wrong[0]]} in row {wrong[0]}, but weights must be finite numbers from 0 to "
-            f"{_LARGEST_RATING:g}. Leave pairs out that nothing is known of; 1 is the weight of the others."
+            f"{name} holds {weights[wrong[0]]} in row {wrong[0]}, but weights must be finite "
+            f"numbers from 0 to {_LARGEST_RATING:g}. Leave pairs out that nothing is known of; 1 "
+            "is the weight of the others."
         )
     return weights
 
@@ -364,7 +369,8 @@ def _as_numbers(values: Any, name: str, what: str) -> Array:
     for row, one in enumerate(array):
         if not isinstance(one, Real | Decimal):
             raise ValueError(
-                f"{name} holds a {what} that is no number: {one!r} in row {row}; convert {what}s to numbers"
+                f"{name} holds a {what} that is no number: {one!r} in row {row}; convert {what}s "
+                "to numbers"
             )
     return array.astype(np.float64)
 
@@ -398,9 +404,9 @@ def check_values(values: Any, name: str, rows: UserRows | None = None) -> Array:
             row = np.searchsorted(rows.indptr, wrong, "right") - 1
             place = f"row {row} and column {rows.items[wrong]}"
         raise ValueError(
-            f"{name} holds the rating {array[wrong]} in {place}, but ratings must be finite numbers of at "
-            f"most {_LARGEST_RATING:g}, not infinity or NaN. Leave missing ratings out, or mark them in a dense matrix "
-            "as NaN; scale others down."
+            f"{name} holds the rating {array[wrong]} in {place}, but ratings must be finite "
+            f"numbers of at most {_LARGEST_RATING:g}, not infinity or NaN. Leave missing ratings "
+            "out, or mark them in a dense matrix as NaN; scale others down."
         )
     return array
 
@@ -409,16 +415,16 @@ def check_taken(lowest: float) -> None:
     """Raise ValueError if a value is not above 0: a ranking loss ranks what users took above what they did not."""
     if lowest <= 0:
         raise ValueError(
-            f"a value is {lowest:g}, but with this loss each pair is an item that the user took, of a value above 0; "
-            "leave other pairs out, as in fit(pairs[y > 0], y[y > 0])"
+            f"a value is {lowest:g}, but with this loss each pair is an item that the user took, "
+            "of a value above 0; leave other pairs out, as in fit(pairs[y > 0], y[y > 0])"
         )
 
 
 def nothing_to_draw(loss: str) -> ValueError:
     """Return the error about a ranking loss, if all users took all items."""
     return ValueError(
-        f"with loss={loss!r} no item can be drawn beside any pair, as all users took all items; rank more items, or "
-        "mark in a dense matrix as NaN what a user did not take"
+        f"with loss={loss!r} no item can be drawn beside any pair, as all users took all items; "
+        "rank more items, or mark in a dense matrix as NaN what a user did not take"
     )
 
 
@@ -426,6 +432,6 @@ def check_range(low: float, high: float) -> None:
     """Raise ValueError if ratings differ by so little that factors would underflow."""
     if 0.0 < high - low < _LEAST_RANGE:
         raise ValueError(
-            f"ratings differ by {high - low:g} at most, too little for float32; multiply them, for example by "
-            f"{10.0 ** -np.floor(np.log10(high - low)):g}"
+            f"ratings differ by {high - low:g} at most, too little for float32; multiply them, for "
+            f"example by {10.0 ** -np.floor(np.log10(high - low)):g}"
         )

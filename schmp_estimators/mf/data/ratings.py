@@ -189,8 +189,8 @@ def choose_hold_out(pieces: Rows, key: np.uint64, share: float) -> HoldOut:
     hashes = set(pieces.reduce(partial(_ends_of_piece, key), _ends, "mf-hold-out").tolist())
     if len(hashes) < 2:
         raise ValueError(
-            "some ratings are held out, to be judged by what the others say, but there are fewer than two; pass more, "
-            "or fit with early_stopping=False"
+            "some ratings are held out, to be judged by what the others say, but there are fewer "
+            "than two; pass more, or fit with early_stopping=False"
         )
     least, greatest = sorted(hashes)
     return HoldOut(key, np.uint64(min(max(int(share * 2.0**64), least + 1), greatest)))

@@ -152,7 +152,8 @@ def open_ratings(
             raise ValueError("there are no ratings to fit; X must store, or y hold, at least one")
         if not heaviest:
             raise ValueError(
-                "all weights are 0, those of sample_weight or confidence; one at least must be above 0"
+                "all weights are 0, those of sample_weight or confidence; one at least must be "
+                "above 0"
             )
         inputs.check_range(low, high)
         if wanted.ranking:
@@ -207,7 +208,8 @@ def _part_of_rows(rows: Any, X: Any = None, weights: Any = None, clicks: bool = 
     inputs.check_duplicates_kept(X, rows)
     if rows.shape[1] > _LARGEST_SIDE:
         raise ValueError(
-            f"X has {rows.shape[1]} columns, but rows and columns are numbered in 32 bits; pass pairs of ids"
+            f"X has {rows.shape[1]} columns, but rows and columns are numbered in 32 bits; pass "
+            "pairs of ids"
         )
     ratings = inputs.ratings_of_rows(rows)
     if weights is not None:
@@ -235,7 +237,8 @@ def _number_users(rows: Rows, estimator: Any, asked: tuple[int | None, int | Non
     for kind, size, given in zip(KINDS, shape, asked, strict=True):
         if given not in (None, size):
             raise ValueError(
-                f"n_{kind}s={given} is for pairs of ids, but X is a matrix of {size} {kind}s; leave it None"
+                f"n_{kind}s={given} is for pairs of ids, but X is a matrix of {size} {kind}s; "
+                "leave it None"
             )
     return shape
 
@@ -271,7 +274,8 @@ def _table_of(kind: str, limit: int | None, known: Table, found: Table | None) -
         return rating_ids.extend(known, found, kind)
     if found is not None and rating_ids.is_text(found):
         raise ValueError(
-            f"n_{kind}s={limit} needs {kind}s that are numbers from 0 on, not strings; leave it None"
+            f"n_{kind}s={limit} needs {kind}s that are numbers from 0 on, not strings; leave it "
+            "None"
         )
     if found is not None and found[-1] >= limit:
         raise ValueError(
@@ -288,8 +292,9 @@ def _check_size(n_users: int, n_items: int, n_ratings: int, n_components: int) -
         if size > _LARGEST_SIDE or (rated_hardly and n_rows * row > 2 << 30):
             raise ValueError(
                 f"the factors of {size} {kind}s would take {size * row / 2**30:.3g} GiB, "
-                f"but {n_ratings} ratings are those of at most {n_ratings} {kind}s. Leave n_{kind}s None, and pass "
-                "pairs of ids: those that have no ratings take no memory then."
+                f"but {n_ratings} ratings are those of at most {n_ratings} {kind}s. Leave "
+                f"n_{kind}s None, and pass pairs of ids: those that have no ratings take no memory "
+                "then."
             )
 
 
@@ -324,14 +329,15 @@ def _side_by_side(pairs: Any, columns: Named) -> list[Arguments]:
         if not np.isnan(n_pairs + values.shape[0]):
             if n_pairs != values.shape[0]:
                 raise ValueError(
-                    f"Found input variables with inconsistent numbers of samples: {[n_pairs, values.shape[0]]}"
+                    "Found input variables with inconsistent numbers of samples: "
+                    f"{[n_pairs, values.shape[0]]}"
                 )
             values = values.rechunk({0: lengths})
         elif len(lengths) != values.numblocks[0]:
             raise ValueError(
-                f"X has {len(lengths)} partitions and {name} {values.numblocks[0]}, of unknown lengths; take both "
-                "from one data frame, or pass Dask arrays whose chunk sizes are known, for example from "
-                "frame.to_dask_array(lengths=True)"
+                f"X has {len(lengths)} partitions and {name} {values.numblocks[0]}, of unknown "
+                "lengths; take both from one data frame, or pass Dask arrays whose chunk sizes are "
+                "known, for example from frame.to_dask_array(lengths=True)"
             )
         aligned.append(values.to_delayed().ravel())
     return list(zip(*aligned, strict=True))
@@ -353,8 +359,8 @@ def _ratings_of_chunk(
         pairs, values, weights = (*pairs, None)[:3]
     if len(pairs) != len(values):
         raise ValueError(
-            f"a chunk of X has {len(pairs)} pairs, but that of y {len(values)} ratings; X and y must have the same "
-            "length, and the same partitions if their lengths are not known"
+            f"a chunk of X has {len(pairs)} pairs, but that of y {len(values)} ratings; X and y "
+            "must have the same length, and the same partitions if their lengths are not known"
         )
     return inputs.read_ratings(pairs, values, weights, clicks=clicks)
 

@@ -77,13 +77,14 @@ class DuplicateRatingError(ValueError):
         """Return a message with the pair and the remedy."""
         if self.earlier:
             return (
-                f"user {self.user} rated item {self.item} in an earlier call; leave the pairs of earlier calls out of "
-                "partial_fit, or begin anew with fit and one rating of each pair"
+                f"user {self.user} rated item {self.item} in an earlier call; leave the pairs of "
+                "earlier calls out of partial_fit, or begin anew with fit and one rating of each "
+                "pair"
             )
         return (
-            f"user {self.user} rated item {self.item} more than once; keep one rating of each pair, for example the "
-            "mean (pandas: frame.groupby(['user', 'item']).mean()); for clicks, keep their number (….size()) and set "
-            "confidence=numpy.log1p"
+            f"user {self.user} rated item {self.item} more than once; keep one rating of each "
+            "pair, for example the mean (pandas: frame.groupby(['user', 'item']).mean()); for "
+            "clicks, keep their number (….size()) and set confidence=numpy.log1p"
         )
 
 
