@@ -1,4 +1,6 @@
-"""The blocks in which data and models are stored: named tuples of arrays, for kernels and for messages.
+"""The blocks in which data and models are stored.
+
+Blocks are named tuples of arrays, for kernels and for messages.
 
 Notation for topic models: a corpus has documents, words (the columns of the input) and tokens (one
 occurrence of a word in a document).  Tokens have two orders.  *Document order* sorts by document,
@@ -33,7 +35,9 @@ Prior = float | Floats
 
 
 class TopicRows(NamedTuple):
-    """Sparse word rows: word ``w`` has ``tokens[i]`` tokens in ``topic[i]`` for i from ``ptr[w]`` to ``ptr[w + 1]``.
+    """Sparse word rows.
+
+    Word ``w`` has ``tokens[i]`` tokens in ``topic[i]`` for i from ``ptr[w]`` to ``ptr[w + 1]``.
 
     Topics ascend within a word, numbers of tokens are positive.
     """
@@ -44,14 +48,20 @@ class TopicRows(NamedTuple):
 
 
 class WordTopics(NamedTuple):
-    """Topics in which the tokens of words may begin, all with equal chances: ``topic[ptr[w]:ptr[w + 1]]`` of word w."""
+    """Topics in which the tokens of words may begin, all with equal chances.
+
+    Those of word w are ``topic[ptr[w]:ptr[w + 1]]``.
+    """
 
     ptr: Integers
     topic: Integers32
 
 
 class SeedRows(NamedTuple):
-    """Imaginary tokens of consecutive words of the layout: they add to the topic-word prior, and are never sampled."""
+    """Imaginary tokens of consecutive words of the layout.
+
+    They add to the topic-word prior, and are never sampled.
+    """
 
     #: (n_words,) number of the word among those that are seeded, or -1.
     number: Integers32

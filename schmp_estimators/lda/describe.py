@@ -52,7 +52,10 @@ class DescribedTopics(TopicMethods):
 
     @property
     def topic_sizes_(self) -> Integers:
-        """Number of tokens of each topic, shape (n_components,): the row sums of `topic_word_counts_`."""
+        """Number of tokens of each topic, shape (n_components,).
+
+        These are the row sums of `topic_word_counts_`.
+        """
         check_is_fitted(self)
         return topic_totals(self.topic_word_counts_)
 
@@ -78,7 +81,10 @@ class DescribedTopics(TopicMethods):
         self._topic_names = given
 
     def _named(self, words: Array) -> Array:
-        """Return the names that have been assigned; else the words (n_components, n) of each topic are its name."""
+        """Return the names that have been assigned, or else names made of words.
+
+        The words (n_components, n) of each topic are then its name.
+        """
         return joined(words) if self._topic_names is None else self._topic_names
 
     def top_words(
@@ -171,7 +177,7 @@ class DescribedTopics(TopicMethods):
         window_size: int | None = None,
         feature_names: Any = None,
     ) -> Floats:
-        """Measure for each topic how often its most probable words occur together; higher is better.
+        """Measure how often each topic's most probable words occur together; higher is better.
 
         Parameters
         ----------
@@ -252,7 +258,8 @@ class DescribedTopics(TopicMethods):
         >>> lda = DistributedLDA(2, max_iter=30, random_state=0).fit(X)
         >>> bool((lda.coherence(X, n_words=5) > 0.1).all())
         True
-        >>> texts = [rng.permutation(np.repeat(np.arange(10), row)).tolist() for row in X]  # words are numbers here
+        >>> # Words are numbers here.
+        >>> texts = [rng.permutation(np.repeat(np.arange(10), row)).tolist() for row in X]
         >>> bool((lda.coherence(texts, "c_v", n_words=5) > 0.5).all())
         True
         """
@@ -312,7 +319,10 @@ class DescribedTopics(TopicMethods):
         return dict(zip(words, columns.tolist(), strict=True))
 
     def _check(self, method: str, constraints: Named, given: Named) -> None:
-        """Raise an error unless the model is fitted, and the arguments given to a method meet their constraints."""
+        """Raise an error unless the model is fitted.
+
+        The arguments given to a method must meet their constraints, too.
+        """
         check_is_fitted(self)
         validate_parameter_constraints(
             constraints, given, caller_name=f"{type(self).__name__}.{method}"
@@ -331,7 +341,7 @@ class DescribedTopics(TopicMethods):
         return own if feature_names is None else read_names(feature_names, self.n_features_in_, own)
 
     def _check_pairs(self, n_words: int) -> None:
-        """Raise MemoryError if the array of the numbers of documents of all pairs would be too large."""
+        """Raise MemoryError if the array of document numbers of all pairs would be too large."""
         n_topics, n_features = self.topic_word_counts_.shape
         needed = 8 * n_topics * coherence.n_pairs(min(n_words, n_features))
         what = f"n_words={n_words} of {n_topics} topics need"

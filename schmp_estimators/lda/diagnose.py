@@ -1,4 +1,4 @@
-"""Topics in documents: which documents have most of a topic, the topics of tokens, and diagnostics of both."""
+"""Topics in documents: the documents with most of a topic, topics of tokens, diagnostics."""
 
 from functools import partial
 from os import PathLike
@@ -31,7 +31,7 @@ dask: Any = Later("dask")
 
 
 class TopicsOfDocuments(DescribedTopics):
-    """The methods of a fitted topic model, with those that look at the topics of documents and tokens."""
+    """The methods of a fitted topic model, with those for topics of documents and tokens."""
 
     def top_documents(
         self, X: Any = None, n_documents: int = 10, *, proportions: Any = None
@@ -98,7 +98,9 @@ class TopicsOfDocuments(DescribedTopics):
         )
         shares = np.concatenate([share for _, _, share in found])
         order = np.argsort(-shares, axis=0, kind="stable")[: int(n_documents)]
-        return tuple(np.take_along_axis(one, order, 0).T.copy() for one in (numbers, shares))  # type: ignore[return-value]
+        return tuple(  # type: ignore[return-value]
+            np.take_along_axis(one, order, 0).T.copy() for one in (numbers, shares)
+        )
 
     def sample_topics(self, X: Any, *, random_state: Any = None) -> dict[str, AnyIntegers]:
         """Return a topic for each token of documents.
@@ -405,7 +407,10 @@ class TopicsOfDocuments(DescribedTopics):
 
 
 def _most(theta: Any, n_best: int, n_topics: int) -> tuple[int, Integers, Floats]:
-    """Return how many documents there are, and the numbers and shares, (n_best, K), of the best ones of each topic."""
+    """Return the number of documents, and numbers and shares of each topic's best ones.
+
+    Both have the shape (n_best, K).
+    """
     shares = as_numbers(theta, "proportions must be numbers, one column for each topic")
     if shares.shape[1:] != (n_topics,):
         raise ValueError(

@@ -89,8 +89,8 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         the vectorizer as its ``vocabulary``.  None: the names of the columns of X, if it has any
         other than 0, 1, 2, and so on.  They may differ from those, but no word may have the name of
         another one.
-    sampler : {"auto", "warp", "frozen", "saber", "fplus", "sparse", "light", "light-word", "light-document", "alias", \
-            "hybrid", "data-parallel"} or object, default="auto"
+    sampler : {"auto", "warp", "frozen", "saber", "fplus", "sparse", "light", "light-word", \
+            "light-document", "alias", "hybrid", "data-parallel"} or object, default="auto"
         How topics are drawn, by name or by an object of your own, as the user guide shows.  The
         results of "warp", "frozen" and "saber" do not depend on `n_shards`; those of the other
         samplers do.
@@ -354,7 +354,8 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like, sparse array or matrix, data frame, or Dask collection, of shape (n_documents, n_features)
+        X : array-like, sparse array or matrix, data frame, or Dask collection, \
+                of shape (n_documents, n_features)
             Word counts: whole numbers, at least 0.  A Dask collection stays on the cluster.
         y : None
             Ignored; it is there for pipelines.
@@ -392,7 +393,9 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
     @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any = None, *, feature_names: Any = None) -> DistributedLDA:
-        """Sample topics for more documents, and keep the counts of earlier batches, or what `half_life` leaves of them.
+        """Sample topics for more documents, and keep the counts of earlier batches.
+
+        With `half_life`, what it leaves of these counts is kept.
 
         Parameters
         ----------
@@ -474,7 +477,10 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         return self
 
     def _set_words(self, seen: Any, names: Array) -> None:
-        """Take names of words; of a data frame they are also names of columns, if all are strings."""
+        """Take names of words.
+
+        Of a data frame they are also names of columns, if all are strings.
+        """
         self.n_features_in_ = len(names)
         is_frame = hasattr(seen, "feature_names_in_")
         self.__dict__.pop("feature_names_in_", None)
@@ -482,7 +488,10 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
             self.feature_names_in_ = names
 
     def _forget_rare_words(self) -> None:
-        """Keep the `max_features` words with the most tokens, those of seeds included; of equal ones the first."""
+        """Keep the `max_features` words with the most tokens, those of seeds included.
+
+        Of equal ones the first are kept.
+        """
         most = self.max_features
         if most is None or self.n_features_in_ <= most:
             return
@@ -507,7 +516,7 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         return entries_of(X) * self.max_iter * of_a_token
 
     def _is_comparable(self, record: Named) -> bool:
-        """Return whether a sweep was sampled under the priors asked for, and not in a tempered start."""
+        """Return whether a sweep had the priors asked for, not those of a tempered start."""
         asked = priors_asked_for(self)
         if any(asked.learn_every):
             return bool(record["iterations"] > self._tempered_sweeps)

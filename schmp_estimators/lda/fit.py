@@ -1,4 +1,4 @@
-"""One fit of `DistributedLDA`: how documents become shards, which program runs, and what the estimator keeps."""
+"""One fit of `DistributedLDA`: its shards, its program, and what the estimator keeps."""
 
 from __future__ import annotations
 
@@ -315,7 +315,10 @@ class LDAFit:
         )
 
     def _choose_shards(self) -> int:
-        """Return the number of shards; where the result depends on it, it depends on data and parameters only."""
+        """Return the number of shards.
+
+        Where the result depends on it, it depends on data and parameters only.
+        """
         n_docs = len(self._corpus.lengths)
         n_words = self._corpus.n_features
         if (asked := self._estimator.n_shards) is not None:
@@ -337,7 +340,7 @@ class LDAFit:
         return min(suitable, self._place.n_processes)
 
     def _check_memory(self) -> None:
-        """Raise before any work if a shard cannot hold its rows, or if the cluster cannot hold the run."""
+        """Raise before any work if a shard cannot hold its rows, or the cluster the run."""
         n_used = int(np.count_nonzero(self._corpus.word_totals))
         sizes = Sizes.of(self._corpus, self._program)
         if (table := sizes.table) > LARGEST_TABLE:
@@ -358,7 +361,10 @@ class LDAFit:
             )
 
     def sources(self, seeds: sparse.csc_array | None, sizes: Sequence[int]) -> list[Source]:
-        """Divide the words into blocks; return the sources of shards of so many parts of the documents each."""
+        """Divide the words into blocks, and return the sources of shards.
+
+        Each shard has the given number of parts of the documents.
+        """
         totals = self._corpus.word_totals
         if len(sizes) > 1 or self._program.rotates:
             self._layout = make_layout(totals, len(sizes))
@@ -388,7 +394,7 @@ class LDAFit:
         return sources
 
     def cut(self, saved: Saved, sizes: Sequence[int]) -> Saved:
-        """Return the topics that were saved of the shards of any run, for shards of so many parts each."""
+        """Return the saved topics of any run's shards, for shards of so many parts each."""
         ends = offsets_of(self._corpus.lengths)[self._bounds[offsets_of(sizes)]]
         topics = np.concatenate(saved.shards)
         return saved._replace(shards=[topics[a:b] for a, b in pairwise(ends.tolist())])
@@ -469,7 +475,10 @@ class LDAFit:
         run.keep(self._checkpoint, done, lambda saved: {**values, **self._checkpointed(saved)})
 
     def _checkpointed(self, saved: Saved) -> Named:
-        """Return the contents of a checkpoint: topics, from which all counts follow, and learned priors."""
+        """Return the contents of a checkpoint: topics and learned priors.
+
+        All counts follow from the topics.
+        """
         alphas = list[Any]()
         program = self._program
         learned = saved.model.learned

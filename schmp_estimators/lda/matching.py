@@ -21,7 +21,9 @@ class MatchedTopics(DescribedTopics):
     """The methods of a fitted topic model, with those that compare it with others."""
 
     def match_topics(self, other: Any) -> tuple[Integers, Floats]:
-        """Pair the topics with those of another model, one to one, so that pairs are as similar as possible.
+        """Pair the topics with those of another model, one to one.
+
+        Pairs are as similar as possible.
 
         Parameters
         ----------
@@ -61,7 +63,9 @@ class MatchedTopics(DescribedTopics):
         >>> from schmp_estimators import DistributedLDA
         >>> rng = np.random.default_rng(0)
         >>> X = rng.poisson(np.kron(np.eye(3), np.ones((50, 5))))  # five words each of three topics
-        >>> one, other = (DistributedLDA(3, max_iter=30, random_state=seed).fit(X) for seed in (0, 1))
+        >>> one, other = (
+        ...     DistributedLDA(3, max_iter=30, random_state=seed).fit(X) for seed in (0, 1)
+        ... )
         >>> matched, similarity = one.match_topics(other)
         >>> sorted(matched.tolist())
         [0, 1, 2]
@@ -131,7 +135,10 @@ class MatchedTopics(DescribedTopics):
     def _refits(
         self, X: Any, n_fits: int, random_state: Any
     ) -> Iterator[tuple[Any, Integers, Floats]]:
-        """Yield fits of clones with other seeds, each with the topics that match these, and how similar they are."""
+        """Yield fits of clones with other seeds.
+
+        Each comes with the topics that match these, and how similar they are.
+        """
         seeds = check_random_state(random_state).randint(np.iinfo(np.int32).max, size=n_fits)
         for seed in seeds.tolist():
             spill = None if self.spill is None else "auto"  # a folder belongs to one fit
@@ -143,7 +150,7 @@ class MatchedTopics(DescribedTopics):
 
 
 def _weights(model: Any) -> tuple[sparse.csr_array, float]:
-    """Return the weights of words in topics as a sparse array, and what is added to each of them."""
+    """Return the weights of words in topics as a sparse array, and what is added to each."""
     if isinstance(model, DescribedTopics):
         check_is_fitted(model)
         return sparse.csr_array(model._tokens(), dtype=np.float64), float(model.topic_word_prior_)
@@ -185,7 +192,10 @@ def _check_words(model: Any, other: Any, n_ours: int, n_theirs: int) -> None:
 def _cosines(
     ours: sparse.csr_array, beta: float, theirs: sparse.csr_array, their_beta: float
 ) -> Floats:
-    """Return the cosines of all pairs of rows of two sparse arrays to whose entries a number each is added."""
+    """Return the cosines of all pairs of rows of two sparse arrays.
+
+    A number each is added to the entries of the arrays.
+    """
     n_words = ours.shape[1]
     sums = ours.sum(axis=1)
     their_sums = theirs.sum(axis=1)

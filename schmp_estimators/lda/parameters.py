@@ -72,7 +72,10 @@ def check_parameters(estimator: Any, earlier: sparse.csc_array | None) -> None:
 
 
 def check_most(n_words: int, most: int | None) -> None:
-    """Raise ValueError if there are more columns than `max_features`, which have no names to stay known by."""
+    """Raise ValueError if there are more columns than `max_features`.
+
+    They have no names to stay known by.
+    """
     if most is not None and n_words > most:
         raise ValueError(
             f"X has {n_words} columns, more than max_features={most}, which bounds the words of "
@@ -81,7 +84,9 @@ def check_most(n_words: int, most: int | None) -> None:
 
 
 def priors_asked_for(estimator: Any) -> Priors:
-    """Return the priors that the parameters of an estimator ask for; for learned priors, the first values.
+    """Return the priors that the parameters of an estimator ask for.
+
+    For learned priors, the first values.
 
     Raises
     ------
@@ -104,7 +109,10 @@ def priors_asked_for(estimator: Any) -> Priors:
 
 
 def going_on(asked: Priors, fitted: Any, *, keep: bool) -> Priors:
-    """Return learned priors with the values of an earlier fit; `keep` them from now on, or go on learning."""
+    """Return learned priors with the values of an earlier fit.
+
+    `keep` them from now on, or go on learning.
+    """
     found = asked._replace(learn_every=(0, 0)) if keep else asked
     if asked.learn_every[1]:
         found = found._replace(topic_word_prior=fitted.topic_word_prior_)
@@ -133,7 +141,9 @@ def _check_array(name: str, values: Any, n_topics: int) -> Floats:
 
 
 def as_numbers(values: Any, wanted: str) -> Floats:
-    """Return a copy as floats, or raise ValueError for strings, dates and complex numbers, too, with what is `wanted`.
+    """Return a copy as floats, or raise ValueError with what is `wanted`.
+
+    Strings, dates and complex numbers are errors, too.
 
     The name of the parameter comes first in `wanted`.
     """
@@ -150,7 +160,7 @@ def as_numbers(values: Any, wanted: str) -> Floats:
 
 
 def check_learning(n_tokens: int, n_topics: int) -> None:
-    """Raise MemoryError if learning document-topic priors could need too much memory on the client."""
+    """Raise MemoryError if learning document-topic priors could need too much client memory."""
     needed = (
         3 * 16 * min(n_tokens, math.sqrt(2.0 * n_tokens * n_topics))
     )  # while counts are merged: see `TopicCounts`
@@ -230,7 +240,9 @@ def choose_start(init: str, priors: FloatPair, sizes: Sizes, *, tempers: bool) -
 
 
 def hot_sweeps(max_iter: int, done: int = 0, begun_with: int = HOT_SWEEPS) -> int:
-    """Return how many sweeps a tempered start has: no more than half of them, so that a fit ends with its own priors.
+    """Return how many sweeps a tempered start has.
+
+    They are no more than half of all, so that a fit ends with its own priors.
 
     Parameters
     ----------
@@ -284,7 +296,9 @@ def seed_counts(
 def seeds_of_first_batch(
     estimator: Any, word_totals: Integers, names: Array | None
 ) -> sparse.csc_array | None:
-    """Return the seeds that a later batch is sampled with: those of the first one, in whose tokens they are weighed.
+    """Return the seeds that a later batch is sampled with.
+
+    They are those of the first one, in whose tokens they are weighed.
 
     Raises
     ------
@@ -318,7 +332,10 @@ def seeds_of_first_batch(
 
 
 def seeds_given(estimator: Any) -> str | None:
-    """Return what identifies the parameters about seeds, so that other columns need not be looked through for them."""
+    """Return what identifies the parameters about seeds.
+
+    With it, other columns need not be looked through for them.
+    """
     if estimator.seed_words is None:
         return None
     found: str = joblib.hash((estimator.seed_words, estimator.seed_weight))
@@ -378,7 +395,10 @@ def _is_whole(value: Any) -> bool:
 def _column(
     word: Any, columns: Mapping[Any, int | None], n_words: int, where: str, *, has_numbers: bool
 ) -> int:
-    """Return the column of a word, by its name; a number is that of a column only if no name is a number."""
+    """Return the column of a word, by its name.
+
+    A number is that of a column only if no name is a number.
+    """
     if isinstance(word, str) or (has_numbers and _is_whole(word)):
         column = columns.get(word, -1)
         if column is None:

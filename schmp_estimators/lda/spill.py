@@ -1,4 +1,7 @@
-"""Fits beyond memory: whether their arrays are in files, the number of slices of documents, and the folder."""
+"""Fits beyond memory: whether arrays are in files, how many slices there are, and the folder.
+
+A slice is a part of the documents.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,10 @@ _CONFIG = "dask.config.set({'schmp-estimators.memory-limit': ...})"
 
 
 def check_spill(estimator: Any, earlier: Any) -> None:
-    """Raise ValueError if the parameters do not go with `spill`; `earlier` are counts that `warm_start` begins with."""
+    """Raise ValueError if the parameters do not go with `spill`.
+
+    `earlier` are counts that `warm_start` begins with.
+    """
     if estimator.spill is None:
         return
     if estimator.checkpoint is not None:
@@ -98,7 +104,10 @@ class Sizes(NamedTuple):
 
     @property
     def in_memory(self) -> int:
-        """Bytes of the fit in memory: tokens, at most three copies of their states, and two sets of rows."""
+        """Bytes of the fit in memory.
+
+        They are tokens, at most three copies of their states, and two sets of rows.
+        """
         return (
             self.n_tokens * (4 + 3 * self.state + 3 * topic_bytes(self.n_topics))
             + 2 * self.rows
@@ -124,7 +133,10 @@ class Sizes(NamedTuple):
 
     @property
     def of_a_token(self) -> int:
-        """Bytes of a token in a slice: two slices, while one is read and one is written, and topics for the others."""
+        """Bytes of a token in a slice.
+
+        There are two slices, while one is read and one is written, and topics for the others.
+        """
         return 2 * (4 + self.state) + 3 * topic_bytes(self.n_topics)
 
     def with_slices(self, n: int, n_processes: int = 1) -> int:
@@ -135,7 +147,9 @@ class Sizes(NamedTuple):
 
 
 def count_slices(sizes: Sizes, room: float, n_processes: int = 1) -> int:
-    """Return into how many slices each process has to cut its documents, so that `room` bytes suffice.
+    """Return how many slices each process has to make, so that `room` bytes suffice.
+
+    A process cuts its documents into slices.
 
     Raises
     ------
@@ -174,7 +188,9 @@ class Spilling(NamedTuple):
 
     @contextmanager
     def opened(self, corpus: Corpus, place: Place) -> Iterator[tuple[Slices, Corpus]]:
-        """Yield the slices of a fit, and the corpus as workers read it; warn if the user has not named a folder.
+        """Yield the slices of a fit, and the corpus as workers read it.
+
+        Warn if the user has not named a folder.
 
         Raises
         ------

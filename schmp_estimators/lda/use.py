@@ -1,4 +1,4 @@
-"""What a fitted topic model is used for: proportions of documents, perplexity, topics as a dense array."""
+"""Uses of a fitted topic model: proportions of documents, perplexity, topics as a dense array."""
 
 import copy
 import math
@@ -65,7 +65,10 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
     @property
     def components_(self) -> Floats:
-        """Pseudo-counts of the words in each topic, shape (n_components, n_features): counts plus prior and seeds."""
+        """Pseudo-counts of the words in each topic, shape (n_components, n_features).
+
+        They are counts plus prior and seeds.
+        """
         check_is_fitted(self)
         sparsely = (
             "use the sparse topic_word_counts_, to which components_ adds topic_word_prior_, or "
@@ -114,7 +117,9 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             )
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
-        """Fit, then return the topic proportions of the documents: the same as ``fit(X).transform(X)``.
+        """Fit, then return the topic proportions of the documents.
+
+        The result is the same as that of ``fit(X).transform(X)``.
 
         Parameters
         ----------
@@ -162,7 +167,9 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return math.exp(-log_likelihood / n_scored) if n_scored else math.nan
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Return a log-likelihood of X, ``-X.sum() * log(perplexity(X))``; higher is better, at most 0.
+        """Return a log-likelihood of X, ``-X.sum() * log(perplexity(X))``.
+
+        Higher is better, and it is at most 0.
 
         Parameters
         ----------
@@ -185,7 +192,7 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return n_tokens * log_likelihood / n_scored if n_scored else math.nan
 
     def _complete(self, X: Any, feature_names: Any = None) -> tuple[float, int, int]:
-        """Return the log-likelihood of the scored half of X, the number of its tokens, and that of all tokens.
+        """Return the log-likelihood of the scored half of X, its number of tokens, and X's.
 
         Warns if there is nothing to score.
         """
@@ -212,7 +219,7 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     def _with_documents(
         self, X: Any, work: Callable[[Corpus, Place], R], feature_names: Any = None
     ) -> R:
-        """Return ``work(corpus, place)`` for documents and the place where they are, as `where_it_is`."""
+        """Return ``work(corpus, place)`` for documents and their place, as `where_it_is`."""
         if isinstance(X, Corpus):
             return work(X, X.rows.place)
         seen, columns = self._columns(X, feature_names)
@@ -224,7 +231,10 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return where_it_is(X, self.n_jobs, go)
 
     def _columns(self, X: Any, feature_names: Any) -> tuple[Any, Columns | None]:
-        """Return the estimator with whose columns those of X are compared, and where they are among the model's."""
+        """Return the estimator with whose columns those of X are compared, and where they are.
+
+        The places are those among the model's columns.
+        """
         if feature_names is None:
             self._check_columns(X)
             return self, None
@@ -235,7 +245,9 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     def _by_name(
         self, X: Any, feature_names: Any, *, anew: bool = False
     ) -> tuple[Any, Array, Columns]:
-        """Return a copy that has the columns of X; the names of all words, new ones at the end; where X has them.
+        """Return a copy that has the columns of X, the names of all words, and where X has them.
+
+        New names are at the end.
 
         `anew`: whether there are no words yet.
         """
@@ -256,7 +268,10 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return seen, names, columns
 
     def _check_columns(self, X: Any) -> None:
-        """Raise ValueError if a data frame has the columns in another order, where scikit-learn does not look."""
+        """Raise ValueError if a data frame has the columns in another order.
+
+        scikit-learn does not look at the order there.
+        """
         if hasattr(self, "feature_names_in_"):
             return
         labels = labels_of(X, self.n_features_in_)
@@ -279,7 +294,7 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return both
 
     def _rows(self) -> tuple[TopicRows, Array]:
-        """Return the tokens of words in topics, seeds included, as `TopicRows`, and those of topics."""
+        """Return the tokens of words in topics, seeds included, as `TopicRows`, and of topics."""
         totals = topic_totals(self.topic_word_counts_)
         seeds = self.seed_counts_
         if seeds is not None:
@@ -292,7 +307,10 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
 
 def where_it_is(X: Any, n_jobs: int | None, work: Callable[[Place], R]) -> R:
-    """Return ``work(place)`` for the place of a Dask collection, or for this process if X is in memory."""
+    """Return ``work(place)`` for the place of a Dask collection.
+
+    The place of an X in memory is this process.
+    """
     if not is_dask(X):
         with closing(Place(n_threads(n_jobs))) as here:
             return work(here)

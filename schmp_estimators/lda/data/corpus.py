@@ -1,4 +1,4 @@
-"""A corpus: the documents of an input as canonical counts, with the totals by which work is divided."""
+"""The documents of an input as canonical counts, with the totals by which work is divided."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ from schmp_estimators.lda.data.shards import locate_shards
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """Documents as canonical counts, in this process or on a cluster.  `close` releases them and their shards."""
+    """Documents as canonical counts, in this process or on a cluster.
+
+    `close` releases them and their shards.
+    """
 
     n_features: int
     #: (n_docs,) tokens of each document.
@@ -50,7 +53,7 @@ class Corpus:
         return self.rows.tasks(counts.take_rows, arguments, "cut-shards")
 
     def tasks(self, function: Function, name: str, *shared: Any) -> list[Any]:
-        """Return ``function(documents, *shared)`` of every partition: values, or futures of them."""
+        """Return ``function(documents, *shared)`` of all partitions: values, or futures of them."""
         given = [self.rows.place.share(one) for one in shared]
         return self.rows.tasks(
             function, [(partition, *given) for partition in self.rows.partitions], name
@@ -64,7 +67,7 @@ class Corpus:
     def count_some(
         self, parts: list[Any], columns: Integers32, sizes: Sequence[int]
     ) -> list[tuple[Integers, ...]]:
-        """Return for each shard how many tokens of some words earlier shards have, and how many it has itself.
+        """Return how many tokens of some words earlier shards have, and how many each has itself.
 
         `sizes` says how many consecutive parts are a shard.
         """
@@ -78,7 +81,10 @@ class Corpus:
         return list(zip(np.cumsum(found, axis=0) - found, found, strict=True))
 
     def held(self) -> Corpus:
-        """Return the same corpus with its counts in memory, so that they are not computed again each time."""
+        """Return the same corpus with its counts in memory.
+
+        They are not computed again each time.
+        """
         return replace(self, rows=self.rows.held())
 
     def close(self) -> None:
@@ -196,7 +202,10 @@ def narrow(totals: AnyIntegers) -> AnyIntegers:
 
 
 def _check_widths(widths: list[int], estimator: Any, *, reset: bool) -> None:
-    """Raise if not all partitions have the same columns, and those of earlier batches; else set their number."""
+    """Raise if partitions differ in their columns, or from those of earlier batches.
+
+    Else set their number.
+    """
     n_features = widths[0]
     for number, width in enumerate(widths):
         if width != n_features:
@@ -210,7 +219,9 @@ def _check_widths(widths: list[int], estimator: Any, *, reset: bool) -> None:
 
 
 def documents_as_counted(corpus: Corpus, documents: Sequence[Any], bounds: Integers) -> list[Any]:
-    """Return tasks that read the documents of every shard, and raise if their lengths are not those counted at first.
+    """Return tasks that read the documents of every shard.
+
+    They raise if lengths are not those counted at first.
 
     Kernels write into arrays of the sizes that were counted then.
     """

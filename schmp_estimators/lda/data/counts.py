@@ -38,7 +38,7 @@ _HASHED_AT_ONCE = 1 << 12
 
 
 class Counts(NamedTuple):
-    """The canonical counts of consecutive documents, in the layout and with the names of a CSR array.
+    """Canonical counts of consecutive documents, in the layout and with the names of a CSR array.
 
     The arrays are read-only, and may be those of the caller.
     """
@@ -62,7 +62,7 @@ class Columns(NamedTuple):
 
 
 def read_counts(matrix: Any, columns: Columns | None = None) -> Counts | Fault:
-    """Return the canonical counts of a CSR array or matrix, or of a dense array, or the first fault in them.
+    """Return the canonical counts of a CSR or dense array, or of a matrix, or the first fault.
 
     Index arrays have been checked before.  Arrays that are canonical already are not copied, and
     the caller's arrays are never written to.  With `columns`, the counts are in those of the model.
@@ -154,7 +154,7 @@ def count_values(values: Array, size: int) -> Integers:
 
 
 def add_at(total: Array, index: Array, values: Array) -> None:
-    """Add values to those elements of `total` that `index` names, which may be there several times."""
+    """Add values to the elements of `total` that `index` names, some of them several times."""
     for first in range(0, len(index), AT_ONCE):
         some = slice(first, first + AT_ONCE)
         np.add.at(total, index[some].astype(np.intp), values[some].astype(total.dtype))
@@ -166,7 +166,10 @@ def take_rows(rows: Sequence[slice], *pieces: Counts) -> list[Counts]:
 
 
 def copy_rows(rows: Sequence[slice], *pieces: Counts) -> list[Counts]:
-    """Return the same rows, with copies of those that are only part of a piece, so that the piece can be released."""
+    """Return the same rows, with copies of those that are only part of a piece.
+
+    So the piece can be released.
+    """
     taken = zip(take_rows(rows, *pieces), pieces, strict=True)
     return [one if one is piece else freeze(own(one)) for one, piece in taken]
 
@@ -180,7 +183,10 @@ def _slice(piece: Counts, rows: slice) -> Counts:
 
 
 def _counts(ptr: Array, column: Array, value: Array, n_features: int) -> Counts:
-    """Return counts of the declared dtypes, read-only: kernels are compiled for one kind of argument."""
+    """Return read-only counts of the declared dtypes.
+
+    Kernels are compiled for one kind of argument.
+    """
     arrays = np.ascontiguousarray(ptr, np.int64), np.ascontiguousarray(column, np.int32)
     return freeze(Counts(*arrays, np.ascontiguousarray(value, np.int32), int(n_features)))
 
@@ -229,7 +235,7 @@ def _ascend(ptr: Integers, column: Array) -> bool:
 
 
 def _inspect(values: Array) -> IntPair:
-    """Return how many values are not zero, and the place of the first that is not a count, or -1."""
+    """Return how many values are not zero, and the place of the first non-count, or -1."""
     kept = 0
     for first in range(0, len(values), AT_ONCE):
         some = values[first : first + AT_ONCE]
@@ -243,7 +249,10 @@ def _inspect(values: Array) -> IntPair:
 
 
 def _summed(matrix: Any) -> Any:
-    """Return a copy with ascending columns and each column once; small integers must not overflow in the sums."""
+    """Return a copy with ascending columns and each column once.
+
+    Small integers must not overflow in the sums.
+    """
     dtype = np.bool_ if matrix.dtype.kind == "b" else np.float64
     parts = matrix.data.astype(dtype), matrix.indices.copy(), matrix.indptr.copy()
     copy = sparse.csr_array(parts, shape=matrix.shape)
@@ -266,7 +275,10 @@ def _read_dense(matrix: Array) -> Counts | Fault:
 
 
 def _rows_of(matrix: Array) -> Any:
-    """Return the entries that are not zero; SciPy takes three times as long to find their rows and columns."""
+    """Return the entries that are not zero.
+
+    SciPy takes three times as long to find their rows and columns.
+    """
     n_rows, n_columns = matrix.shape
     at = np.flatnonzero(matrix != 0)
     ptr = np.searchsorted(at, n_columns * np.arange(n_rows + 1))
@@ -295,23 +307,27 @@ def hash_documents(counts: Counts) -> NDArray[np.uint64]:
 
 
 _REMEDIES = {
-    "negative": "Negative values in data: X[{row}, {column}] is {value}. Counts are whole numbers from 0 to {largest}: "
-    "pass raw counts, for example those of CountVectorizer.",
+    "negative": "Negative values in data: X[{row}, {column}] is {value}. Counts are whole "
+    "numbers from 0 to {largest}: pass raw counts, for example those of CountVectorizer.",
     "nan": "X[{row}, {column}] is NaN. Counts are whole numbers: replace missing values first, "
     "for example with numpy.nan_to_num(X).",
-    "infinite": "X[{row}, {column}] is {value}, infinity. Counts are whole numbers: replace infinite values first.",
+    "infinite": "X[{row}, {column}] is {value}, infinity. Counts are whole numbers: replace "
+    "infinite values first.",
     "large": "X[{row}, {column}] is {value}, more than a 32-bit count can hold ({largest}). "
     "Divide the document into several rows, or scale the counts down.",
-    "fractional": "X[{row}, {column}] is {value}, which is not a whole number. Topic models need counts: "
-    "pass raw counts, for example those of CountVectorizer rather than of TfidfVectorizer, or "
-    "round X first.",
+    "fractional": "X[{row}, {column}] is {value}, which is not a whole number. Topic models "
+    "need counts: pass raw counts, for example those of CountVectorizer rather than of "
+    "TfidfVectorizer, or round X first.",
     "wide": "X has {value} columns, more than a 32-bit index can hold ({largest}). "
     "Drop unused columns, or hash the words into fewer columns.",
 }
 
 
 class Fault(NamedTuple):
-    """The first entry of a piece that is not a count: what is wrong, its value, its row in the piece and its column."""
+    """The first entry of a piece that is not a count.
+
+    What is wrong, its value, its row in the piece and its column.
+    """
 
     kind: str
     value: Any
@@ -341,7 +357,7 @@ def raise_fault(fault: Fault) -> NoReturn:
 
 
 def changed() -> ValueError:
-    """Return the error to raise where the input, read again, has other counts than the first time."""
+    """Return the error of an input that has other counts when it is read again."""
     return ValueError(
         "X has changed while it was read: a second look at its documents found other counts than "
         "the first. With spill, X is read several times: write it to a file that stays, or make "

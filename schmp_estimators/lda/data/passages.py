@@ -1,4 +1,6 @@
-"""First topics from passages: each topic begins with the words of one passage, a random part of one document.
+"""First topics from passages.
+
+Each topic begins with the words of one passage, a random part of one document.
 
 `topics_from_passages` draws the passages.  It gives each word a list of *choices*: the topics in
 which its tokens may begin.  If tokens begin evenly in all choices of their word, Gibbs sampling
@@ -48,7 +50,10 @@ class Passages(NamedTuple):
 
 
 def draw_sparse_topics(word_totals: Integers, n_topics: int, seed: int) -> WordTopics:
-    """Return two random topics for each column, in which its tokens may begin.  They may be the same."""
+    """Return two random topics for each column, in which its tokens may begin.
+
+    They may be the same.
+    """
     address = (np.cumsum(word_totals) - word_totals).astype(np.uint64)
     numbers = (2 * address[:, None] + np.arange(2, dtype=np.uint64)).reshape(-1)
     key = stream_key(seed, 0, Stream.SPARSE)
@@ -112,7 +117,9 @@ def topics_from_passages(
 
 
 def choose_passages(passages: Passages, n_topics: int, n_words: int, few: int) -> Integers:
-    """Return the passage of each topic: the candidate whose words are rarest in the passages of earlier topics.
+    """Return the passage of each topic.
+
+    It is the candidate whose words are rarest in the passages of earlier topics.
 
     Parameters
     ----------
@@ -146,7 +153,9 @@ def choose_passages(passages: Passages, n_topics: int, n_words: int, few: int) -
 def topics_of_words(
     passages: Passages, chosen: Integers, n_words: int, n_choices: int, key: np.uint64
 ) -> tuple[Integers32, Integers]:
-    """Return the choices of each word: topics of a uniform random sample of its tokens in the topics' passages.
+    """Return the choices of each word.
+
+    They are the topics of a uniform random sample of its tokens in the topics' passages.
 
     Parameters
     ----------
@@ -198,7 +207,9 @@ def _choose_documents(lengths: Integers, n: int, seed: int) -> Integers:
 
 
 def draw_without_replacement(n_all: int, n: int, key: np.uint64) -> Integers:
-    """Return `n` different random numbers below `n_all`: the beginning of a list shuffled by Fisher and Yates.
+    """Return `n` different random numbers below `n_all`.
+
+    They are the beginning of a list shuffled by Fisher and Yates.
 
     Only the numbers that have changed places are stored.
     """
@@ -247,7 +258,10 @@ SHARES = 64
 
 
 class Weighed(NamedTuple):
-    """Choices of words, each topic once for a word; those of word w are at ``ptr[w]`` to ``ptr[w + 1]``."""
+    """Choices of words, each topic once for a word.
+
+    Those of word w are at ``ptr[w]`` to ``ptr[w + 1]``.
+    """
 
     ptr: Integers
     topic: Integers32
@@ -313,7 +327,10 @@ def _count(choices: WordTopics, n_topics: int) -> Weighed:
 
 
 def _expect(pieces: Sequence[Counts], first: int, given: tuple[Array, ...]) -> Integers:
-    """Return the expected tokens of each choice (E step), over documents `first`, ``first + PARTS``, … of a shard."""
+    """Return the expected tokens of each choice (E step).
+
+    Documents are `first`, ``first + PARTS``, … of a shard.
+    """
     given = freeze(given)
     expected = np.zeros(len(given[1]), np.int64)
     alpha = given[3]
@@ -328,7 +345,10 @@ def _expect(pieces: Sequence[Counts], first: int, given: tuple[Array, ...]) -> I
 
 
 def _divide_anew(words: Weighed, expected: Integers) -> Weighed:
-    """Return choices with their new shares (M step), without small ones; words without tokens keep their shares."""
+    """Return choices with their new shares (M step), without small ones.
+
+    Words without tokens keep their shares.
+    """
     n_words = len(words.ptr) - 1
     tokens = np.bincount(words.word, expected, n_words)[words.word]
     share = np.where(tokens > 0, expected / np.maximum(tokens, 1), words.share)

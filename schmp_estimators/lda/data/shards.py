@@ -1,4 +1,6 @@
-"""Division of work: documents into shards with their tokens in two orders, words into blocks, shards into jobs.
+"""Division of work: documents into shards, words into blocks, shards into jobs.
+
+A shard has its tokens in two orders.
 
 The pieces of the input never have to meet in one place: words are counted where documents are, the
 layout is made from all the counts, and then the tokens of each shard are placed.
@@ -46,7 +48,7 @@ TOKENS_PER_CELL = 1_500_000
 
 
 def default_shards(n_tokens: int, n_docs: int, n_features: int, *, rotates: bool) -> int:
-    """Return the number of shards for data of this size: the most with cells of `TOKENS_PER_CELL` on average.
+    """Return the number of shards: the most with cells of `TOKENS_PER_CELL` on average.
 
     With P shards a rotation has P² cells, an exchange P.  The number depends on the data only,
     never on the machines.
@@ -85,7 +87,7 @@ def cut_documents(lengths: Integers, n_shards: int) -> Integers:
 def locate_shards(
     bounds: Integers, partition_rows: Sequence[int] | Integers
 ) -> list[list[tuple[int, slice]]]:
-    """Return for each shard where its documents lie: partition numbers with the rows therein, in order.
+    """Return where each shard's documents lie: partition numbers with their rows, in order.
 
     An empty shard gets no rows of partition 0, so that every shard has a place.
 
@@ -114,7 +116,10 @@ def locate_shards(
 
 
 class Layout(NamedTuple):
-    """The order in which words are stored: the words of block 0, those of block 1, …; heaviest first in each."""
+    """The order in which words are stored: the words of block 0, those of block 1, ….
+
+    In each block the heaviest come first.
+    """
 
     #: (n_words,) column of each word of the layout.
     column: Integers32
@@ -123,7 +128,7 @@ class Layout(NamedTuple):
 
 
 def make_layout(word_counts: Integers, n_blocks: int) -> Layout:
-    """Divide the vocabulary into blocks of equal cost, given the tokens of each column in all shards."""
+    """Divide the vocabulary into blocks of equal cost, given each column's tokens in all shards."""
     order = np.argsort(-word_counts, kind="stable")
     block_of = np.zeros(len(order), np.int32)
     if n_blocks > 1:
@@ -134,7 +139,10 @@ def make_layout(word_counts: Integers, n_blocks: int) -> Layout:
 
 
 def layout_by_column(n_words: int) -> Layout:
-    """Return the layout of a single block in the order of the columns, for samplers to whom the order is all one."""
+    """Return the layout of a single block in the order of the columns.
+
+    It is for samplers to whom the order is all one.
+    """
     return Layout(np.arange(n_words, dtype=np.int32), np.array([0, n_words], np.int64))
 
 
@@ -227,7 +235,9 @@ def local_columns(layout: Layout, n_local: Integers) -> Integers32:
 
 
 def make_shard(pieces: Sequence[Counts], before: Integers, own: Integers, plan: Plan) -> TokenShard:
-    """Lay out the tokens of consecutive documents: 8 bytes a document, 4 a token, 8 to 32 for each word in them.
+    """Lay out the tokens of consecutive documents.
+
+    They take 8 bytes a document, 4 a token, and 8 to 32 for each word in them.
 
     Parameters
     ----------
@@ -290,7 +300,10 @@ def topics_of_shard(of_columns: WordTopics, column: Integers32, counts: AnySigne
 
 
 def seeds_of_words(seeds: sparse.csc_array, column: Integers32, totals: AnyIntegers) -> SeedRows:
-    """Return the seeds (K, V) of words in these columns; words without tokens in any shard need none."""
+    """Return the seeds (K, V) of words in these columns.
+
+    Words without tokens in any shard need none.
+    """
     used = np.flatnonzero(totals)
     found = sparse.csc_array(seeds[:, column[used]])
     found.sort_indices()
@@ -305,7 +318,10 @@ def seeds_of_words(seeds: sparse.csc_array, column: Integers32, totals: AnyInteg
 
 
 def join_parts(before: Integers, own: Integers, plan: Plan, *parts: Sequence[Counts]) -> TokenShard:
-    """Return the shard of the documents of consecutive parts; for other parameters see `make_shard`."""
+    """Return the shard of the documents of consecutive parts.
+
+    For other parameters see `make_shard`.
+    """
     return make_shard([piece for part in parts for piece in part], before, own, plan)
 
 
@@ -337,7 +353,9 @@ def count_local_words(
     word_totals: Integers, layout: Layout, n_topics: int, topic_bytes: int, token_bytes: int,
     *, far: bool,
 ) -> Integers:  # fmt: skip
-    """Return how many words of each block are sampled locally: the heaviest, and as many as make the cost least.
+    """Return how many words of each block are sampled locally.
+
+    They are the heaviest, and as many as make the cost least.
 
     Parameters
     ----------
@@ -371,7 +389,10 @@ def count_local_words(
 def bytes_saved(
     n: Integers, n_shards: int, n_topics: int, topic_bytes: int, token_bytes: int
 ) -> Floats:
-    """Return how many bytes words of `n` tokens save if they are local, less those for the work on their rows."""
+    """Return how many bytes words of `n` tokens save if they are local.
+
+    Those for the work on their rows are subtracted.
+    """
     by_rows, by_tokens = bytes_of_words(n, n_shards, n_topics, topic_bytes, token_bytes)
     return (
         by_tokens
@@ -383,7 +404,9 @@ def bytes_saved(
 def bytes_of_words(
     n: Integers, n_shards: int, n_topics: int, topic_bytes: int, token_bytes: int
 ) -> tuple[Floats, Floats]:
-    """Return how many bytes words of `n` tokens cost in a sweep, in all shards together: as rows, and as tokens.
+    """Return how many bytes words of `n` tokens cost in a sweep, as rows, and as tokens.
+
+    The bytes of all shards are added up.
 
     It is assumed that every shard has equally many tokens of a word.
     """

@@ -107,7 +107,10 @@ class Rows(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """The arrays that a thread writes to, made in Python: kernels that make arrays take longer to compile."""
+    """The arrays that a thread writes to, made in Python.
+
+    Kernels that make arrays take longer to compile.
+    """
 
     #: Compact rows, with room for all entries of a document; the same arrays, read-only.
     compact: Rows
@@ -144,7 +147,7 @@ def make_scratch(ptr: Integers, rows: Rows, n_topics: int) -> Scratch:
 
 @part
 def _gather(start, stop, rows, priors, least, scratch, weight):
-    """List the topics of at least `least` tokens, copy their entries from the rows, and add up the other topics.
+    """List the topics of at least `least` tokens, copy their entries, and add up the others.
 
     Return how many they are; 2 ns per entry of the rows.
     """
@@ -181,7 +184,9 @@ def _gather(start, stop, rows, priors, least, scratch, weight):
 
 @part
 def _leap(active, alpha, first, second, weight):
-    """Extrapolate from two steps of the active topics, `first` and `second`, and return the ratio of their lengths.
+    """Extrapolate from two steps of the active topics, and return the ratio of their lengths.
+
+    The steps are `first` and `second`.
 
     Weights go to where the steps would lead if all went on to shrink in the same proportion (scheme
     S3 of Varadhan and Roland, Scandinavian Journal of Statistics 35, 2008), but no lower than to a
@@ -207,7 +212,9 @@ def _leap(active, alpha, first, second, weight):
 
 @part
 def _step(start, stop, counts, rows, active, held, priors, share, gain, weight):
-    """Do a step for the active topics, write the changes of their weights to `gain`, and return their sum.
+    """Do a step for the active topics, and return the sum of the changes of their weights.
+
+    The changes are written to `gain`.
 
     0.8 ns per entry of the rows, 1 ns per topic.
     """
@@ -240,7 +247,10 @@ def _step(start, stop, counts, rows, active, held, priors, share, gain, weight):
 
 @part
 def _fold(start, stop, counts, length, whole, priors, scratch, weight):
-    """Find the pseudo-counts (K,) of a document of `length` tokens, entries `start` to `stop`, from those given."""
+    """Find the pseudo-counts (K,) of a document, from those given.
+
+    The document has `length` tokens, and entries `start` to `stop`.
+    """
     tol = priors.tol
     _, read, held, active, _, share, gain, before = scratch
     total = length + priors.alpha_sum
@@ -314,7 +324,7 @@ def fold_in(ptr, counts, lengths, rows, priors, scratch, theta):
 
 @kernel
 def score(ptr, counts, before, rows, priors, theta, scores):
-    """Predict the tokens with odd numbers in documents, whose topics are those of the tokens with even numbers.
+    """Predict the tokens with odd numbers in documents, by the topics of those with even numbers.
 
     Parameters
     ----------
@@ -342,7 +352,9 @@ def score(ptr, counts, before, rows, priors, theta, scores):
 
 @part
 def _draw(start, stop, counts, rows, priors, weight, address, common, topics):
-    """Draw a topic for each token of the entries from `start` to `stop`, and return how many tokens they have.
+    """Draw a topic for each token of the entries from `start` to `stop`.
+
+    The number of these tokens is returned.
 
     `weight` (K,) is mutated from proportions, `address` is that of the document, the others are
     those of `draw`.
@@ -370,7 +382,7 @@ def _draw(start, stop, counts, rows, priors, weight, address, common, topics):
 
 @kernel
 def draw(ptr, counts, keys, rows, priors, theta, common, topics):
-    """Draw a topic for each token of documents from its probabilities, given the proportions of its document.
+    """Draw a topic for each token of documents, given the proportions of its document.
 
     Parameters
     ----------
@@ -398,7 +410,10 @@ def draw(ptr, counts, keys, rows, priors, theta, common, topics):
 
 @part
 def _gamma(shape, address):
-    """Return a number from the gamma distribution; 60 ns (Marsaglia and Tsang, ACM TOMS 26, 2000)."""
+    """Return a number from the gamma distribution; 60 ns.
+
+    The method is that of Marsaglia and Tsang (ACM TOMS 26, 2000).
+    """
     boost = 1.0
     if shape < 1.0:
         boost = unit(mix(address)) ** (1.0 / shape)
@@ -420,7 +435,7 @@ def _gamma(shape, address):
 
 @kernel
 def draw_shares(ptr, counts, keys, groups, rows, priors, theta, ways, scratch, totals):
-    """Draw topics of tokens and proportions of documents in turn, and add them up for groups of documents.
+    """Draw topics of tokens and proportions of documents in turn, and add them up by group.
 
     Given the topics, documents are independent: the topics of the tokens of one are drawn given its
     proportions, and its proportions from a Dirichlet distribution given the topics of its tokens

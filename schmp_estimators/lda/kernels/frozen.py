@@ -67,7 +67,7 @@ _TINY = np.float32(1e-30)
 
 
 def make_table(n_words: int, n_topics: int) -> Floats32:
-    """Return an array for the weights of words, (n_words, padded K), that begins with a cache line."""
+    """Return an array for weights of words, (n_words, padded K), aligned to a cache line."""
     return empty_rows(n_words, padded(n_topics))
 
 
@@ -85,7 +85,9 @@ class Frozen(NamedTuple):
 
 
 def frozen_of(rows: Array, alpha: Array, total: Array, beta: float, beta_sum: Prior) -> Frozen:
-    """Return what tokens read, given weights, priors and the tokens of topics, earlier batches included.
+    """Return what tokens read, given weights, priors and the tokens of topics.
+
+    The tokens of earlier batches are included.
 
     `beta_sum` is the prior of all words together, with seeds one number for each topic.
     """
@@ -131,7 +133,7 @@ class Slots(NamedTuple):
 
 
 def make_slots(lengths: Integers, n_topics: int, dtype: Any) -> tuple[Array, ...]:
-    """Return `slot`, `topics` and `counts` of `Slots` without documents, for documents of such lengths.
+    """Return `slot`, `topics` and `counts` of empty `Slots`, for documents of such lengths.
 
     They are made in Python, since a kernel that makes arrays takes longer to compile.  The kernel
     makes weights and sums itself, so that LLVM knows that no other array overlaps them: else a
@@ -159,7 +161,9 @@ def _zeros_of_lines(size):
     )
 )
 def _count_without(seeds, row, topic, count, beta):
-    """Return a word's tokens in a topic and its prior, with one token taken out; `count` may be rounded.
+    """Return a word's tokens in a topic and its prior, with one token taken out.
+
+    `count` may be rounded.
 
     To look up seeds takes time, so only small counts are made exact.
     """
@@ -171,7 +175,9 @@ def _count_without(seeds, row, topic, count, beta):
 
 @part
 def _draw_small(counts, base, alpha, rows, row, own, own_weight, uniform):
-    """Draw a topic in float64, one weight after the other, where float32 weights may have become zero.
+    """Draw a topic in float64, where float32 weights may have become zero.
+
+    The weights are added up one after the other.
 
     Parameters
     ----------

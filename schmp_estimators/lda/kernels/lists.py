@@ -1,4 +1,6 @@
-"""The topics of documents or words as short lists of (topic, count).  A Gibbs sampler reads one for every token.
+"""The topics of documents or words as short lists of (topic, count).
+
+A Gibbs sampler reads one for every token.
 
 "fplus" and "sparse" change their lists with every token, and read them entry by entry.  "saber"
 only reads its lists, in vectors.  A list of "saber" has blocks: `LANES` topics, and then their
@@ -47,7 +49,10 @@ class TopicLists(NamedTuple):
 
 @inlined
 def sort_falling(keys):
-    """Sort in place, in falling order: by insertion, of long lists of keys far from each other first (Shell)."""
+    """Sort in place, in falling order, by insertion.
+
+    Of long lists, keys far from each other are sorted first (Shell).
+    """
     gap = len(keys) >> 1 if len(keys) > _SHORT else 1
     while gap > 0:
         for i in range(gap, len(keys)):
@@ -117,7 +122,10 @@ def list_words(block, n_topics):
 
 @inlined
 def sum_list(topics, tokens, start, n, q):
-    """Return the sum of ``tokens * q[topic]`` over the n entries from `start`, in four lanes that overlap."""
+    """Return the sum of ``tokens * q[topic]`` over the n entries from `start`.
+
+    In four lanes that overlap.
+    """
     a, b, c, d = 0.0, 0.0, 0.0, 0.0
     end = start + n
     whole = end - n % 4
@@ -134,7 +142,10 @@ def sum_list(topics, tokens, start, n, q):
 
 @inlined
 def find_in_list(topics, tokens, start, n, q, point):
-    """Return the place of the entry in which `point` lies of that sum; the last one, where rounding leads beyond."""
+    """Return the place of the entry in which `point` lies of that sum.
+
+    It is the last one where rounding leads beyond.
+    """
     at, last = index(start), index(start + n - 1)
     while at < last:
         point -= tokens[at] * q[np.uint32(topics[at])]
@@ -155,7 +166,9 @@ def place_of(topics, first, last, topic):
 
 @inlined
 def move_in_list(topics, tokens, end, old_at, new_at, new):
-    """Add a token of topic `new`, found at `new_at` or, if that is `end`, nowhere; return by how much the list grows.
+    """Add a token of topic `new`, and return by how much the list grows.
+
+    The topic was found at `new_at` or, if that is `end`, nowhere.
 
     The entry at `old_at` has lost a token: if it was the last one, the entry gives way.
     """

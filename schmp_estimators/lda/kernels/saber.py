@@ -1,11 +1,13 @@
-"""Gibbs sampling word by word with all counts frozen (SaberLDA: Li, Chen, Chen and Zhu, ASPLOS 2017, section 3).
+"""Gibbs sampling word by word with all counts frozen.
+
+This is SaberLDA (Li, Chen, Chen and Zhu, ASPLOS 2017, section 3).
 
 A token of word w in document d gets a new topic, itself taken out of n_dk and n_wk, with
 probabilities::
 
-    p(k)  proportional to  n_dk (n_wk + beta) / (n_k + V beta)         listed: the topics of the document
-                         + alpha_k n_wk / (n_k + V beta)               word: those of the word
-                         + alpha_k beta / (n_k + V beta)               smoothing: all topics
+    p(k)  proportional to  n_dk (n_wk + beta) / (n_k + V beta)    listed: the topics of the document
+                         + alpha_k n_wk / (n_k + V beta)          word: those of the word
+                         + alpha_k beta / (n_k + V beta)          smoothing: all topics
 
 All counts are those at the beginning of the sweep, so tokens do not depend on each other.  While
 the tokens of a word are sampled, its weights ``q_k = (n_wk + beta) / (n_k + V beta)`` are in one
@@ -169,7 +171,10 @@ class Together(NamedTuple):
 
 
 def make_scratch(smooth: Smoothing, *, seeded: bool) -> tuple[Row, Together]:
-    """Return arrays for `sample_words`, made in Python: a kernel that makes arrays takes longer to compile."""
+    """Return arrays for `sample_words`, made in Python.
+
+    A kernel that makes arrays takes longer to compile.
+    """
     n = len(smooth.inverse)
     row = Row(
         np.zeros(n, np.float64 if seeded else np.int32), smooth.beta * smooth.inverse,
@@ -182,7 +187,10 @@ def make_scratch(smooth: Smoothing, *, seeded: bool) -> tuple[Row, Together]:
 
 
 def smoothing(total: Integers, beta_sum: Prior, alpha: Floats, beta: float) -> Smoothing:
-    """Return the `Smoothing` of topics with these totals; `beta_sum` is V beta, with seeds if there are any."""
+    """Return the `Smoothing` of topics with these totals.
+
+    `beta_sum` is V beta, with seeds if there are any.
+    """
     inverse = (1.0 / (total + beta_sum)).astype(np.float32)
     weight = alpha * inverse
     ends = np.cumsum(np.float64(np.float32(beta)) * weight)
@@ -191,7 +199,9 @@ def smoothing(total: Integers, beta_sum: Prior, alpha: Floats, beta: float) -> S
 
 @part
 def _begin_word(word, at, n, block, smooth, seeds, row):
-    """Make the row of a word of a block, which has number `at` in the shard and n tokens in all shards.
+    """Make the row of a word of a block.
+
+    The word has number `at` in the shard, and n tokens in all shards.
 
     Return how many topics it has, and the last of the cumulative sums.  Topics come as they come
     first in its list; those of a head word, which has none, and of one with seeds in ascending
@@ -238,7 +248,10 @@ def _fetch(i, document, ptr, n_blocks, lists):
 
 @inlined
 def _draw_listed(point, sums, start, first, n_blocks, lists, old):
-    """Return the topic at a point of a list; the old one if rounding leads to a place without tokens."""
+    """Return the topic at a point of a list, or the old one if there are no tokens.
+
+    Rounding can lead to such a place.
+    """
     lane, rest = find_lane(sums, start + n_blocks * LANES, LANES, point)
     block = 0
     for b in range(n_blocks):
@@ -259,7 +272,7 @@ def _weigh_others(old, end, smooth):
 
 @inlined
 def _draw_other(y, old, found, end, row, smooth):
-    """Return the topic at y in the word's topics without the token itself, and then in the smoothing."""
+    """Return the topic at y in the word's topics without the token, and then in the smoothing."""
     own = smooth.weight[index(old)]
     rest = end - own
     if y < rest:

@@ -1,4 +1,6 @@
-"""Kernels over the documents of a corpus: their tokens in word-major order, blocks of words, first topics, and pairs.
+"""Kernels over the documents of a corpus.
+
+They are about tokens in word-major order, blocks of words, first topics, and pairs.
 
 In the E step a document has expected counts n_dk.  The tokens of word w are divided among the
 choices of the word in proportion to ``(n_dk + alpha_k) p(w | k)``.  Gibbs sampling draws from the
@@ -61,7 +63,9 @@ def place_tokens(
 
 @kernel
 def assign_blocks(totals, order, n_blocks, block_of):
-    """Assign words, heaviest first, each to the block that has cost least so far (the lowest number among equals).
+    """Assign words, heaviest first, each to the block that has cost least so far.
+
+    Among equal blocks it is that of the lowest number.
 
     Parameters
     ----------
@@ -262,7 +266,10 @@ def draw_known_topics(place, doc_ptr, word_of, ptr, topic, first_token, key, n_t
 
 @part
 def _leave(word, window, slot_ptr, slot, since, documents):
-    """Count the windows in which a word was beside each of the best words of its topics, up to but for `window`."""
+    """Count the windows in which a word was beside each of the best words of its topics.
+
+    Windows before `window` are counted.
+    """
     n_best = since.shape[1]
     for at in range(slot_ptr[word], slot_ptr[word + 1]):
         k = slot[at] // n_best

@@ -56,7 +56,10 @@ SLACK = 16
 
 @inlined
 def fetch(tokens, base, last, width, row, inverse):
-    """Start to fetch what the token at `base` of `tokens` needs of its topics; at `last`, there are none."""
+    """Start to fetch what the token at `base` of `tokens` needs of its topics.
+
+    At `last`, there is no token.
+    """
     if base < last:
         for at in range(width):
             topic = np.int64(tokens[base + index(at)])
@@ -65,7 +68,10 @@ def fetch(tokens, base, last, width, row, inverse):
 
 
 class Pieces(NamedTuple):
-    """Where the tokens of words are: those that one shard has of a word lie together, one after the other."""
+    """Where the tokens of words are.
+
+    Those that one shard has of a word lie together, one after the other.
+    """
 
     #: (n_words + 1,) offsets of the words among the pieces; those of a word are in the order of the
     #: shards.
@@ -78,7 +84,7 @@ class Pieces(NamedTuple):
 
 @kernel
 def join_pieces(pieces, out):
-    """Write the tokens of pieces, a number each, to `out`, those of one piece after those of the other."""
+    """Write the tokens of pieces, a number each, to `out`, one piece after the other."""
     at = 0
     for piece in range(len(pieces.begin)):
         tokens = array_at(pieces.begin[piece], np.int64(pieces.n_tokens[piece]), out)
@@ -89,7 +95,7 @@ def join_pieces(pieces, out):
 
 @kernel
 def find_pieces(word, n_tokens, shard_ptr, begins, size, ptr):
-    """Return `Pieces.begin` and `Pieces.n_tokens` of the tokens that several shards have of some words.
+    """Return `Pieces.begin` and `Pieces.n_tokens` of some words' tokens in several shards.
 
     Parameters
     ----------
@@ -120,7 +126,10 @@ def find_pieces(word, n_tokens, shard_ptr, begins, size, ptr):
 
 
 def pieces_of(tokens: AnyIntegers, word_ptr: Integers) -> Pieces:
-    """Return where the tokens of words are: one piece for each, of word-major tokens (n_tokens, 1 + mh_steps)."""
+    """Return where the tokens of words are: one piece for each.
+
+    Tokens are word-major, of shape (n_tokens, 1 + mh_steps).
+    """
     begin = tokens.ctypes.data + word_ptr[:-1] * (tokens.shape[1] * tokens.itemsize)
     return Pieces(np.arange(len(word_ptr)), begin, np.diff(word_ptr).astype(np.uint32))
 
@@ -139,7 +148,9 @@ def _fill(slots, start, end, value):
 
 @part
 def fill_slots(row, n_slots_max, slots, ends):
-    """Make the draw table of a head word: the inverse distribution function of its row, coarsened by a power of two.
+    """Make the draw table of a head word.
+
+    It is the inverse distribution function of its row, coarsened by a power of two.
 
     Parameters
     ----------
@@ -257,7 +268,10 @@ def take_row(block, word, n, begin, end, pieces, like, width, row, slots, ends):
 
 @inlined
 def _weigh(count, less, beta, is_seeded):
-    """Return what a word weighs in a topic with so many of its tokens, in which seeds are, and `less` taken out."""
+    """Return what a word weighs in a topic with so many of its tokens.
+
+    Seeds are among the tokens, and `less` is taken out.
+    """
     if is_seeded:
         return np.float32(count - less + np.float64(beta))
     return np.float32(count) - np.float32(less) + beta
@@ -282,7 +296,9 @@ def _draw(y, slots, shift, ends, n, beta, per_topic, n_topics, seeds, word):
 
 @kernel
 def sample_words(first, last, pieces, address, block, seeds, types, inverse, beta, key, steps):
-    """Do the word pass for tokens of some words: accept or reject their pending proposals, then draw new ones.
+    """Do the word pass for tokens of some words.
+
+    It accepts or rejects their pending proposals, then draws new ones.
 
     Parameters
     ----------

@@ -3,7 +3,8 @@
 A token's proposals were drawn from its word.  The document is nobody else's, so its counts are
 live: proposals are accepted or rejected by the counts of all other tokens as they are now::
 
-    accept t with probability min(1, (n_dt + alpha_t) (n_s + V beta) / ((n_ds + alpha_s) (n_t + V beta)))
+    accept t with probability min(1, r),
+    r = (n_dt + alpha_t) (n_s + V beta) / ((n_ds + alpha_s) (n_t + V beta))
 
 Then new proposals are drawn from the finished document, q(k) proportional to n_dk + alpha_k: a
 random token's topic with probability L_d / (L_d + sum of alpha), else one drawn from alpha.  They
@@ -36,7 +37,9 @@ def _weigh(n, alpha, topic, inverse):
 
 @part
 def _propose(own, topics, draws, tokens, steps):
-    """Write the n topics of a document, and new proposals drawn from them, to its tokens in word-major order.
+    """Write the n topics of a document, and new proposals, to its tokens in word-major order.
+
+    The proposals are drawn from the topics.
 
     Parameters
     ----------
@@ -104,7 +107,10 @@ def _gather(own, tokens, width, alpha, inverse, pending, row, weights):
 
 @inlined
 def _clear(n, topics, alpha, inverse, totals, row, weights):
-    """Add the topics of a document's n tokens to `totals`, and set `row` and `weights` to those of an empty one."""
+    """Add the topics of a document's n tokens to `totals`.
+
+    `row` and `weights` become those of an empty document.
+    """
     if 4 * n > len(row):
         for k in range(len(row)):
             totals[k] += row[k]

@@ -1,4 +1,4 @@
-"""MALLET's measures of topics, from words alone and from the topics of tokens, and its state file."""
+"""MALLET's measures of topics, from words alone and from topics of tokens, and its state file."""
 
 import gzip
 import re
@@ -18,7 +18,10 @@ from schmp_estimators.lda.programs.coherence import BestWords, count_pairs
 
 
 class DocumentCounts(NamedTuple):
-    """Counts of the topics of tokens in documents: integers, so that parts can be added in any order."""
+    """Counts of the topics of tokens in documents.
+
+    They are integers, so that parts can be added in any order.
+    """
 
     #: (K, LARGEST + 1): in how many documents a topic has so many tokens.
     times: sparse.csr_array
@@ -71,7 +74,10 @@ def count_topics(counts: Counts, topics: Integers32, best: Integers) -> Document
 def _slots(
     words: Integers32, topics: Integers32, best: Integers, n_words: int
 ) -> tuple[Integers, Integers]:
-    """Return for tokens whose word is among the best of their topic ``topic * n_best + rank``, and their numbers."""
+    """Return ``topic * n_best + rank`` for tokens, and the numbers of these tokens.
+
+    They are those whose word is among the best of their topic.
+    """
     keys = (np.arange(len(best))[:, None] * n_words + best).reshape(-1)
     order = np.argsort(keys)
     sought = topics * np.int64(n_words) + words
@@ -102,7 +108,10 @@ def document_measures(counted: DocumentCounts, prior: float, n_best: int) -> dic
 
 
 def word_measures(rows: TopicRows, n_topics: int) -> dict[str, Floats]:
-    """Return the measures of topics as distributions of the tokens of words; NaN for topics without tokens."""
+    """Return the measures of topics as distributions of the tokens of words.
+
+    NaN for topics without tokens.
+    """
     n_words = len(rows.ptr) - 1
     tokens = rows.tokens.astype(np.float64)
     totals = np.zeros(n_topics)
@@ -141,7 +150,10 @@ def exclusivity(
 
 
 def plain_names(names: Iterable[Any]) -> Array:
-    """Return names as strings without blanks, not empty, and unique: by the numbers of the words, if need be."""
+    """Return names as strings without blanks, not empty, and unique.
+
+    If need be, the numbers of the words make them so.
+    """
     plain = [re.sub(r"\s", "_", str(name)) or "_" for name in names]
     while len(times := Counter(plain)) < len(plain):
         plain = [f"{one}#{w}" if times[one] > 1 else one for w, one in enumerate(plain)]

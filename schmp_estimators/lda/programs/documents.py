@@ -70,7 +70,7 @@ _NEAR, _FAR = 8, 16
 
 
 class Document(NamedTuple):
-    """The counts of the present document, all its tokens included, and values computed from them."""
+    """The counts of the present document, all tokens included, and values computed from them."""
 
     #: (1,) see `_NOW`.
     now: NDArray[np.void]
@@ -89,7 +89,7 @@ class Document(NamedTuple):
 
 @inlined
 def find_in_document(document, skipped, point):
-    """Return the topic at `point` in the sum of `part` without topic `skipped`, and the sum up to that topic.
+    """Return the topic at `point` in the sum of `part` without `skipped`, and the sum up to it.
 
     Beyond all topics it returns `skipped`.
     """
@@ -106,7 +106,7 @@ def find_in_document(document, skipped, point):
 
 @inlined
 def is_rounding(rest, whole):
-    """Return whether the rest of a sum from which a term was taken out may be only rounding errors."""
+    """Return whether a sum's rest, after a term was taken out, may be only rounding errors."""
     return rest < 1e-9 * whole
 
 
@@ -219,7 +219,9 @@ def document_loop(
     write: Any = write_at_once,
     end: Any = nothing,
 ) -> Any:
-    """Return the loop with these functions inside, for a kernel: it takes a `Cell`, and returns how many tokens moved.
+    """Return the loop with these functions inside, for a kernel.
+
+    It takes a `Cell`, and returns how many tokens moved.
 
     Parameters
     ----------
@@ -319,5 +321,8 @@ class DocumentSampler(SequentialSampler[DocumentState]):
         return state.topic
 
     def state_bytes(self) -> int:
-        """Return how many bytes of a shard's state there are for each token: its topic, and how it is visited."""
+        """Return how many bytes of a shard's state there are for each token.
+
+        They are for its topic, and for how it is visited.
+        """
         return super().state_bytes() // 6 + 8

@@ -92,7 +92,9 @@ class Cells(NamedTuple):
 def learn_alphas(
     alphas: Floats, counts: TopicCounts, singles: TopicCounts, lengths: TopicCounts
 ) -> Floats:
-    """Return the priors (K,) after some steps of the fixed point; their sum is at most a mean document.
+    """Return the priors (K,) after some steps of the fixed point.
+
+    Their sum is at most a mean document.
 
     Parameters
     ----------
@@ -130,7 +132,10 @@ def learn_alphas(
 
 
 def word_cells(words: TopicCounts, seeded: SeedCounts) -> Cells:
-    """Return the cells of words in topics; those with seeds are also among `words`, from which they are subtracted."""
+    """Return the cells of words in topics.
+
+    Those with seeds are also among `words`, from which they are subtracted.
+    """
     tokens, often = words.terms
     own = seeded.tokens
     one = np.ones(len(own), np.int64)
@@ -146,7 +151,10 @@ def topic_cells(totals: Integers, seed_totals: Floats | None) -> Cells:
 
 
 def learn_beta(beta: float, n_words: int, words: Cells, topics: Cells) -> float:
-    """Return the topic-word prior after the fixed point, begun at `beta`; `beta` if there is nothing to learn from."""
+    """Return the topic-word prior after the fixed point, begun at `beta`.
+
+    It is `beta` if there is nothing to learn from.
+    """
     n_topics = int(topics.often @ (topics.tokens > 0))
     if topics.tokens.max(initial=0) < 2:
         return beta

@@ -72,7 +72,9 @@ def word_loop(
     leave: Any = nothing,
     fetch: Any = nothing,
 ) -> Any:
-    """Return the loop with these functions inside, for a kernel: it takes a `Cell`, and returns how many tokens moved.
+    """Return the loop with these functions inside, for a kernel.
+
+    It takes a `Cell`, and returns how many tokens moved.
 
     Parameters
     ----------

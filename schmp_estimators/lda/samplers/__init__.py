@@ -22,7 +22,10 @@ SAMPLERS = {
 
 
 def program_of(sampler: str) -> type[TopicSampler[Any]]:
-    """Return the class of a sampler.  It is imported now: to import all takes a fifth of a second."""
+    """Return the class of a sampler.
+
+    It is imported now: to import all takes a fifth of a second.
+    """
     module = import_module(f"{__name__}.{sampler.replace('-', '_')}")
     return cast("type[TopicSampler[Any]]", getattr(module, SAMPLERS[sampler]))
 

@@ -137,7 +137,7 @@ def enter(own, cell, row, word, is_seeded):
 
 @inlined
 def leave(own, cell, row, word):
-    """Set the weights to those of a word without tokens, if that takes less time than to compute all."""
+    """Set the weights to those of a word without tokens, if that is faster than to compute all."""
     if own.kept[0].is_base:
         _put_row(own, cell, row, word)
 
@@ -157,7 +157,9 @@ def fetch(own, cell, token):
 
 @inlined
 def draw(own, cell, row, token, word, old, counter):
-    """Return the new topic of a token; 1.5 ns per topic of the document for the first of a word's tokens in it.
+    """Return the new topic of a token.
+
+    It takes 1.5 ns per topic of the document for the first of a word's tokens in it.
 
     If it is another topic, the token is then left out of `own` and of the document's list.
     """

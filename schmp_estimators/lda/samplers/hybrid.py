@@ -1,4 +1,6 @@
-"""Gibbs sampling word by word, where long documents are left to Metropolis–Hastings (LDA*: Yu et al., VLDB 2017, §3.2).
+"""Gibbs sampling word by word, with Metropolis–Hastings for long documents.
+
+This is the sampler of LDA* (Yu et al., VLDB 2017, §3.2).
 
 A token of a short document is drawn from its conditional, as in `fplus`: that takes time for every
 topic of the document.  A token of a long one makes proposals instead, by turns from its word and
@@ -92,7 +94,10 @@ def _propose_by_document(cell, token, d, uniform):
 
 @part
 def _draw_by_proposals(own, cell, row, token, old, counter):
-    """Return the new topic of a token; if it is another one, the token is then left out, as in `fplus.draw`."""
+    """Return the new topic of a token.
+
+    If it is another one, the token is then left out, as in `fplus.draw`.
+    """
     lists = cell.state.lists
     doing = cell.extra
     q = own.q
@@ -158,7 +163,9 @@ def sample_hybrid(cell):
 
 @dataclass(frozen=True)
 class HybridLDA(fplus.FPlusLDA):
-    """Latent Dirichlet allocation by collapsed Gibbs sampling, with Metropolis–Hastings for long documents.
+    """Latent Dirichlet allocation by Gibbs sampling, with Metropolis–Hastings in long documents.
+
+    The Gibbs sampling is collapsed.
 
     Parameters
     ----------
@@ -180,7 +187,7 @@ class HybridLDA(fplus.FPlusLDA):
     before: IntPair = field(default=(2, 1), repr=False, compare=False)
 
     def takes(self, mh_steps: int | str, size: int) -> bool:
-        """Return whether it makes so many proposals, with so many topics, or tokens of the longest document."""
+        """Return whether so many proposals are made, given topics and the longest document."""
         steps = range(1, MOST_STEPS + 1)
         return size > self.long_document and (mh_steps == "acceptance" or mh_steps in steps)
 

@@ -1,10 +1,14 @@
-"""Metropolis–Hastings with constant time for each token, document by document (LightLDA: Yuan et al., WWW 2015).
+"""Metropolis–Hastings with constant time for each token, document by document.
+
+This is LightLDA (Yuan et al., WWW 2015).
 
 A token of word w in document d is offered topics in turn by its word and by its document, all
 counts without the token itself::
 
-    word      q(t) proportional to n_wt + beta,     accepted with f_t / f_s,  f_k = (n_dk + alpha_k) / (n_k + V beta)
-    document  q(t) proportional to n_dt + alpha_t,  accepted with g_t / g_s,  g_k = (n_wk + beta) / (n_k + V beta)
+    by the word      q(t) proportional to n_wt + beta
+                     accepted with f_t / f_s,  f_k = (n_dk + alpha_k) / (n_k + V beta)
+    by the document  q(t) proportional to n_dt + alpha_t
+                     accepted with g_t / g_s,  g_k = (n_wk + beta) / (n_k + V beta)
 
 Both draw either the topic of a random other token, of the word or of the document, or from the
 prior, which includes the seeds of the word.  The paper draws from the document in this way, but
@@ -52,7 +56,9 @@ from schmp_estimators.sampling import (
 
 @maker
 def _fill_slots(cell):
-    """Return the block of a `Cell` with lists for all words, as the shard sees it, and the array `shift` of `Light`.
+    """Return the block of a `Cell` with lists for all words, and the array `shift` of `Light`.
+
+    The block is as the shard sees it.
 
     Slot ``r`` of the list of a word is its token of rank ``r`` in document order.  Tail words have
     such lists already.  Of a head word the shard knows only its own tokens one by one.  The topics
@@ -159,7 +165,10 @@ def _fetch(own, cell, near, far):
 
 @inlined
 def _propose_by_word(own, cell, word, own_slot, n_slots, x):
-    """Return the topic at x in the word's `n_slots` other tokens, then its prior; `own_slot` is left out."""
+    """Return the topic at x in the word's `n_slots` other tokens, then its prior.
+
+    `own_slot` is left out.
+    """
     slots = own.slots
     if x < n_slots:
         at = slots.tail_ptr[index(word)] + np.int64(x)
@@ -196,7 +205,10 @@ def weigh(own, cell, document, word, topic, less):
 
 @inlined
 def _draw(own, cell, document, token, word, old, counter):
-    """Return the new topic of a token, after `cell.n_random` proposals; 35 ns for each, whatever K."""
+    """Return the new topic of a token, after `cell.n_random` proposals.
+
+    35 ns for each, whatever K.
+    """
     slots, s = own.slots, old
     n_slots = slots.tail_ptr[index(word + 1)] - slots.tail_ptr[index(word)] - 1
     own_slot = own.shift[index(word)] + np.int64(cell.shard.place[token])
@@ -235,7 +247,10 @@ def moved(own, cell, document, token, word, old, new):
 
 @part
 def _write_back(own, cell):
-    """Write the topics of the slots to the rows of the block; 1 ns per token, where writing each at once takes 50."""
+    """Write the topics of the slots to the rows of the block.
+
+    1 ns per token, where writing each at once takes 50.
+    """
     block, slots = cell.block, own.slots
     copy_to(slots.tails[slots.tail_ptr[len(block.heads)] :], block.tails)
     block.heads[:] = 0
@@ -259,7 +274,9 @@ def sample_light(cell):
 
 @dataclass(frozen=True)
 class LightLDA(DocumentSampler):
-    """Latent Dirichlet allocation by Metropolis–Hastings, with proposals of a token's word and of its document in turn.
+    """Latent Dirichlet allocation by Metropolis–Hastings.
+
+    A token's word and its document make proposals in turn.
 
     With one shard the sampler is exact; with more, topic totals are stale (`SequentialSampler`).
 
