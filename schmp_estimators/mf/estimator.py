@@ -389,7 +389,10 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         return entries_of(X) * self.max_iter * self.n_components * 2e-9
 
     def _has_converged(self) -> bool:
-        """Return whether what the fit monitors no longer falls by `tol`; with 0 only early stopping may end it."""
+        """Return whether what the fit monitors no longer falls by `tol`.
+
+        With 0 only early stopping may end it.
+        """
         return bool(self.tol or self.early_stopping) and self._ending()(self.history_)
 
     def _ending(self) -> Ending:

@@ -43,7 +43,10 @@ class Items(NamedTuple):
 
 
 def features_of(unit: float, fit_bias: bool, components: Floats32) -> tuple[Floats, Floats]:
-    """Return features of items for standardised ratings, with ones for the users' biases, and all their products."""
+    """Return features of items for standardised ratings, and all their products.
+
+    The features have ones for the users' biases.
+    """
     features = np.ascontiguousarray(components.T, np.float64) / np.sqrt(unit)
     if fit_bias:
         features = np.hstack([features, np.ones((len(features), 1))])
@@ -101,7 +104,7 @@ def solve(ratings: UserRatings, items: Items) -> Floats:
 
 
 def _by_steps(ratings: UserRatings, items: Any) -> Floats:
-    """Return the vectors to which the steps of the fit take users from zero, for a loss that ranks."""
+    """Return the vectors to which the fit's steps take users from zero, for a loss that ranks."""
     check_taken(float(ratings.values.min(initial=1.0)))
     loss, candidates, rate, n_epochs = items.drawing
     n_users = ratings.indptr.size - 1

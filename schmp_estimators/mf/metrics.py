@@ -29,7 +29,10 @@ Relevant = Any
 
 
 class Hits(NamedTuple):
-    """Which items of ranked lists are relevant, and how many could have been, for users with relevant items."""
+    """Which items of ranked lists are relevant, and how many could have been.
+
+    There are only users with relevant items.
+    """
 
     #: (m, k) whether the item in this place is relevant, and whether the place is empty.
     right: Masks
@@ -68,14 +71,17 @@ def precision_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
     Examples
     --------
     >>> from schmp_estimators.ranking import precision_at_k
-    >>> precision_at_k([["Emma", "Dune"], ["Dune", "Solaris"]], [["Emma"], ["Dune", "Solaris"]], k=2)
+    >>> recommended = [["Emma", "Dune"], ["Dune", "Solaris"]]
+    >>> precision_at_k(recommended, [["Emma"], ["Dune", "Solaris"]], k=2)
     0.75
     """
     return _mean("precision", items, relevant, k)
 
 
 def recall_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
-    """Return the mean over users of the share of the relevant items that are among the k recommendations.
+    """Return the mean share of relevant items that are among the k recommendations.
+
+    The mean is over users.
 
     Parameters and errors are as in `precision_at_k`.  Users without relevant items are left out.
     """
@@ -104,7 +110,9 @@ def ndcg_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
 def auc_at_k(
     items: ArrayLike, relevant: Relevant, k: int = 10, *, n_candidates: Any = None
 ) -> float:
-    """Return the mean area under the ROC curve (AUC), with a random order after the k recommendations.
+    """Return the mean area under the ROC curve (AUC).
+
+    After the k recommendations the order is random.
 
     The AUC is the probability that a relevant item is ranked above another item.  With k equal to
     the number of candidates it is the AUC of the whole ranking.
@@ -154,7 +162,9 @@ METRICS: dict[str, Callable[[Hits], Floats]] = {
 
 
 class RankingScorer:
-    """Scorer for the parameter `scoring` of scikit-learn: it measures k recommendations to each user.
+    """Scorer for the parameter `scoring` of scikit-learn.
+
+    It measures k recommendations to each user.
 
     For pairs, the pairs with y above `threshold` are the relevant items of their users.  Items that
     a user had in the fit are not recommended.  So a judged pair that was also in the fit counts as
@@ -182,7 +192,8 @@ class RankingScorer:
     >>> from schmp_estimators.ranking import LeaveLastOut, RankingScorer
     >>> pairs = [[user, item] for user in range(6) for item in range(4) if (user + item) % 3]
     >>> model = ModelParallelMF(2, unobserved_weight=0.1, random_state=0)
-    >>> cross_val_score(model, pairs, [1] * len(pairs), cv=LeaveLastOut(), scoring=RankingScorer("recall", k=2)).shape
+    >>> scoring = RankingScorer("recall", k=2)
+    >>> cross_val_score(model, pairs, [1] * len(pairs), cv=LeaveLastOut(), scoring=scoring).shape
     (1,)
     """
 
@@ -293,7 +304,10 @@ def _mean(
 
 
 def _read_lists(items: ArrayLike) -> tuple[Array, Masks]:
-    """Return recommended items in a table, and the places of none: -1, None, NaN, or the largest uint64."""
+    """Return recommended items in a table, and the places of none.
+
+    None stands as -1, None, NaN, or the largest uint64.
+    """
     ranked = unmask(items, "items")
     try:
         is_plain = isinstance(ranked, np.ndarray) and ranked.dtype.kind in "iuf"
@@ -311,7 +325,10 @@ def _read_lists(items: ArrayLike) -> tuple[Array, Masks]:
 
 
 def _is_nothing(ids: Any) -> Any:
-    """Return whether ids stand for no item; this is also true of the largest uint64, and of missing objects."""
+    """Return whether ids stand for no item.
+
+    The largest uint64 and missing objects also do.
+    """
     return not isinstance(ids, str) and (is_missing(ids) or (ids == -1) | (ids == 2**64 - 1))
 
 

@@ -52,7 +52,8 @@ CONSTRAINTS: Named = {
 #: The user's names of those parameters of programs that are called otherwise.
 NAMES = {
     "program": "solver, schedule", "seed": "random_state", "penalty": "alpha", "power": "penalty",
-    "missing": "penalty, unobserved_weight", "unobserved": "unobserved_weight", "validates": "early_stopping",
+    "missing": "penalty, unobserved_weight", "unobserved": "unobserved_weight",
+    "validates": "early_stopping",
 }  # fmt: skip
 #: "auto" is this part of the weight that would leave nothing of ratings without structure; see
 #: docs/measurements/mf.
@@ -99,14 +100,19 @@ _ACTING = {
 
 
 def choose_solver(estimator: Any, weighted: bool) -> str:
-    """Return the solver of a fit; "auto" is "ccd" if missing pairs count or ratings have weights, else "sgd"."""
+    """Return the solver of a fit.
+
+    "auto" is "ccd" if missing pairs count or ratings have weights, else "sgd".
+    """
     if estimator.solver != "auto":
         return str(estimator.solver)
     return "ccd" if estimator.unobserved_weight or weighted else "sgd"
 
 
 def check_together(estimator: Any, weights: Any, *, anew: bool) -> None:
-    """Raise ValueError if parameters, or weights of ratings, cannot be combined, or if a value cannot act.
+    """Raise ValueError if parameters cannot be combined, or if a value cannot act.
+
+    Weights of ratings count as a parameter.
 
     `anew`: whether it is a first fit; a later one does not read what only the first one can use.
     """
@@ -147,7 +153,7 @@ def check_together(estimator: Any, weights: Any, *, anew: bool) -> None:
 
 
 def refuse_weights(estimator: Any, loss: str) -> None:
-    """Raise ValueError if ratings of an estimator with this loss have no weights that can be given."""
+    """Raise ValueError if an estimator with this loss takes no weights of ratings."""
     if loss in RANKING:
         raise ValueError(f"sample_weight needs loss='squared'; with {loss=} all pairs count alike")
     if estimator.confidence is not None:
@@ -209,7 +215,9 @@ def scaled_alpha(
 
 
 def choose_alpha(power: float, counts: Sequence[Integers], noise: float) -> float:
-    """Compute the weight of the penalty from ratings; see "How much to regularise" in the user guide.
+    """Compute the weight of the penalty from ratings.
+
+    See "How much to regularise" in the user guide.
 
     Parameters
     ----------

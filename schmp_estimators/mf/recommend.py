@@ -102,7 +102,8 @@ class Recommender:
             predictions over all users.
         n : int, default=10
             Number of items for each user.
-        exclude : "fitted", None, ids, pairs or sparse matrix of shape (m, n_items), default="fitted"
+        exclude : "fitted", None, ids, pairs or sparse matrix of shape (m, n_items), \
+                default="fitted"
             Items not to recommend.  "fitted": those that the user rated in `fit`, in a later
             `partial_fit`, or in the row of a new user.  None: no items.  A list of ids of items:
             these, for all users.  Pairs of ids, if `users` are ids: the items that stand beside a
@@ -132,7 +133,8 @@ class Recommender:
         Examples
         --------
         >>> from schmp_estimators import ModelParallelMF
-        >>> pairs = [["ada", "Emma"], ["ada", "Persuasion"], ["bob", "Dune"], ["bob", "Solaris"], ["cy", "Emma"]]
+        >>> pairs = [["ada", "Emma"], ["ada", "Persuasion"], ["cy", "Emma"]]
+        >>> pairs += [["bob", "Dune"], ["bob", "Solaris"]]
         >>> mf = ModelParallelMF(2, unobserved_weight=0.1, random_state=0).fit(pairs, [1] * 5)
         >>> books, scores = mf.recommend(["cy"], n=1)
         >>> books.tolist()
@@ -183,7 +185,8 @@ class Recommender:
         Examples
         --------
         >>> from schmp_estimators import ModelParallelMF
-        >>> pairs = [["ada", "Emma"], ["ada", "Persuasion"], ["bob", "Dune"], ["bob", "Solaris"], ["cy", "Emma"]]
+        >>> pairs = [["ada", "Emma"], ["ada", "Persuasion"], ["cy", "Emma"]]
+        >>> pairs += [["bob", "Dune"], ["bob", "Solaris"]]
         >>> mf = ModelParallelMF(2, unobserved_weight=0.1, random_state=0).fit(pairs, [1] * 5)
         >>> matrix, users = mf.to_matrix([["dee", "Solaris"]], [1])
         >>> mf.recommend(matrix, n=1)[0].tolist()
@@ -196,7 +199,10 @@ class Recommender:
         ), who
 
     def _told_by(self, X: Any, y: Any, weights: Any) -> tuple[Array, Positions, UserRatings]:
-        """Return the users of pairs, the position of each pair among them, and their ratings of known items, sorted."""
+        """Return the users of pairs, each pair's position among them, and their ratings.
+
+        The ratings are those of known items, sorted.
+        """
         self._check_columns(X)
         users, items, values = read_ratings(X, y, weights, clicks=True)
         who, rows = np.unique(users, return_inverse=True)
@@ -210,7 +216,7 @@ class Recommender:
         return who, rows, UserRatings(*told[1:])
 
     def _check_columns(self, X: Any) -> None:
-        """Compare the names of the columns of pairs with those of the fit, if the fit was one of pairs."""
+        """Compare the names of the columns of pairs with those of a fit of pairs."""
         if self._fitted_on_pairs:
             check_pair_columns(X, self, reset=False)
 
@@ -277,7 +283,10 @@ class Recommender:
         )
 
     def _hits(self, X: Any, y: Any, k: int, threshold: float) -> Hits:
-        """Return what is right among k recommendations for the users of judged pairs, or of a judged matrix."""
+        """Return what is right among k recommendations for the users of judged ratings.
+
+        The ratings are pairs or a matrix.
+        """
         check_is_fitted(self)
         if are_pairs(X, y):
             users, items, values = self._judged_pairs(X, y)
@@ -309,7 +318,7 @@ class Recommender:
         return user_ratings(rows)
 
     def _divided(self, X: Any, y: Any) -> tuple[UserRatings, RatingBlock]:
-        """Divide the ratings of a matrix: return those from which users are folded in, and those that are judged.
+        """Divide the ratings of a matrix into those to fold users in, and those that are judged.
 
         Raises
         ------
@@ -328,7 +337,10 @@ class Recommender:
         return UserRatings(*select(every, ~judged)[1:]), pairs_of(select(every, judged))
 
     def _are_pairs(self, X: Any, among_two: str = "integers") -> bool:
-        """Return whether X is pairs.  For a model of two items, two columns are pairs only if integers, or never."""
+        """Return whether X is pairs.
+
+        For a model of two items, two columns are pairs only if integers, or never.
+        """
         if (columns := pair_columns(X)) is None:
             return False
         if self._fitted_on_pairs or len(self.item_ids_) != 2:
@@ -336,7 +348,7 @@ class Recommender:
         return among_two != "never" and all(np.asarray(one).dtype.kind != "f" for one in columns)
 
     def _for_matrices(self, X: Any) -> Any:
-        """Return this estimator as if it had been fitted on a matrix like X, with the same users and items."""
+        """Return this estimator as if fitted on a matrix like X, with the same users and items."""
         check_no_text(X)
         if not self._fitted_on_pairs:
             return self
@@ -386,7 +398,9 @@ class Recommender:
             self.__dict__.pop("feature_names_in_", None)
 
     def _once(self, name: str, make: Function, *arrays: Any) -> Any:
-        """Return what `make` returns for fitted arrays; it is called once, as long as the model has these arrays.
+        """Return what `make` returns for fitted arrays.
+
+        It is called once, as long as the model has these arrays.
 
         The arrays become read-only, so that the result stays valid.
         """
@@ -399,7 +413,10 @@ class Recommender:
         return found[1]
 
     def __getstate__(self) -> Any:
-        """Return the state to pickle; results of `_once` are left out, because they can be made again."""
+        """Return the state to pickle.
+
+        Results of `_once` are left out, because they can be made again.
+        """
         state: Any = super().__getstate__()
         return {name: value for name, value in state.items() if name != "_tables"}
 
@@ -428,7 +445,7 @@ class Recommender:
 
 
 def dimensions(given: Any) -> int:
-    """Return the number of dimensions of an array-like, or -1 if its rows have different lengths."""
+    """Return the number of dimensions of an array-like, or -1 if its rows differ in length."""
     try:
         return np.ndim(given)
     except ValueError:

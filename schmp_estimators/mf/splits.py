@@ -107,7 +107,8 @@ class LeaveLastOut(_Splitter):
     --------
     >>> from schmp_estimators.ranking import LeaveLastOut
     >>> pairs = [["ada", "Emma"], ["bob", "Dune"], ["ada", "Dune"], ["bob", "Emma"]]
-    >>> [(fit.tolist(), last.tolist()) for fit, last in LeaveLastOut().split(pairs, groups=[3, 1, 2, 4])]
+    >>> splits = LeaveLastOut().split(pairs, groups=[3, 1, 2, 4])
+    >>> [(fit.tolist(), last.tolist()) for fit, last in splits]
     [([1, 2], [0, 3])]
     """
 
@@ -146,7 +147,8 @@ class TimeSplit(_Splitter):
     --------
     >>> from schmp_estimators.ranking import TimeSplit
     >>> pairs = [["ada", "Emma"], ["bob", "Dune"], ["ada", "Dune"], ["bob", "Emma"]]
-    >>> [(fit.tolist(), last.tolist()) for fit, last in TimeSplit(test_size=0.25).split(pairs, groups=[3, 1, 2, 4])]
+    >>> splits = TimeSplit(test_size=0.25).split(pairs, groups=[3, 1, 2, 4])
+    >>> [(fit.tolist(), last.tolist()) for fit, last in splits]
     [([0, 1, 2], [3])]
     """
 
@@ -172,7 +174,9 @@ class TimeSplit(_Splitter):
 
 
 class UserShareSplit(_Splitter):
-    """Splitter that holds out a random share of each user's entries; at least one entry of each user is fitted.
+    """Splitter that holds out a random share of each user's entries.
+
+    At least one entry of each user is fitted.
 
     Parameters
     ----------
@@ -196,7 +200,10 @@ class UserShareSplit(_Splitter):
         self.random_state = random_state
 
     def _masks(self, X: Any, groups: Any) -> Iterator[tuple[Masks, Masks]]:
-        """Return an iterator over rows to fit and rows that are held out, as `LeaveLastOut.split`, without times."""
+        """Return an iterator over rows to fit and rows that are held out.
+
+        It is as in `LeaveLastOut.split`, but without times.
+        """
         users = _users_of(X)
         random = check_random_state(self.random_state)
         for _ in range(self.n_splits):
@@ -246,7 +253,10 @@ def _times_of(X: Any, times: Any) -> Array:
 
 
 def _places(users: Positions, order: Array) -> tuple[Positions, Positions]:
-    """Return the place of each entry among those of its user, sorted by `order` (stable), and the users' sizes."""
+    """Return each entry's place among those of its user, and the users' sizes.
+
+    The entries are sorted by `order` (stable).
+    """
     by_user = np.lexsort((order, users))
     sizes = np.bincount(users)
     place = np.empty(users.size, np.intp)

@@ -1,4 +1,4 @@
-"""Uses of a fitted factorisation besides recommending: folding in new users, predicting, scoring."""
+"""Uses of a fitted factorisation beside recommending: new users, predictions, scores."""
 
 from functools import partial
 from typing import Any
@@ -46,7 +46,9 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
     _n_epochs: int
 
     def transform(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Any:
-        """Return the vectors of users; those of new users by ridge regression, while the items stay fixed.
+        """Return the vectors of users.
+
+        Those of new users by ridge regression, while the items stay fixed.
 
         With `unobserved_weight`, items without a rating also count, as in the fit.  With a `loss`
         that ranks, new users start at zero and take the steps of as many epochs as the fit did.
@@ -160,7 +162,9 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
         return map_rows(predict_rows, X, owner, self._items(), **how)
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Return R², or the NDCG of recommendations with `unobserved_weight` or a `loss` that ranks; at most 1.
+        """Return R², or the NDCG of recommendations; at most 1.
+
+        It is the NDCG with `unobserved_weight` or a `loss` that ranks.
 
         Parameters
         ----------

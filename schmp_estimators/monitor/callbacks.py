@@ -7,7 +7,7 @@ logger = logging.getLogger(__name__)
 
 
 class HeldOutPerplexity:
-    """Measure the perplexity of held-out documents during a fit, and end the fit when it no longer falls.
+    """Measure the perplexity of held-out documents, and end the fit when it no longer falls.
 
     It follows the protocol ``sklearn.callback.FitCallback``.  One half of the tokens of a document
     determines its topics; the other half is scored, as in `DistributedLDA.perplexity`.

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 def last_step(estimator: Any, names: Any) -> tuple[Any, Any]:
-    """Return the last step of a pipeline, and names of the columns that it is fitted to, if the steps in front know."""
+    """Return the last step of a pipeline, and names of the columns that it is fitted to.
+
+    There are names if the steps in front know them.
+    """
     if not hasattr(estimator, "steps"):
         return estimator, names
     if names is None and len(estimator.steps) > 1:

@@ -109,7 +109,9 @@ class PathDisplay:
         ax: Axes | None = None,
         **kwargs: Any,
     ) -> PathDisplay:
-        """Plot the coefficients along a path, with the names of the largest and the numbers of those that are not zero.
+        """Plot the coefficients along a path, with the names of the largest.
+
+        The numbers of coefficients that are not zero are written, too.
 
         Parameters
         ----------
@@ -193,7 +195,8 @@ class PathDisplay:
 
         Parameters
         ----------
-        estimator : PrioritizedLassoCV, SparseLogisticRegressionCV, SparseGLMCV, or a pipeline that ends with one
+        estimator : PrioritizedLassoCV, SparseLogisticRegressionCV, SparseGLMCV, \
+                or a pipeline that ends with one
             Fitted.
         kind : {"cv", "path"}, default="cv"
             "cv": errors or scores of the folds, their mean, and the chosen penalties.  "path":

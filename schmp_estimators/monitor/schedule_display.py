@@ -127,7 +127,9 @@ class ScheduleDisplay:
         sweeps: tuple[int, int] | None = None,
         ax: Axes | None = None,
     ) -> ScheduleDisplay:
-        """Plot what the workers of a cluster did in the last fit, from the messages that the scheduler keeps.
+        """Plot what the workers of a cluster did in the last fit.
+
+        The plot is made from the messages that the scheduler keeps.
 
         Parameters
         ----------

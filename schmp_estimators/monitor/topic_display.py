@@ -25,7 +25,9 @@ _LETTERS, _BAND = 38, 1.6
 
 @dataclass(eq=False, repr=False)
 class TopicDisplay:
-    """Topics as bars of their words, or how much each group of documents is about each topic: a map, or bands.
+    """Topics as bars of their words, or a map of topics and groups of documents, or bands.
+
+    Map and bands show how much each group is about each topic.
 
     Use `from_estimator` to make one.
 
@@ -91,7 +93,8 @@ class TopicDisplay:
     >>> display = TopicDisplay.from_estimator(lda, shares=found)
     >>> len(display.bands_)
     2
-    >>> display = TopicDisplay.from_estimator(lda.partial_fit(X), calls=True)  # two calls, the fit is the first
+    >>> # Two calls: the fit is the first.
+    >>> display = TopicDisplay.from_estimator(lda.partial_fit(X), calls=True)
     >>> display.shares.shape
     (2, 2)
     """
@@ -363,7 +366,7 @@ class TopicDisplay:
 
 
 def _topics_of(estimator: Any, feature_names: Any) -> tuple[Any, Any]:
-    """Return the model that has topics, and the names of its words, as far as anybody knows them."""
+    """Return the model that has topics, and the names of its words as far as they are known."""
     model, names = last_step(estimator, feature_names)
     if not hasattr(model, "top_words"):
         raise TypeError(
@@ -384,7 +387,10 @@ def _by_group(estimator: Any, model: Any, X: Any, groups: Any) -> Any:
 
 
 def _over_calls(model: Any) -> SimpleNamespace:
-    """Return the shares of topics in the tokens of each call, as fields of `TopicShares`; they are no estimates."""
+    """Return the shares of topics in the tokens of each call, as fields of `TopicShares`.
+
+    They are no estimates.
+    """
     sizes = model.batch_topic_sizes_
     share = sizes / np.maximum(sizes.sum(axis=1, keepdims=True), 1)
     ends = {"lower": share, "upper": share, "refits": None}
@@ -392,7 +398,10 @@ def _over_calls(model: Any) -> SimpleNamespace:
 
 
 def _of_groups(found: Any, numbers: NDArray[np.int64], labels: Any) -> dict[str, Any]:
-    """Return fields of a display from `TopicShares`, for some topics; `labels` are names of the groups."""
+    """Return fields of a display from `TopicShares`, for some topics.
+
+    `labels` are names of the groups.
+    """
     if labels is not None and len(labels) != len(found.groups):
         raise ValueError(
             f"display_labels has {len(labels)} names, but there are {len(found.groups)} groups: "
@@ -439,7 +448,10 @@ def _choose(
 
 
 def _axes(ax: Any, n_topics: int, height: float) -> NDArray[Any]:
-    """Return Axes for so many topics: those given, parts of the one given, or those of a new figure."""
+    """Return Axes for so many topics.
+
+    They are those given, parts of the one given, or those of a new figure.
+    """
     import matplotlib.pyplot as plt  # noqa: PLC0415  (an optional extra)
 
     n_columns = min(_COLUMNS, n_topics)

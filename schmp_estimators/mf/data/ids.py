@@ -194,13 +194,19 @@ def merge(tables: Sequence[Table], kind: str) -> Table:
 
 
 def extend(known: Table, found: Table, kind: str) -> Table:
-    """Return a table with new ids appended: those in `found`, from `distinct`, that it does not have yet."""
+    """Return a table with new ids appended: those in `found` that it does not have yet.
+
+    `found` comes from `distinct`.
+    """
     new = found[number(found, known, kind) == UNKNOWN]
     return _joined([known, new] if known.size else [new])
 
 
 def _joined(tables: list[Table]) -> Table:
-    """Return tables of one kind one after the other; numbers as int64, or as uint64 if some are too large for that."""
+    """Return tables of one kind one after the other.
+
+    Numbers are int64, or uint64 if some are too large for that.
+    """
     if is_text(tables[0]):
         return np.concatenate(tables)
     numbers = np.concatenate([table.astype(np.uint64) for table in tables])
@@ -214,7 +220,10 @@ def are_positions(table: Table) -> bool:
 
 
 def look_up(table: Table) -> Rows:
-    """Return a function that finds the rows of ids, which must be of the same kind as those of `table`."""
+    """Return a function that finds the rows of ids.
+
+    They must be of the same kind as those of `table`.
+    """
     if is_text(table):
         rows = {one: row for row, one in enumerate(table)}
         return lambda ids: np.fromiter(map(rows.get, ids, repeat(UNKNOWN)), np.int64, ids.size)

@@ -1,4 +1,7 @@
-"""Inputs of ratings: a matrix of users and items with missing entries, or pairs of ids with one rating each."""
+"""Inputs of ratings.
+
+A matrix of users and items with missing entries, or pairs of ids with one rating each.
+"""
 
 import warnings
 from collections.abc import Callable
@@ -35,7 +38,10 @@ _TABLE = (
 
 
 def columns_of(X: Any) -> list[Any] | None:
-    """Return the columns of a dense X in memory, as arrays or as narwhals Series; None if it has none."""
+    """Return the columns of a dense X in memory, as arrays or as narwhals Series.
+
+    None if it has none.
+    """
     if sparse.issparse(X) or isinstance(X, str):
         return None
     # for an array, narwhals takes longer to find out that it is no frame than a prediction takes
@@ -59,7 +65,10 @@ def are_pairs(X: Any, y: Any) -> bool:
 
 
 def pair_columns(X: Any) -> list[Any] | None:
-    """Return both columns of a dense X with two, as `columns_of` does, else None; for a Dask collection empty ones."""
+    """Return both columns of a dense X with two, as `columns_of` does, else None.
+
+    Those of a Dask collection are empty.
+    """
     if is_dask(X):
         meta = getattr(X, "_meta", None)
         if not hasattr(meta, "columns"):
@@ -75,7 +84,9 @@ def pair_columns(X: Any) -> list[Any] | None:
 
 
 def _are_labelled(X: Any, y: Any) -> bool:
-    """Return whether X are measurements, of which none but 0 is whole and none occurs twice, and y labels of classes.
+    """Return whether X are measurements, and y labels of classes.
+
+    No measurement but 0 is whole, and none occurs twice.
 
     scikit-learn's checks pass such X and y to every estimator.  Ids are never like this, because
     some must occur twice.
@@ -109,7 +120,10 @@ def warn_unused(y: Any, n_rows: int) -> None:
 
 
 def check_no_text(X: Any) -> None:
-    """Raise ValueError if X, which holds no pairs, is no table, or has a column of text or dates, which is named."""
+    """Raise ValueError if X, which holds no pairs, is no table, or has text or dates.
+
+    The column of text or dates is named.
+    """
     X = getattr(X, "_meta", X) if is_dask(X) else X
     dtypes = X.dtypes if hasattr(X, "dtypes") else [getattr(X, "dtype", None)]
     if is_dask(X) or all(map(_is_numeric, dtypes)):  # of Delayed objects nothing is known
@@ -152,7 +166,10 @@ def _is_numeric(dtype: Any) -> bool:
 
 
 def is_table(rows: Any) -> bool:
-    """Return whether `rows` have two or three columns without a missing entry, of which the first two may be ids."""
+    """Return whether `rows` may be pairs of ids, with or without ratings.
+
+    They have two or three columns without a missing entry, and the first two may be ids.
+    """
     if sparse.issparse(rows) or rows.shape[1] not in (2, 3) or np.isnan(rows).any():
         return False
     return bool((rows[:, :2] >= 0).all() and (rows[:, :2] == np.floor(rows[:, :2])).all())
@@ -218,7 +235,10 @@ def read_weights(weights: Any) -> Floats:
 
 
 def weighed(ratings: Any, weights: Any, *, clicks: bool) -> Any:
-    """Add weights to ratings, if there are any; ratings of weight 0 are left out, unless they are clicks."""
+    """Add weights to ratings, if there are any.
+
+    Ratings of weight 0 are left out, unless they are clicks.
+    """
     if weights is None:
         return ratings
     ratings = ratings._replace(values=ratings.values + 1j * weights)
@@ -230,7 +250,9 @@ def weighed(ratings: Any, weights: Any, *, clicks: bool) -> Any:
 
 
 def ratings_of_rows(rows: Any) -> UserRows:
-    """Return the observed entries of a CSR matrix (all stored ones) or of an array (all that are not NaN).
+    """Return the observed entries of a CSR matrix or of an array.
+
+    They are all stored entries of the matrix, or all of the array that are not NaN.
 
     Raises
     ------
@@ -249,7 +271,9 @@ def ratings_of_rows(rows: Any) -> UserRows:
 
 
 def user_ratings(rows: Any, weights: Any = None) -> UserRatings:
-    """Return the observed entries of `rows`, as in `ratings_of_rows`, as float64, sorted by user and item.
+    """Return the observed entries of `rows` as float64, sorted by user and item.
+
+    They are those of `ratings_of_rows`.
 
     Values are complex if there are weights, which are the imaginary parts.
 
@@ -310,7 +334,9 @@ def read_ratings(
 
 
 def clicks_of(values: Array, confidence: Callable[[Array], Any]) -> tuple[Array, Array]:
-    """Return ratings, 1 for values above 0 and else 0, and the results of `confidence` for the values.
+    """Return ratings, and the results of `confidence` for the values.
+
+    Ratings are 1 for values above 0 and else 0.
 
     Raises
     ------
@@ -334,7 +360,10 @@ def confide(confidence: Callable[[Array], Any], ratings: Any) -> Any:
 
 
 def read_column(values: Any, name: str, what: str) -> Array:
-    """Return the input `name`, one column of any library, as an array; errors call its entries `what`."""
+    """Return the input `name`, one column of any library, as an array.
+
+    Errors call its entries `what`.
+    """
     values = unmask(values, name)
     series = nw.from_native(values, allow_series=True, eager_only=True, pass_through=True)
     if isinstance(series, nw.DataFrame) and series.shape[1] == 1:
@@ -360,7 +389,10 @@ def _check_weights(weights: Array, name: str = "sample_weight") -> Floats:
 
 
 def _as_numbers(values: Any, name: str, what: str) -> Array:
-    """Return values as real numbers, if possible in their own dtype; strings are none, whatever they say."""
+    """Return values as real numbers, if possible in their own dtype.
+
+    Strings are none, whatever they say.
+    """
     array = refuse_dates(np.asarray(values), name)
     if array.dtype.kind == "c":
         raise ValueError(f"Complex data not supported: {name} holds complex {what}s")
@@ -387,7 +419,9 @@ def _as_array(column: Any, what: str) -> Array:
 
 
 def check_values(values: Any, name: str, rows: UserRows | None = None) -> Array:
-    """Return ratings as float32 if it holds their dtype, else as float64; errors name the place, also in a matrix.
+    """Return ratings as float32 if it holds their dtype, else as float64.
+
+    Errors name the place, also in a matrix.
 
     Raises
     ------
@@ -412,7 +446,10 @@ def check_values(values: Any, name: str, rows: UserRows | None = None) -> Array:
 
 
 def check_taken(lowest: float) -> None:
-    """Raise ValueError if a value is not above 0: a ranking loss ranks what users took above what they did not."""
+    """Raise ValueError if a value is not above 0.
+
+    A ranking loss ranks what users took above what they did not.
+    """
     if lowest <= 0:
         raise ValueError(
             f"a value is {lowest:g}, but with this loss each pair is an item that the user took, "

@@ -128,12 +128,17 @@ class ShardPlan(NamedTuple):
 
     @property
     def item_ids(self) -> Integers:
-        """Numbers of the items in the whole data, in the order of their rows in shards and in `Seen`."""
+        """Numbers of the items in the whole data.
+
+        They are in the order of the items' rows in shards and in `Seen`.
+        """
         return np.arange(self.items.group.size) if self.blocks else self.items.members[0]
 
 
 def usual_shards(n_ratings: int, n_items: int, gradients: bool) -> int:
-    """Return the number of shards, for steps or for partial sums; it depends only on the size of the data.
+    """Return the number of shards, for steps or for partial sums.
+
+    It depends only on the size of the data.
 
     It is a power of two, which divides evenly among workers, often as many.
     """
@@ -153,7 +158,10 @@ def hash_pairs(pairs: RatingBlock, key: np.uint64) -> NDArray[np.uint64]:
 
 
 def held_out_mask(ratings: RatingBlock, hold_out: HoldOut) -> Masks:
-    """Return which ratings are only predicted; this depends only on the user and the item of a rating."""
+    """Return which ratings are only predicted.
+
+    This depends only on the user and the item of a rating.
+    """
     if not hold_out.threshold:
         return np.zeros(ratings.values.size, np.bool_)
     return hash_pairs(ratings, hold_out.key) < hold_out.threshold
@@ -162,7 +170,10 @@ def held_out_mask(ratings: RatingBlock, hold_out: HoldOut) -> Masks:
 def count_and_measure(
     shape: IntPair, hold_out: HoldOut, grid: Grid, sums_rows: bool, piece: UserRows
 ) -> Tally:
-    """Count and measure some of the ratings; `sums_rows` says whether sums of users and items are needed."""
+    """Count and measure some of the ratings.
+
+    `sums_rows` says whether sums of users and items are needed.
+    """
     size = sum(shape)
     tally = Tally(
         np.zeros((2, size), np.int64),
@@ -289,7 +300,10 @@ def make_shard(
 
 
 def _taken(ratings: UserRows, items: layout.Placement) -> Arguments:
-    """Return for each block the offsets of the users, and the items that each has in it, in ascending order."""
+    """Return for each block the offsets of the users, and the items that each has in it.
+
+    The items are in ascending order.
+    """
     found = []
     for number, members in enumerate(items.members):
         mine = layout.select(ratings, items.group[ratings.items] == number)
@@ -299,7 +313,10 @@ def _taken(ratings: UserRows, items: layout.Placement) -> Arguments:
 
 
 def sort_by_item(ratings: UserRatings, confidences: Floats32 | None, n_items: int) -> ByItem:
-    """Sort ratings, which are sorted by user, by item; ratings of one item keep the order of the users."""
+    """Sort ratings, which are sorted by user, by item.
+
+    Ratings of one item keep the order of the users.
+    """
     indptr, items, values = ratings
     places = np.arange(values.size, dtype=np.int32)
     found = sparse.csr_matrix((places, items, indptr), (indptr.size - 1, n_items)).tocsc()

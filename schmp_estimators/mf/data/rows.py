@@ -173,7 +173,10 @@ def open_ratings(
 
 
 def check_pair_columns(X: Any, estimator: Any, *, reset: bool) -> None:
-    """Set or compare the names of the two columns of pairs; a list of pairs has none, and needs no warning of this."""
+    """Set or compare the names of the two columns of pairs.
+
+    A list of pairs has none, and needs no warning of this.
+    """
     if isinstance(X, list | tuple) and not reset:
         return
     if is_dask(X):
@@ -189,7 +192,10 @@ def map_chunks(
     name: str,
     shape: tuple[int, ...] = (),
 ) -> Any:
-    """Return ``function(pairs, model)``, float64 of a shape for each pair: at once in memory, lazily on Dask."""
+    """Return ``function(pairs, model)``, float64 of a shape for each pair.
+
+    It is computed at once in memory, lazily on Dask.
+    """
     if not is_dask(pairs):
         return function(pairs, model)
     run = uuid4().hex
@@ -204,7 +210,10 @@ def map_chunks(
 
 
 def _part_of_rows(rows: Any, X: Any = None, weights: Any = None, clicks: bool = False) -> _Part:
-    """Return the ratings of some rows of a matrix, or of all; `rows` is X as scikit-learn has converted it."""
+    """Return the ratings of some rows of a matrix, or of all.
+
+    `rows` is X as scikit-learn has converted it.
+    """
     inputs.check_duplicates_kept(X, rows)
     if rows.shape[1] > _LARGEST_SIDE:
         raise ValueError(
@@ -218,7 +227,10 @@ def _part_of_rows(rows: Any, X: Any = None, weights: Any = None, clicks: bool = 
 
 
 def _number_users(rows: Rows, estimator: Any, asked: tuple[int | None, int | None]) -> IntPair:
-    """Replace the parts of a matrix by ratings, with users numbered on from part to part; return the shape."""
+    """Replace the parts of a matrix by ratings, and return the shape.
+
+    Users are numbered on from part to part.
+    """
     shapes = rows.here(rows.each(itemgetter(slice(3)), "mf-shape"))
     widths = {width for _, width, _ in shapes}
     if len(widths) != 1:
@@ -268,7 +280,7 @@ def _open_pairs(pairs: Any, values: Any, weights: Any, place: Place | None, clic
 
 
 def _table_of(kind: str, limit: int | None, known: Table, found: Table | None) -> Table | range:
-    """Return the ids of a side: the numbers below a limit that is given, or else the ids that occur."""
+    """Return the ids of a side: numbers below a limit that is given, or else those that occur."""
     if limit is None or not rating_ids.are_positions(known):
         assert found is not None
         return rating_ids.extend(known, found, kind)
@@ -285,7 +297,10 @@ def _table_of(kind: str, limit: int | None, known: Table, found: Table | None) -
 
 
 def _check_size(n_users: int, n_items: int, n_ratings: int, n_components: int) -> None:
-    """Raise ValueError if factors would be large, and nearly all of them those of users or items without ratings."""
+    """Raise ValueError if factors would be large, and nearly all of them without ratings.
+
+    They are the factors of users or items.
+    """
     n_rows, row = n_users + n_items, 4 * padded_width(n_components)
     for kind, size in zip(KINDS, (n_users, n_items), strict=True):
         rated_hardly = size > 8 * n_ratings and size >= n_rows / 2
@@ -344,7 +359,10 @@ def _side_by_side(pairs: Any, columns: Named) -> list[Arguments]:
 
 
 def _as_column(values: Any) -> Any:
-    """Return ratings, on Dask or not, as a Dask array of one or two dimensions, whose columns are undivided."""
+    """Return ratings, on Dask or not, as a Dask array of one or two dimensions.
+
+    Its columns are undivided.
+    """
     if is_dask(values) and not isinstance(values, da.Array):
         values = values.to_dask_array()
     elif not is_dask(values):

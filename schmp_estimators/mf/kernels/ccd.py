@@ -1,11 +1,13 @@
-"""Coordinate descent for matrix factorisation, eight components at a time, from sums that shards compute in parts.
+"""Coordinate descent for matrix factorisation, eight components at a time.
+
+Shards compute parts of the sums that it needs.
 
 Components are processed in *chunks* of `LANES`.  One round improves one chunk, of all users and
 then of all items, with everything else fixed.  For a user, let r be the residuals without the
 chunk, and h the chunks of the items it rated:
 
-    products = Σ h hᵀ numerators = Σ r h minimise wᵀ(products + λ)w − 2 wᵀnumerators by coordinate
-    descent
+    products = Σ h hᵀ      numerators = Σ r h
+    minimise  wᵀ(products + λ)w − 2 wᵀnumerators   by coordinate descent
 
 For an item it is the same with sums over users, to which each shard of users gives a part.  Chunks
 of one component would be CCD++ (Yu et al., ICDM 2012), and one chunk of all components the sweep of
@@ -72,9 +74,12 @@ def solve_rows(sums, penalties, first, stop, positive, rows):
 
 @kernel
 def improve_users(
-    ratings, weights, residuals, before, now, items, penalties, pull, target, first, stop, positive, sums
+    ratings, weights, residuals, before, now, items, penalties, pull, target, first, stop, positive,
+    sums
 ):  # fmt: skip
-    """Do one round for a shard of users: improve their chunk, and compute the sums that the items need for theirs.
+    """Do one round for a shard of users.
+
+    It improves their chunk, and computes the sums that the items need for theirs.
 
     Parameters
     ----------
@@ -158,7 +163,10 @@ def shift_residuals(ratings, residuals, before, now, items):
 
 @kernel
 def close_round(ratings, weights, residuals, user_chunk, item_chunk):
-    """Include the last chunk in `residuals` again (mutated); return the weighted sum of their squares, in float64."""
+    """Include the last chunk in `residuals` again (mutated).
+
+    The weighted sum of their squares is returned, in float64.
+    """
     total, weight = 0.0, ONE
     for user in range(user_chunk.shape[0]):
         for rating in range(ratings.indptr[user], ratings.indptr[user + 1]):

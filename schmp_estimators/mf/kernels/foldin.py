@@ -39,7 +39,10 @@ def _solve_cholesky(gram, size):
 
 @inlined
 def _solve_positive(gram, target, free_from, size, out):
-    """Minimise ``xᵀ gram x − 2 xᵀ target`` with ``x[k] >= 0`` for k below `free_from`; reads the lower triangle."""
+    """Minimise ``xᵀ gram x − 2 xᵀ target`` with ``x[k] >= 0`` for k below `free_from`.
+
+    Only the lower triangle of `gram` is read.
+    """
     out[:] = 0.0
     for _ in range(1000):
         moved, largest = 0.0, 0.0
@@ -141,7 +144,10 @@ def predict_pairs(users, items, user_factors, item_factors, user_bias, item_bias
 
 @inlined
 def insert(score, item, scores, items):
-    """Put an item in its place among the best, of falling score and rising number, in place of the last one."""
+    """Put an item in its place among the best, in place of the last one.
+
+    The best are in the order of falling score, then of rising number.
+    """
     place = scores.size - 1
     while place > 0 and (
         score > scores[place - 1] or (score == scores[place - 1] and item < items[place - 1])

@@ -1,4 +1,6 @@
-"""Block coordinate descent for implicit feedback: missing pairs count as zeros, without being visited.
+"""Block coordinate descent for implicit feedback.
+
+Missing pairs count as zeros, without being visited.
 
 The objective of Hu, Koren & Volinsky (ICDM 2008), with confidences c and the weight u of missing
 pairs, is
@@ -35,7 +37,9 @@ _RUN = 64
 
 @kernel
 def gram_rows(chunks, rows, first, step):
-    """Return the products of all `chunks` of a matrix with one chunk, which are rows of its Gram matrix.
+    """Return the products of all `chunks` of a matrix with one chunk.
+
+    They are rows of its Gram matrix.
 
     Parameters
     ----------
@@ -60,7 +64,10 @@ def gram_rows(chunks, rows, first, step):
 
 @part
 def _add_rows(sums, rows, first, size, gram, ends, others, clicks, confidences, unobserved, left):
-    """Add to `sums` what all chunks, and the clicks, contribute to the chunk of ``rows[:, first : first + size]``."""
+    """Add what all chunks, and the clicks, contribute to one chunk to its `sums`.
+
+    The chunk is that of ``rows[:, first : first + size]``.
+    """
     m = rows.shape[0]
     n = rows.shape[1]
     indptr, ids, values = clicks
@@ -84,8 +91,8 @@ def _add_rows(sums, rows, first, size, gram, ends, others, clicks, confidences, 
 
 @kernel
 def improve_clicks(
-    clicks, confidences, unobserved, left, before, users, number, items, gram, diagonal, penalties, pull, target, stop,
-    positive,
+    clicks, confidences, unobserved, left, before, users, number, items, gram, diagonal, penalties,
+    pull, target, stop, positive,
 ):  # fmt: skip
     """Improve a chunk of all users of a shard.
 
@@ -198,7 +205,7 @@ def close_clicks(clicks, confidences, unobserved, left, user_chunk, item_chunk):
 
 @kernel
 def pass_on(clicks, chunk, passed):
-    """Compute the mean of `chunk` over the items of each user, and add up these means over the users of each item.
+    """Add up, over the users of each item, the means of `chunk` over each user's items.
 
     Parameters
     ----------
@@ -221,7 +228,9 @@ def pass_on(clicks, chunk, passed):
 
 @kernel
 def centre_chunk(passed, counts, first, stop, spread, chunk):
-    """Remove from a turned chunk what is proportional to the items' numbers of clicks, and scale the rest.
+    """Remove what is proportional to numbers of clicks from a turned chunk; scale the rest.
+
+    The numbers are those of the items.
 
     Parameters
     ----------

@@ -51,7 +51,10 @@ class UserRows(NamedTuple):
 
 
 class CutRatings(NamedTuple):
-    """Ratings block by block, in a few arrays for all blocks, because each step of a rotation gets all of them."""
+    """Ratings block by block, in a few arrays for all blocks.
+
+    They are few because each step of a rotation gets all of them.
+    """
 
     ratings: RatingBlock
     offsets: np.ndarray  #: (n_blocks + 1,) int64
@@ -63,7 +66,9 @@ class CutRatings(NamedTuple):
 
 
 def deal(counts: np.ndarray, n_groups: int, taking_part: Any = None) -> Placement:
-    """Assign rows with `counts` ratings to `n_groups` groups, heaviest first, to the groups in turn, there and back.
+    """Assign rows with `counts` ratings to `n_groups` groups, heaviest first.
+
+    Groups take turns, there and back.
 
     Rows of equal weight keep their order, so the placement depends only on the arguments.  A row
     for which `taking_part`, (n,) bool, is False is in no group.
@@ -99,7 +104,9 @@ def _copy(ratings, position, out, target):
 
 @kernel
 def copy_rows(ratings, groups, rows, group, scale, ends, items, values, weights):
-    """Copy the ratings of the users of a group to `items`, `values` and, unless it is empty, `weights`.
+    """Copy the ratings of the users of a group to `items`, `values` and `weights`.
+
+    If `weights` is empty, it stays so.
 
     `groups` and `rows` are those of a `Placement`.  The ratings of row r begin at ``ends[r]``, and
     it becomes the end.  Values are put in units of the scale, computed in float64.
@@ -119,7 +126,9 @@ def copy_rows(ratings, groups, rows, group, scale, ends, items, values, weights)
 
 @kernel
 def _cut_rows(ratings, strips, rows, ends, out):
-    """Copy `ratings` to `out`, sorted by the strips of their items, which get the numbers in `rows`.
+    """Copy `ratings` to `out`, sorted by the strips of their items.
+
+    Items get the numbers in `rows`.
 
     `ends` (n_strips + 2,) must be zeros; on return ``ends[:-1]`` are the offsets of the strips.
     """
@@ -148,7 +157,9 @@ def _end_of_user(users, start, stop):
 
 @kernel
 def _take_turns(ratings, offsets, heads, tails, room):
-    """Let some users of each strip alternate in `ratings`, which are sorted by strip and user; mutates them.
+    """Let some users of each strip alternate in `ratings`; mutates them.
+
+    The ratings are sorted by strip and user.
 
     After the last rating of a user the next user takes over, so fewer users alternate only at the
     end of a strip.  The others are work space: `room` for the ratings of a strip; the length of
@@ -183,7 +194,10 @@ def _take_turns(ratings, offsets, heads, tails, room):
 
 
 def rows_of(ratings: RatingBlock, n_users: int) -> UserRows:
-    """Return the ratings of users ``0 … n_users - 1`` row by row; those of a user keep their order."""
+    """Return the ratings of users ``0 … n_users - 1`` row by row.
+
+    Those of a user keep their order.
+    """
     users, items, values = ratings
     # SciPy transposes by counting: a row for each rating becomes a column
     by_user = sparse.csr_matrix(
@@ -194,7 +208,7 @@ def rows_of(ratings: RatingBlock, n_users: int) -> UserRows:
 
 
 def sort_items(ratings: UserRows, n_items: int) -> tuple[UserRows, IntPair | None]:
-    """Return ratings with ascending items in each row, and the first row and item that are there twice."""
+    """Return ratings with ascending items in each row, and the first row and item found twice."""
     users, indptr, items, values = ratings
     # a matrix has indices of 32 bits wherever that is enough, an array has not
     given = sparse.csr_matrix((values, items, indptr), (users.size, n_items))
@@ -229,12 +243,15 @@ def select(ratings: UserRows, mask: Masks) -> UserRows:
 
 
 def narrow(size: int) -> Any:
-    """Return the smallest dtype for numbers below `size` among those that kernels are compiled for."""
+    """Return the smallest dtype for numbers below `size` that kernels are compiled for."""
     return np.uint16 if size <= 1 << 16 else np.int32
 
 
 def _empty(size: int, *kinds: Any) -> RatingBlock:
-    """Return arrays in one piece of memory: the C library returns only large pieces to the system at once."""
+    """Return arrays in one piece of memory.
+
+    The C library returns only large pieces to the system at once.
+    """
     ends = np.cumsum([(size + size % 2) * np.dtype(kind).itemsize for kind in kinds])
     parts = np.split(np.empty(ends[-1], np.uint8), ends[:-1])
     return RatingBlock(*(part.view(kind)[:size] for part, kind in zip(parts, kinds, strict=True)))

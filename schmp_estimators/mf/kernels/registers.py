@@ -49,7 +49,9 @@ def copy_register(code, target, at, source, row):
 
 @emitted()
 def transpose(code, target, at, step, source, first, stride):
-    """Transpose `LANES` registers of `source`, `stride` apart from `first` on, to `target`, `step` apart from `at` on.
+    """Transpose `LANES` registers of `source` to `target`.
+
+    They are `stride` apart from `first` on, and then `step` apart from `at` on.
 
     Lane l of register n becomes lane n of register l.
     """
@@ -69,7 +71,9 @@ def transpose(code, target, at, step, source, first, stride):
 
 @emitted()
 def add_outer(code, target, at, left, left_at, right, right_at, step, size):
-    """Add ``Σ_n left[left_at + n]ᵀ right[right_at + step n]``, n < size, to `LANES` registers of `target` from `at`.
+    """Add ``Σ_n left[left_at + n]ᵀ right[right_at + step n]``, n < size, to `target`.
+
+    The sum has `LANES` registers from `at` on.
 
     Number l of a left register contributes to register l of the sum.  Each register of the sum is
     added up in the order of n in float32, then added to `target`, which is float64.
@@ -89,7 +93,10 @@ def add_outer(code, target, at, left, left_at, right, right_at, step, size):
 
 
 def _combiner(count: int) -> Any:
-    """Make an instruction that combines the registers of a matrix for `count` neighbouring rows at once."""
+    """Make an instruction that combines the registers of a matrix.
+
+    It does so for `count` neighbouring rows at once.
+    """
 
     def subtract_combinations(code, target, at, distance, rows, first, stride, matrix, size):
         sums = code.totals(count)
@@ -119,7 +126,7 @@ subtract_some_combinations = _combiner(LANES)
 
 
 def fold_eight(vectors: list[Value]) -> Value:
-    """Return a register with the sums of eight registers, each as `Value.folded` would compute it."""
+    """Return a register with the sums of eight registers, as `Value.folded` would compute them."""
     pairs = [(vectors[number], vectors[number + LANES // 2]) for number in range(LANES // 2)]
     for lower, upper in ((_LOW_HALVES, _HIGH_HALVES), (_LOW_PAIRS, _HIGH_PAIRS), (_EVEN, _ODD)):
         sums = [one.mixed(other, lower) + one.mixed(other, upper) for one, other in pairs]
@@ -187,7 +194,9 @@ def add_clicks(
 
 @emitted()
 def _improve_columns(code, turned, weights, chunk, first, stop, positive):
-    """Do one pass of coordinate descent over coordinates ``first … stop - 1`` of the columns of `chunk` (mutated).
+    """Do one pass of coordinate descent over coordinates ``first … stop - 1``.
+
+    They are those of the columns of `chunk` (mutated).
 
     Arrays as in `solve_tile`.
     """
@@ -216,7 +225,10 @@ def _improve_columns(code, turned, weights, chunk, first, stop, positive):
 
 @maker
 def room_of_tile():
-    """Return arrays that `solve_tile` works in: sums and a chunk of the rows of a tile, and their penalties."""
+    """Return arrays that `solve_tile` works in.
+
+    They are the sums and a chunk of the rows of a tile, and their penalties.
+    """
     turned = np.zeros((SUMS * LANES, TILE), np.float32)
     chunk = np.zeros((LANES, TILE), np.float32)
     return turned, chunk, np.zeros(TILE, np.float32)
@@ -259,6 +271,9 @@ def solve_tile(sums, start, size, penalties, first, stop, positive, rows, room):
 
 @kernel
 def lay_beside(chunk, at, out):
-    """Copy `chunk` (n, LANES) to the register `at`, 0 or 1, of each row of `out` (n, 2 * LANES), mutated; float32."""
+    """Copy `chunk` (n, LANES) to the register `at` of each row of `out`, mutated; float32.
+
+    `at` is 0 or 1, and `out` has the shape (n, 2 * LANES).
+    """
     for row in range(chunk.shape[0]):
         copy_register(out, 2 * row + at, chunk, row)

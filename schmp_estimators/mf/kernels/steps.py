@@ -36,7 +36,10 @@ _STEP = types.UniTuple(types.float32, 4)
 
 
 def numbers_of(factors: np.ndarray, penalty: Any) -> np.ndarray:
-    """Return (n, NUMBERS) the numbers of rows that no rating has moved yet; `penalty` is a number or (n,)."""
+    """Return (n, NUMBERS) the numbers of rows that no rating has moved yet.
+
+    `penalty` is a number or (n,).
+    """
     numbers = zero_rows(len(factors), NUMBERS)
     numbers[:, SQUARE] = numbers[:, BIAS_SQUARE] = 1
     numbers[:, NORM] = (factors**2).sum(axis=1)
@@ -45,7 +48,10 @@ def numbers_of(factors: np.ndarray, penalty: Any) -> np.ndarray:
 
 
 def _mixed(one: Value, other: Value, order: list[int]) -> Value:
-    """Return lanes of both, in an order where those of `other` count from 4; the same for every rating."""
+    """Return lanes of both, in an order where those of `other` count from 4.
+
+    The order is the same for every rating.
+    """
     count = one.value.type.count
     lanes = [
         first + lane + (count - _HALF) * (lane >= _HALF)
@@ -84,7 +90,7 @@ def _together(values: list[Value]) -> Value:
 def take_steps(
     code, users, rows, items, other_rows, rate, bias_rate, inverse_rank, errors, products
 ):
-    """Change all numbers of a user and an item, except their factors, by the step of one of their ratings.
+    """Change all numbers of a user and an item, except factors, by the step of a rating.
 
     It is done for one rating, or for two ratings without a common row.
 
@@ -152,7 +158,9 @@ def take_steps(
 
 @emitted(lambda *kinds: types.float32)
 def move_rows(code, left, i, right, j, factors, k, l):  # noqa: E741
-    """Set ``left[i]`` to ``factors[0] * left[i] + factors[1] * right[j]``, and ``right[j]`` at once with the other two.
+    """Set ``left[i]`` to ``factors[0] * left[i] + factors[1] * right[j]``, and ``right[j]``.
+
+    ``right[j]`` is set at once with the other two factors.
 
     Return the product of rows k and l as `row_dot` would, if neither of them changes; otherwise the
     result has no meaning.  The product is computed here because a processor looks ahead only so

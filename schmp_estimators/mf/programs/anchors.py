@@ -1,4 +1,6 @@
-"""The influence of earlier ratings on a later fit: a quadratic around the earlier vector of each row.
+"""The influence of earlier ratings on a later fit.
+
+A quadratic around the earlier vector of each row.
 
 An earlier fit ends where the gradient of its objective is zero.  Take a row x with n ratings and
 the earlier vector x̂, and rows of the other side with vectors y, of which row o has n_o ratings.
@@ -34,7 +36,10 @@ ALIKE = 4
 
 
 class Anchors(NamedTuple):
-    """The quadratic ``Σ x (pull x − 2 target) + offset`` of some rows, without the penalty that their program adds."""
+    """The quadratic ``Σ x (pull x − 2 target) + offset`` of some rows.
+
+    It is without the penalty that their program adds.
+    """
 
     pull: Chunks  #: (m, n, LANES)
     target: Chunks  #: (m, n, LANES)
@@ -70,7 +75,7 @@ class Earlier(NamedTuple):
         return Earlier(rows, counts)
 
     def mean_squares(self) -> Floats32:
-        """Return (n_chunks, LANES) the mean square of each component, weighted by the ratings of the rows."""
+        """Return (n_chunks, LANES) each component's mean square, weighted by the rows' ratings."""
         weights = self.counts[:, 1].astype(np.float64)
         sums = [
             np.sum(weights[:, None] * rows.astype(np.float64) ** 2, axis=0) for rows in self.rows

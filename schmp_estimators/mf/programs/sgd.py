@@ -1,4 +1,6 @@
-"""Matrix factorisation by stochastic gradient descent on rotating item blocks (Kim et al., EuroSys 2016, §4.3).
+"""Matrix factorisation by stochastic gradient descent on rotating item blocks.
+
+The source is Kim et al. (EuroSys 2016, §4.3).
 
 A shard owns users, a block owns items, and no two shards hold the same block at the same time.  So
 every step moves a user and an item that no other shard uses, and the result is that of a serial
@@ -87,7 +89,10 @@ class SgdFactorization(Factorization):
     meets_model: ClassVar[bool] = False
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
-        """Return a rotation that changes the item blocks, and another that only reads them if errors are wanted."""
+        """Return a rotation that changes the item blocks.
+
+        If errors are wanted, another one that only reads them follows.
+        """
         order = schedule_rotation(n_shards)
         stages = [changes(self.update, order=order, together=self.update_all)]
         if self.validates or self.measures(sweep):
@@ -209,7 +214,9 @@ class SgdFactorization(Factorization):
         counts: Sequence[Floats32],
         members: Sequence[Sequence[Integers]],
     ) -> Saved:
-        """Return the start of a run from the factors of an earlier fit; all other rows start as in a first one.
+        """Return the start of a run from the factors of an earlier fit.
+
+        All other rows start as in a first one.
 
         Parameters
         ----------
@@ -264,7 +271,9 @@ def penalty_of(side: FactorBlock) -> float:
 
 
 class BspFactorization(SgdFactorization):
-    """Matrix factorisation by stochastic gradient descent on copies of the items that are merged once per epoch.
+    """Matrix factorisation by stochastic gradient descent on copies of the items.
+
+    The copies are merged once per epoch.
 
     Parameters, steps and storage order are those of `SgdFactorization`; shards have a single item
     block.  With one shard the results of both are bit-for-bit the same.
@@ -273,7 +282,10 @@ class BspFactorization(SgdFactorization):
     name: ClassVar[str] = "mf-bsp"
 
     def n_blocks(self, n_shards: int) -> int:
-        """Return 0: the items are part of the model, and the block that `init` returns is not used."""
+        """Return 0.
+
+        The items are part of the model, and the block that `init` returns is not used.
+        """
         return 0
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
@@ -284,7 +296,10 @@ class BspFactorization(SgdFactorization):
         return stages
 
     def report(self, at: At, state: SgdState) -> SgdReport:
-        """Return the errors of the shard; at the start, the first shard also reports the first items."""
+        """Return the errors of the shard.
+
+        At the start, the first shard also reports the first items.
+        """
         is_first = at.model is None and at.number == 0
         found: SgdReport = super().report(at, state)
         return found._replace(items=super().init(at)[1][0]) if is_first else found
@@ -304,7 +319,10 @@ class BspFactorization(SgdFactorization):
 
     @_overflowing
     def merge(self, report: SgdReport, other: SgdReport) -> SgdReport:
-        """Add up changes of the items; errors of shards stay separate, because their sum has an order of its own."""
+        """Add up changes of the items.
+
+        Errors of shards stay separate, because their sum has an order of its own.
+        """
         errors = np.vstack([report.errors, other.errors])  # no penalty yet
         return SgdReport(errors, report.sizes + other.sizes, add(report.items, other.items))
 
