@@ -1,7 +1,7 @@
 """What checkpoints cost: the share of a fit's CPU and wall seconds that they take.
 
-    SCHMP_DATA=folder python benchmarks/bench_checkpoints.py --corpus msdocs::6 --topics 200
-    --sweeps 200 --workers 0 2
+    SCHMP_DATA=folder python benchmarks/bench_checkpoints.py --corpus msdocs::6 \
+        --topics 200 --sweeps 200 --workers 0 2
 
 A checkpoint is written every 25 sweeps, as by default.  Its documents are known by a hash, which is
 part of the share.  0 workers: one process, without Dask.  Otherwise so many worker processes with

@@ -1,8 +1,8 @@
 """Implicit feedback: CPU seconds to the ranking of the package ``implicit``, whose peers are asked for by name.
 
-    OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python benchmarks/bench_implicit.py --data generated
-    --ranks 64 128 SCHMP_DATA=folder python benchmarks/bench_implicit.py --data msdocs # documents ×
-    words, every fourth document
+    OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
+        python benchmarks/bench_implicit.py --data generated --ranks 64 128
+    SCHMP_DATA=folder python benchmarks/bench_implicit.py --data msdocs    # every fourth document
 
 Both fit Σ c(r − ŵ)² with weight 1 of a missing pair, for us divided by c.  For each contestant the
 ladder of confidences and penalties is climbed, every epoch is judged by NDCG@10 and recall@10 on a
@@ -12,7 +12,8 @@ fifth of the clicks, and times are CPU seconds of one thread, without judging an
     python benchmarks/bench_implicit.py --folder gowalla --ranks 512 1024 --epochs 3
 
 With a folder of bench_public.py, CPU seconds and the common objective after each epoch: weight .03
-of a missing pair, and a penalty of 1 per row.  Peer: ``pip install implicit``.
+of a missing pair, and a penalty of 1 per row.
+Peer: ``pip install implicit``.
 """
 
 from __future__ import annotations

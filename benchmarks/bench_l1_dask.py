@@ -1,9 +1,9 @@
 """L1 models on row partitions in worker processes: rounds, bytes per reduce, and wall time beside one process.
 
-    OPENBLAS_NUM_THREADS=1 python benchmarks/bench_l1_dask.py --cases "toeplitz;strads" --parts
-    10,100 --workers 2 OPENBLAS_NUM_THREADS=1 python benchmarks/bench_l1_dask.py --cases toeplitz
-    --peer # dask-glm on the same chunks OPENBLAS_NUM_THREADS=1 python benchmarks/bench_l1_dask.py
-    --path 40
+    export OPENBLAS_NUM_THREADS=1
+    python benchmarks/bench_l1_dask.py --cases "toeplitz;strads" --parts 10,100 --workers 2
+    python benchmarks/bench_l1_dask.py --cases toeplitz --peer    # dask-glm on the same chunks
+    python benchmarks/bench_l1_dask.py --path 40
 
 A fit on the cluster and one in this process, of one partition and one thread, take turns; the
 median of each counts.  The relative gap is the duality gap over the objective at zero, computed

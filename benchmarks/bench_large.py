@@ -1,8 +1,9 @@
 """A billion tokens on one machine: time, memory and disk of whole fits, by number of topics.
 
-    python benchmarks/bench_large.py --folder FOLDER --tokens 1e9 --topics 1000 10000 --sweeps 20 5
-    --limit 10 python benchmarks/bench_large.py --folder FOLDER --tokens 1e9 --topics 50 --sweeps 10
-    --limit 6 --kind cells
+    python benchmarks/bench_large.py --folder FOLDER --tokens 1e9 --topics 1000 10000 \
+        --sweeps 20 5 --limit 10
+    python benchmarks/bench_large.py --folder FOLDER --tokens 1e9 --topics 50 \
+        --sweeps 10 --limit 6 --kind cells
 
 The corpus is generated into memory-mapped files of the folder, once.  Lengths of documents are
 log-normal (250 tokens on average).  A document has a few of 500 topics; three tokens in ten come

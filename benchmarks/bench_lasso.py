@@ -1,8 +1,9 @@
 """Lasso: CPU seconds of one thread to a certified relative gap, beside celer, skglm and scikit-learn.
 
-    OPENBLAS_NUM_THREADS=1 python benchmarks/bench_lasso.py --cases genotypes,toeplitz --parts
-    10,100 OPENBLAS_NUM_THREADS=1 python benchmarks/bench_lasso.py --path --cases genotypes
-    OPENBLAS_NUM_THREADS=1 python benchmarks/bench_lasso.py --cv --cases tall,wide-tall,genotypes
+    export OPENBLAS_NUM_THREADS=1
+    python benchmarks/bench_lasso.py --cases genotypes,toeplitz --parts 10,100
+    python benchmarks/bench_lasso.py --path --cases genotypes
+    python benchmarks/bench_lasso.py --cv --cases tall,wide-tall,genotypes
 
 The relative gap is the duality gap over the objective at zero, computed here; of a cross-validation
 it is the largest relative distance of an error of a fold from that of a solution with a gap of

@@ -1,8 +1,8 @@
 """Topic models: figures of docs/measurements/lda.
 
-    SCHMP_DATA=folder python benchmarks/bench_lda.py quality --corpora sotu_passages msdocs::12
-    --topics 100 1000 SCHMP_DATA=folder python benchmarks/bench_lda.py throughput shards threads
-    memory cluster bits progress first
+    export SCHMP_DATA=folder
+    python benchmarks/bench_lda.py quality --corpora sotu_passages msdocs::12 --topics 100 1000
+    python benchmarks/bench_lda.py throughput shards threads memory cluster bits progress first
 
 Times are CPU seconds of this process (wall seconds where several processes or threads work),
 medians over sweeps; compilation comes before the clock.

@@ -1,9 +1,9 @@
 """Sparse logistic regression: CPU seconds of one thread to a certified relative gap, beside celer, skglm, liblinear.
 
-    OPENBLAS_NUM_THREADS=1 python benchmarks/bench_logistic.py --cases news20,toeplitz --parts
-    10,100
+    export OPENBLAS_NUM_THREADS=1
+    python benchmarks/bench_logistic.py --cases news20,toeplitz --parts 10,100
 
-    OPENBLAS_NUM_THREADS=1 python benchmarks/bench_logistic.py --cases news20 --fold 14
+    python benchmarks/bench_logistic.py --cases news20 --fold 14
 
 A fold of cross-validation is four fifths of the rows, fitted for each of the first of 20 Cs from
 1e-4 to 1e4 to a gap of 1e-7, and all rows for the best of them; liblinear's seconds are of the fold

@@ -1,13 +1,12 @@
 """Schedules: every figure of docs/measurements/schedules.
 
-    python benchmarks/bench_schedules.py costs orders from costs beside rotations; the same figures
-    everywhere python benchmarks/bench_schedules.py schedulers what a draw takes with one scheduler
-    and with several python benchmarks/bench_schedules.py claim passes of updates, checks and
-    gradients
+    python benchmarks/bench_schedules.py costs         orders from costs beside rotations
+    python benchmarks/bench_schedules.py schedulers    what draws take with one or more schedulers
+    python benchmarks/bench_schedules.py claim         passes of updates, checks and gradients
 
-Costs are random and have no unit.  With a barrier after each step a sweep takes the sum of each
-step's dearest pair; without, a shard begins as soon as it and the block are free.  The rotation
-leaves out pairs that cost nothing.
+Costs are random and have no unit.  The figures of `costs` are the same everywhere.  With a barrier
+after each step a sweep takes the sum of each step's dearest pair; without, a shard begins as soon
+as it and the block are free.  The rotation leaves out pairs that cost nothing.
 """
 
 import argparse

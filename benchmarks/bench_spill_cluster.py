@@ -1,7 +1,7 @@
 """Topic models beyond the memory of workers: the figures of docs/measurements/scale, section "Beyond memory".
 
-    SCHMP_DATA=folder python benchmarks/bench_spill_cluster.py --corpus msdocs --copies 9 --limit
-    800
+    SCHMP_DATA=folder python benchmarks/bench_spill_cluster.py --corpus msdocs \
+        --copies 9 --limit 800
 
 The corpus, so many copies one after the other, is written to files, of which each chunk of a Dask
 array loads some rows (or which are mapped into memory, with --mapped).  Every fit has a cluster of

@@ -1,8 +1,8 @@
 """The figures of the papers on topic models, drawn anew on real text.
 
     python benchmarks/figures_lda.py lengths progress density staleness --to folder
-    SCHMP_DATA=folder python benchmarks/figures_lda.py progress --corpus msdocs::12 --topics 100
-    1000 --to folder
+    SCHMP_DATA=folder python benchmarks/figures_lda.py progress --corpus msdocs::12 \
+        --topics 100 1000 --to folder
 
 By default the text is the documentation of installed packages, which needs no download; with
 $SCHMP_DATA, any corpus of bench_lda.  One thread, CPU seconds; priors are 0.1 for documents and

@@ -1,10 +1,10 @@
 """Break the package at one place at a time, and see whether a test notices.
 
-    python benchmarks/mutants.py --check does every mutant still fit the source?  nice python
-    benchmarks/mutants.py --seconds 1800 --jobs 2 run those that the log does not know yet nice
-    python benchmarks/mutants.py --whole let survivors meet all fast tests, once python
-    benchmarks/mutants.py --report what the log says python benchmarks/mutants.py --tidy forget
-    mutants that are not in the tables any more
+    python benchmarks/mutants.py --check                       do all mutants still fit the source?
+    nice python benchmarks/mutants.py --seconds 1800 --jobs 2  run those that the log does not know
+    nice python benchmarks/mutants.py --whole                  survivors meet all fast tests, once
+    python benchmarks/mutants.py --report                      what the log says
+    python benchmarks/mutants.py --tidy                        forget those that are in no table
 
 The mutants stand in ``benchmarks/mutants/*.toml``, one file for each part of the package, which
 also names the tests of that part.  Each is tried in a copy of the tree: `mutant_guard` sees to it
