@@ -46,7 +46,7 @@ class Clocks:
 
 
 def one_fit(X, arguments, options, clocks):
-    """Return the seconds of the hash, those that each checkpoint costs, and those of the whole fit; and the bytes."""
+    """Return the seconds of the hash, of each checkpoint, and of the whole fit; and the bytes."""
     hashed, marks = [], []
     fingerprint, keep = LDAFit._fingerprint, LDAFit._keep_sweep
 

@@ -104,7 +104,10 @@ class Clock:
 
 
 def snapshots(pairs):
-    """LDA of 6 M tokens and MF of 2 M ratings, with a snapshot after each sweep, or a checkpoint, and without."""
+    """LDA of 6 M tokens and MF of 2 M ratings, with and without snapshots or checkpoints.
+
+    Snapshots are taken after each sweep.
+    """
     from distributed import Client, LocalCluster
 
     from schmp_estimators import DistributedLDA, ModelParallelMF

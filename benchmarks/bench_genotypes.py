@@ -1,4 +1,6 @@
-"""Genotypes of a byte each: seconds of one thread, and memory beyond X, of the fits of examples/plot_genotypes.py.
+"""Genotypes of a byte each: seconds of one thread, and memory beyond X.
+
+They are those of the fits of examples/plot_genotypes.py.
 
     OPENBLAS_NUM_THREADS=1 python benchmarks/bench_genotypes.py --people 1000 --variants 500000
 

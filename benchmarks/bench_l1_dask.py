@@ -1,4 +1,6 @@
-"""L1 models on row partitions in worker processes: rounds, bytes per reduce, and wall time beside one process.
+"""L1 models on row partitions in worker processes, beside one process.
+
+Rounds, bytes per reduce, and wall time.
 
     export OPENBLAS_NUM_THREADS=1
     python benchmarks/bench_l1_dask.py --cases "toeplitz;strads" --parts 10,100 --workers 2
@@ -133,7 +135,10 @@ def measure(case, part, options):
 
 
 def path(n_alphas, options):
-    """Print wall seconds of a path on 120,000 × 2,000 dense rows, here and there, and how far coefficients differ."""
+    """Print wall seconds of a path, here and there, and how far coefficients differ.
+
+    The path is on 120,000 × 2,000 dense rows.
+    """
     rng = np.random.default_rng(0)
     X = rng.normal(size=(120_000, 2000)) + 0.5 * rng.normal(size=(120_000, 1))
     y = X[:, :100] @ rng.normal(size=100) + 5.0 * rng.normal(size=120_000)
@@ -156,7 +161,10 @@ def path(n_alphas, options):
 
 
 def peer(X, y, alpha, lazy, seconds):
-    """Yield what dask-glm reaches on the same chunks, after each number of iterations that fits into the time."""
+    """Yield what dask-glm reaches on the same chunks.
+
+    It is asked after each number of iterations that fits into the time.
+    """
     from dask_glm.algorithms import admm, proximal_grad
     from dask_glm.families import Normal
 

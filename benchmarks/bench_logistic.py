@@ -1,4 +1,6 @@
-"""Sparse logistic regression: CPU seconds of one thread to a certified relative gap, beside celer, skglm, liblinear.
+"""Sparse logistic regression: CPU seconds of one thread to a certified relative gap.
+
+The peers are celer, skglm and liblinear.
 
     export OPENBLAS_NUM_THREADS=1
     python benchmarks/bench_logistic.py --cases news20,toeplitz --parts 10,100
@@ -85,7 +87,9 @@ def solvers(X, y, C):
     ours = lambda C, tol: SparseLogisticRegression(C, fit_intercept=False, tol=tol)  # noqa: E731
     found = [("ours", fitted(ours, by_columns), (1e-6,))]
     if celer is not None:
-        make = lambda C, tol: celer.LogisticRegression(C=C, fit_intercept=False, tol=tol)  # noqa: E731
+        make = lambda C, tol: celer.LogisticRegression(  # noqa: E731
+            C=C, fit_intercept=False, tol=tol
+        )
         found.append(("celer", fitted(make, by_columns), (1e-4, 1e-5, 1e-6, 1e-7)))
     if skglm is not None:
         make = lambda C, tol: skglm.SparseLogisticRegression(  # noqa: E731
@@ -106,7 +110,10 @@ def solvers(X, y, C):
 
 
 def fold(case, n_cs, limit):
-    """Print the seconds of a fold of cross-validation, C after C for liblinear until it takes longer than `limit`."""
+    """Print the seconds of a fold of cross-validation.
+
+    liblinear goes on C after C until it takes longer than `limit`.
+    """
     X, y = CASES[case]()
     X, n = sp.csr_matrix(X), len(y) * 4 // 5
     order = np.random.default_rng(0).permutation(len(y))

@@ -1,4 +1,6 @@
-"""Priors of topic models: held-out perplexity and coherence, by corpora, numbers of topics and priors.
+"""Priors of topic models: held-out perplexity and coherence.
+
+They are listed by corpora, numbers of topics and priors.
 
     SCHMP_DATA=folder python benchmarks/bench_priors.py --topics 20 100 300 1000
 

@@ -1,4 +1,6 @@
-"""What ranks cost: the CPU of small fits on clusters of many workers in this process, beside one process.
+"""What ranks cost: the CPU of small fits on clusters of many workers, beside one process.
+
+The clusters are in this process.
 
     python benchmarks/bench_ranks.py                        4, 8, 16, 32 and 64 workers
     python benchmarks/bench_ranks.py --workers 4 16

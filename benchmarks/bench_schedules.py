@@ -34,7 +34,10 @@ PATTERNS = [
 
 
 def pattern(shape, share, law, seed):
-    """Return random costs: even ones are within a quarter of 1, the logarithms of lognormal ones have a spread of 1."""
+    """Return random costs.
+
+    Even ones are within a quarter of 1, the logarithms of lognormal ones have a spread of 1.
+    """
     rng = np.random.default_rng(seed)
     draw = {
         "even": lambda: rng.uniform(0.75, 1.25, shape),
@@ -132,7 +135,10 @@ def genotypes(seed, n=300, p=900, neighbours=0.95):
 
 
 def passes(X, y, penalty, goal, schedule, seed, most):
-    """Return passes of updates, checks and gradients until the Lasso is at its goal, and the size of a round."""
+    """Return passes until the Lasso is at its goal, and the size of a round.
+
+    The passes are those of updates, checks and gradients.
+    """
     (n, p), squares = X.shape, (X**2).sum(axis=0)
     chooses, residual, coef = schedule.start(p, seed), y.copy(), np.zeros(p)
     rounds = updates = checked = gradients = 0

@@ -31,7 +31,7 @@ from schmp_estimators import DistributedLDA
 
 
 def write_copies(X, copies, folder):
-    """Write several copies of a corpus to files, one after the other, without having them in memory."""
+    """Write copies of a corpus to files, one after the other, without having them in memory."""
     for name, length in (("data", X.nnz), ("indices", X.nnz)):
         array = getattr(X, name)
         out = np.lib.format.open_memmap(

@@ -158,7 +158,10 @@ def density(arguments):
 
 
 def staleness(arguments):
-    """The s-error, and the joint log-likelihood per token, sweep by sweep, with all words on their way or none."""
+    """The s-error, and the joint log-likelihood per token, sweep by sweep.
+
+    All words are on their way, or none.
+    """
     X = some_documents(arguments.corpus)
     k = arguments.topics[0]
     _, (errors, likelihoods) = plt.subplots(1, 2, figsize=(9, 3.4))

@@ -92,7 +92,10 @@ class Mutant:
         return hashlib.sha256(repr(fields).encode()).hexdigest()[:12]
 
     def text(self, root: Path) -> tuple[str, str]:
-        """Return the text of the file before and after; raise ValueError if it does not fit any more."""
+        """Return the text of the file before and after.
+
+        Raise ValueError if it does not fit any more.
+        """
         path = root / PACKAGE / self.file
         if not path.is_file():
             raise ValueError(f"stale: {self.part}: {self.name}: no file {PACKAGE}/{self.file}")
@@ -112,7 +115,10 @@ def is_there(test: str) -> bool:
 
 
 def read_tables(only: list[str] | None = None, controls: bool = True) -> list[Mutant]:
-    """Return the mutants whose part or name holds one of the words `only`, each part led by its controls."""
+    """Return the mutants whose part or name holds one of the words `only`.
+
+    Each part is led by its controls.
+    """
     mutants = []
     for path in sorted(TABLES.glob("*.toml")):
         table = tomllib.loads(path.read_text())
@@ -148,7 +154,9 @@ def copy_tree(into: Path) -> Path:
 
 
 def dependents(tree: Path, file: str) -> set[Path]:
-    """Return the module `file` of the package and all modules, tests too, that import it in however many steps.
+    """Return the module `file` of the package and all modules, tests too, that import it.
+
+    They import it in however many steps.
 
     Kernels that are given a penalty or a loss call what its module has, and import no more than
     `_CONTRACT`.
@@ -193,7 +201,10 @@ def _machine_code(modules: set[Path]) -> list[Path]:
 
 @contextmanager
 def applied(mutant: Mutant, tree: Path) -> Iterator[list[str]]:
-    """Change the copy; in the end the list that is given holds the names of what has been compiled anew."""
+    """Change the copy.
+
+    In the end the list that is given holds the names of what has been compiled anew.
+    """
     compiled: list[str] = []
     if not mutant.file:
         yield compiled
@@ -222,7 +233,10 @@ def applied(mutant: Mutant, tree: Path) -> Iterator[list[str]]:
 def run_tests(
     tree: Path, tests: tuple[str, ...], limit: float, processes: int = 0, slow: bool = False
 ) -> tuple[str, dict]:
-    """Run tests in the copy, and return "passed", "failed", "timeout" or "error", and what the guard wrote down."""
+    """Run tests in the copy, and return the result, and what the guard wrote down.
+
+    The result is "passed", "failed", "timeout" or "error".
+    """
     report = tree / "report.json"
     report.unlink(missing_ok=True)
     environment = {
@@ -315,7 +329,10 @@ def tidy(path: Path) -> None:
 
 
 def report(mutants: list[Mutant], log: dict[str, dict]) -> bool:
-    """Print what is not as it should be, and the numbers; return whether all is well with those that were tried."""
+    """Print what is not as it should be, and the numbers.
+
+    Return whether all is well with those that were tried.
+    """
     verdicts = [(mutant, verdict(mutant, log.get(mutant.digest))) for mutant in mutants]
     for mutant, found in verdicts:
         if found not in _FINE:

@@ -1,4 +1,7 @@
-"""Run solvers one after the other, each in a process of its own, until a tolerance reaches the gap asked for."""
+"""Run solvers one after the other until a tolerance reaches the gap asked for.
+
+Each runs in a process of its own.
+"""
 
 import multiprocessing
 import os
@@ -32,7 +35,9 @@ def _work(solve, tolerance, measure, repeats, limit, results):
 
 
 def race(solve, measure, wanted, tolerances, limit, repeats=5):
-    """Return (CPU seconds, gap, tolerance) of the loosest tolerance that reaches the gap; seconds are inf at the limit.
+    """Return (CPU seconds, gap, tolerance) of the loosest tolerance that reaches the gap.
+
+    Seconds are inf at the limit.
 
     `solve(tolerance, toy)` returns a solution, `measure(solution)` its relative gap.  Seconds are
     medians, without the first, for which there is half a minute more.

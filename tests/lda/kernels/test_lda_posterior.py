@@ -1,4 +1,7 @@
-"""Samplers keep the posterior of topics, by enumeration of all assignments; and the sampler of the user guide."""
+"""Samplers keep the posterior of topics, by enumeration of all assignments.
+
+The sampler of the user guide does, too.
+"""
 
 import numpy as np
 import pytest
