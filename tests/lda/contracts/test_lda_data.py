@@ -1,4 +1,7 @@
-"""Documents as numbers: counts that are sound, shards that are even, and words that travel at the least cost."""
+"""Documents as numbers.
+
+Counts are sound, shards are even, and words travel at the least cost.
+"""
 
 import tracemalloc
 
@@ -113,7 +116,10 @@ def test_a_shard_of_too_many_tokens_is_refused():
 
 
 def bytes_of_a_word(n, n_shards, n_topics, *, local):
-    """What a word costs, by hand: two proposals, topics and counts of two bytes, as many tokens in every shard."""
+    """What a word costs, by hand.
+
+    Two proposals, topics and counts of two bytes, as many tokens in every shard.
+    """
     others = n_shards - 1
     if not local:
         return 2 * 6 * n * others / n_shards
