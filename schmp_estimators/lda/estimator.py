@@ -55,8 +55,9 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
     draws a topic for each.  With the default sampler the fitted counts are bit-for-bit identical
     for any number of threads, shards and workers, with or without Dask.
 
-    The parameters stand in this order: the model (to `feature_names`), the fit (from `sampler`), when it stops (from
-    `max_iter`), where it runs and what it leaves there (from `n_shards`), streams (from `warm_start`).
+    The parameters stand in this order: the model (to `feature_names`), the fit (from `sampler`),
+    when it stops (from `max_iter`), where it runs and what it leaves there (from `n_shards`),
+    streams (from `warm_start`).
 
     Parameters
     ----------
