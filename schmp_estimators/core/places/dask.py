@@ -35,6 +35,7 @@ from schmp_estimators.core.places.answers import (
     ask,
     check_alike,
     fingerprint,
+    forget_answers,
     responsive_workers,
 )
 from schmp_estimators.core.places.cluster import (
@@ -83,7 +84,7 @@ def _enrolment() -> Function:
         from contextlib import suppress  # noqa: PLC0415
         from importlib import import_module  # noqa: PLC0415
 
-        for name in modules:
+        for name in [one for one in modules if one not in sys.modules]:
             with suppress(
                 ImportError
             ):  # a worker with another version is refused by what it returns
@@ -350,11 +351,7 @@ class DaskPlace(Place):
             if one.status in ("running", "paused") and one.may_take(self._annotations)
         ]
         silent = [one for one in found if one.status == SILENT]
-        known = {*self.addresses}
-        come = [worker.address for worker in workers if worker.address not in known]
-        stayed = [worker.address for worker in workers if worker.address in known]
-        if come:
-            check_alike(self.client, [*stayed[:1], *come], _enrolment())
+        check_alike(self.client, workers, _enrolment())
         self._use(workers or self._dealt.workers, silent)
 
     def settle(self, pieces: Sequence[Futures]) -> None:
@@ -458,12 +455,12 @@ class DaskPlace(Place):
     def reset(self, told: str = "") -> None:
         """Wait for workers, and distribute the shards anew."""
         self._dealt.forget()
+        forget_answers(self.client)
         try:
             self._use(*responsive_workers(self.client, self._annotations, _enrolment()), told)
         except (NoWorkersError, SchedulerLostError) as error:
-            with suppress(WorkLostError):
-                if scheduler_id(self.client) != self._scheduler:
-                    told = "the scheduler was restarted, and workers end with their scheduler"
+            if scheduler_id(self.client) != self._scheduler:
+                told = "the scheduler was restarted, and workers end with their scheduler"
             raise type(error)(f"{self._fit} has ended, because {told}: {error}") from error
 
     def deal(self) -> bool:
