@@ -36,9 +36,6 @@ class Talk(Communicator):
             raise WorkLostError("a rank has failed")
         return loads(message)
 
-    def flush(self):
-        return
-
 
 def in_ranks(size, function, n_threads=1):
     """Return ``function(communicator)`` of each rank: what it returned, or the exception that it raised."""

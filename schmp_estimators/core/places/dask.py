@@ -18,6 +18,7 @@ from dask._task_spec import Task as DaskTask
 from dask._task_spec import TaskRef
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.sizeof import sizeof
+from dask.utils import parse_bytes
 from distributed import Client, Future, futures_of, span
 
 from schmp_estimators.core.cluster.group import InPlace, Ranks, as_rank, taken
@@ -59,6 +60,8 @@ logger = logging.getLogger(__name__)
 _INLINE = 1 << 20
 #: Largest value, in bytes, that `share` puts into a task: tasks pass through the scheduler, and Dask warns of more.
 _IN_A_TASK = 8 << 20
+#: Bytes that may be under way to a rank, and from a rank.
+EXCHANGE_LIMIT = 256 << 20
 #: States of futures whose results cannot be computed again.
 _GONE = ("cancelled", "lost")
 
@@ -306,11 +309,12 @@ class DaskPlace(Place):
         run = uuid4().hex
         token = f"{self._run}-{run}"
         keys = tuple([(f"{word}-{run}", rank) for rank in range(len(addresses))])
+        limit = parse_bytes(dask.config.get("schmp-estimators.exchange-limit", EXCHANGE_LIMIT))
         layers, asked = {}, list[Any](keys)
         for rank, (key, address, given) in enumerate(zip(keys, addresses, args, strict=True)):
             refs = [TaskRef(arg.key) if isinstance(arg, Future) else arg for arg in given]
             tasks = {
-                key: DaskTask(key, as_rank, Ranks(addresses, keys, rank, token), function, *refs)
+                key: DaskTask(key, as_rank, Ranks(addresses, keys, rank, token, limit), function, *refs)
             }
             if take is not None:
                 asked.append((f"{word}-results-{run}", rank))
