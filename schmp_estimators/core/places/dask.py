@@ -84,7 +84,6 @@ def _enrolment() -> Function:
     async def enrol(dask_worker: Any = None) -> dict[str, str]:
         import asyncio  # noqa: PLC0415
         import sys  # noqa: PLC0415
-        from contextlib import suppress  # noqa: PLC0415
         from importlib import import_module  # noqa: PLC0415
 
         for name in [one for one in modules if one not in sys.modules]:
@@ -314,7 +313,9 @@ class DaskPlace(Place):
         for rank, (key, address, given) in enumerate(zip(keys, addresses, args, strict=True)):
             refs = [TaskRef(arg.key) if isinstance(arg, Future) else arg for arg in given]
             tasks = {
-                key: DaskTask(key, as_rank, Ranks(addresses, keys, rank, token, limit), function, *refs)
+                key: DaskTask(
+                    key, as_rank, Ranks(addresses, keys, rank, token, limit), function, *refs
+                )
             }
             if take is not None:
                 asked.append((f"{word}-results-{run}", rank))
