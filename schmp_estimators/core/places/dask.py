@@ -449,7 +449,9 @@ class DaskPlace(Place):
         details = details or {}
         if event == "begin":
             self._fit = details["estimator"]
-            details = {"shards": self._dealt.n_places, **details}
+            used, n_all = len(self._dealt.addresses), len(self.addresses)
+            workers = f"{used} of {n_all} workers" if 0 < used < n_all else ""
+            details = {"shards": self._dealt.n_places, "workers": workers, **details}
         self._teller.tell(event, details)
 
     def close(self) -> None:

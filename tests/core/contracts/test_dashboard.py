@@ -65,6 +65,7 @@ def test_a_fit_tells_of_itself_from_its_beginning_to_its_end(told, client):
         6,
     )
     assert (fit.state, fit.runs, fit.restarts, fit.client) == ("done", False, 0, client.id)
+    assert fit.workers == f"2 of {len(client.nthreads())} workers"
     assert fit.began < fit.ended
     expected = [[one[key] for key in ("iterations", "seconds", "samples")] for one in lda.history_]
     assert [list(point[:3]) for point in fit.points] == expected
@@ -282,6 +283,7 @@ def test_the_table_has_a_row_for_each_fit_and_lets_no_text_through():
         last={"log_loss": -1234567.0},
     )
     one.measured["auc"] = 0.75
+    one.workers = "3 of 8 workers"
     over = Fit("2", "", "schmp-mf", "", began=1.0, ended=4.0, state="failed: Error", restarts=2)
     one.points.append((5.0, 1.0, 10.0, -1234567.0))
     text = tables.of_fits([one, over], {"1": "red", "2": "blue"}, 11.0)
@@ -290,7 +292,7 @@ def test_the_table_has_a_row_for_each_fit_and_lets_no_text_through():
     said = (
         "5 of 10",
         "−1,234,567 <small>log loss<",
-        "3 shards",
+        "3 shards · 3 of 8 workers, as more would take longer",
         "10.00 s",
         "failed: Error",
         "0.75 <small>auc",
