@@ -91,10 +91,11 @@ class RankPlace(Place):
     def bring(self, value, p):
         return Handle(self, loads(dumps(value)))
 
-    def load(self, word, function, pieces, p, *first):
-        return Handle(
-            self, function(*_values([*first, *(one() if callable(one) else one for one in pieces)]))
-        )
+    def load(self, word, loads):
+        for function, pieces, _, n_elements in loads:
+            made = function(*_values([one() if callable(one) else one for one in pieces]))
+            parts = [made[at] for at in range(n_elements)] or [made]
+            yield [Handle(self, one) for one in parts]
 
     def call(self, word, function, args, p, *, pinned=False):
         return Handle(self, function(*_values(args)))

@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Lock, get_ident
 from typing import Any, NamedTuple, TypeVar
@@ -218,10 +219,14 @@ class Group(Communicator):
 
     def make_room(self) -> None:
         """Wait until no more than half of the limit is on its way to other ranks."""
+        self._wait_for_all_but(self._ranks.limit // 2)
+
+    def _wait_for_all_but(self, most: int) -> None:
+        """Wait until no more than so many bytes are on their way to other ranks."""
 
         def left() -> None:
             some = self._still_under_way()
-            while sum(n_bytes for *_, n_bytes in some) > self._ranks.limit // 2:
+            while some and sum(n_bytes for *_, n_bytes in some) > most:
                 if not wait([one[1] for one in some], LOOK, FIRST_COMPLETED).done:
                     raise Empty
                 some = self._still_under_way()
@@ -351,6 +356,9 @@ class Group(Communicator):
                 asyncio.ensure_future(end(other), loop=self._loop)  # noqa: RUF006
 
         self._tell_spans()
+        with suppress(RankLostError):
+            if error is None:
+                self._wait_for_all_but(-1)
         self._loop.call_soon_threadsafe(end_all)
         self._inbox.is_read = False
         _forget(self._here, self._ranks.token)

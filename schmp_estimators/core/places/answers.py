@@ -2,6 +2,7 @@
 
 import hashlib
 import platform
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
@@ -23,12 +24,12 @@ from schmp_estimators.core.places.cluster import (
     worker_timeout,
 )
 from schmp_estimators.core.places.watch import begin, look_until
-from schmp_estimators.core.typing import Function, Named
+from schmp_estimators.core.typing import Arguments, Function, Named
 
 #: Packages whose version can change the bits of a result.
 _PACKAGES = ("schmp-estimators", "numpy", "numba", "scipy")
-#: What workers have answered to each client, by their addresses and folders.
-_prints = WeakKeyDictionary[Client, dict[tuple[str, str], dict[str, str]]]()
+#: What workers have answered to each client, by their addresses and folders, and the number of modules to import.
+_prints = WeakKeyDictionary[Client, dict[Arguments, dict[str, str]]]()
 
 
 def ask(client: Client, function: Function, *args: Any, workers: Iterable[str]) -> Named:
@@ -114,7 +115,7 @@ def check_alike(
 ) -> set[str]:
     """Raise MixedClusterError if workers differ in software or CPU, naming what differs and where.
 
-    Workers that have answered this client before are not asked again.
+    Workers that have answered this client before are not asked again, unless there are new modules to import.
 
     Parameters
     ----------
@@ -129,12 +130,13 @@ def check_alike(
         Addresses of the workers that answered: a worker that has just died may still be listed.
     """
     known = _prints.setdefault(client, {})
-    new = {one.address: one.folder for one in workers if (one.address, one.folder) not in known}
-    if new:
+    package = __name__.partition(".")[0]
+    n_modules = sum(name.startswith(package) for name in list(sys.modules))
+    keys = {one.address: (one.address, one.folder, n_modules) for one in workers}
+    if new := [address for address, key in keys.items() if key not in known]:
         answers: Named = ask(client, enrol or fingerprint, workers=new)
-        known |= {(address, new[address]): found for address, found in answers.items()}
-    places = [(one.address, one.folder) for one in workers]
-    prints = {place[0]: known[place] for place in places if place in known}
+        known |= {keys[address]: found for address, found in answers.items()}
+    prints = {address: known[key] for address, key in keys.items() if key in known}
     addresses = list(prints)
     for address in addresses[1:]:
         first = prints[addresses[0]]

@@ -6,10 +6,11 @@ worker.  Nothing large passes through the scheduler.
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain, islice
 from operator import getitem
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 from weakref import WeakSet
 
@@ -49,7 +50,7 @@ from schmp_estimators.core.places.cluster import (
     reach,
     scheduler_id,
 )
-from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.places.place import Load, Place
 from schmp_estimators.core.places.watch import await_all, gather, outcomes, scatter
 from schmp_estimators.core.typing import Arguments, Function, Named, Unary
 from schmp_estimators.core.values import itself
@@ -97,6 +98,16 @@ def _enrolment() -> Function:
     return enrol
 
 
+class Call(NamedTuple):
+    """A call of a function in a task."""
+
+    function: Function
+    #: Futures stand for their results.
+    args: Sequence[Any]
+    #: Annotations of the task that say where it may run.
+    where: Named
+
+
 class DaskPlace(Place):
     """A Dask cluster as a place; `client` stays the caller's.
 
@@ -132,7 +143,7 @@ class DaskPlace(Place):
         self._let_in: WeakSet[Future[Any]] = WeakSet()
         self._run = uuid4().hex[:12]
         with span(label):
-            self._annotations = {**dask.get_annotations(), "allow_other_workers": True}
+            self._annotations = dask.get_annotations()
         self._dealt = Dealt([], most)
         self._use(*responsive_workers(self.client, self._annotations, _enrolment()))
         #: What the user calls the fit, and the scheduler that it began with.
@@ -194,15 +205,33 @@ class DaskPlace(Place):
             return value
         return scatter(self.client, f"sent-{uuid4().hex}", value, self._dealt.address(p))
 
-    def load(
-        self, word: str, function: Function, pieces: Sequence[Any], p: int, *first: Any
-    ) -> Future[Any]:
-        """Submit ``function(*first, *pieces)`` near shard `p`, and return its future; pieces as in `Source`."""
-        brought = [self.bring(piece() if callable(piece) else piece, p) for piece in pieces]
-        made = self.call(word, function, (*first, *brought), p)
-        sent = [one for one, piece in zip(brought, pieces, strict=True) if one is not piece]
-        made.add_done_callback(lambda _: self.release(sent))
-        return made
+    def load(self, word: str, loads: Iterable[Load]) -> Iterator[list[Future[Any]]]:
+        """Make data of pieces, and return for each of them the future of the result, or those of its elements.
+
+        Calls with small pieces are one graph.  Others begin while the client sends the next pieces.
+        """
+        calls, asked = dict[Any, Call](), list[list[Any]]()
+        for function, pieces, p, n_elements in loads:
+            given = [piece() if callable(piece) else piece for piece in pieces]
+            brought = [self.bring(piece, p) for piece in given]
+            run, where = f"{word}-{uuid4().hex}", self._where(self._dealt.address(p))
+            calls[run, p] = Call(function, brought, where)
+            parts = [(f"{run}-{at}", p) for at in range(n_elements)]
+            for at, key in enumerate(parts):
+                calls[key] = Call(getitem, (TaskRef((run, p)), at), where)
+            asked.append(parts or [(run, p)])
+            if sent := [one for one, piece in zip(brought, given, strict=True) if one is not piece]:
+                *others, last = self._sent(calls, asked)
+                last[0].add_done_callback(lambda _, sent=sent: self.release(sent))
+                yield from [*others, last]
+                calls, asked = {}, []
+        yield from self._sent(calls, asked)
+
+    def _sent(
+        self, calls: Mapping[Any, Call], asked: Sequence[Sequence[Any]]
+    ) -> list[list[Future[Any]]]:
+        futures = iter(self._send(calls, [*chain(*asked)]) if calls else ())
+        return [list(islice(futures, len(keys))) for keys in asked]
 
     def call(
         self,
@@ -214,24 +243,24 @@ class DaskPlace(Place):
         pinned: bool = False,
     ) -> Future[Any]:
         """Submit a call near shard `p`, and return its future; with `pinned` it runs only on the shard's worker."""
-        return self._submit(
-            (f"{word}-{uuid4().hex}", p), function, args, self._dealt.address(p), pinned
-        )
+        where = self._where(self._dealt.address(p), pinned=pinned)
+        return self._send({(f"{word}-{uuid4().hex}", p): Call(function, args, where)})[0]
 
-    def _submit(
-        self,
-        key: Any,
-        function: Function,
-        args: Sequence[Any],
-        address: str | None,
-        pinned: bool = False,
-    ) -> Future[Any]:
-        options = {"key": key, "pure": False, **self._where(address, pinned=pinned)}
-        with dask.annotate(
-            span=self._annotations["span"]
-        ):  # the dashboard knows tasks by their span
-            made: Future[Any] = reach(self.client, self.client.submit, function, *args, **options)
-        self._let_in.add(made)
+    def _send(
+        self, calls: Mapping[Any, Call], asked: Sequence[Any] | None = None
+    ) -> list[Future[Any]]:
+        """Send calls by their keys as one graph; return the futures of those that are asked for, by default all."""
+        layers = {}
+        for key, (function, args, where) in calls.items():
+            refs = [TaskRef(arg.key) if isinstance(arg, Future) else arg for arg in args]
+            task = {key: DaskTask(key, function, *refs)}
+            layers[uuid4().hex] = MaterializedLayer(
+                task, annotations={**self._annotations, **where}
+            )
+        graph = HighLevelGraph(layers, {name: set() for name in layers})
+        keys = list(calls if asked is None else asked)
+        made = list(reach(self.client, self.client.get, graph, keys, sync=False))
+        self._let_in.update(made)
         return made
 
     def call_ranks(
@@ -287,10 +316,9 @@ class DaskPlace(Place):
         members = self._dealt.members(len(pieces))
         addresses = tuple(members)
         groups = list(members.values())
-        held = list[Future[Any]]()
-        for p, piece in enumerate(pieces):
-            function, parts = piece if isinstance(piece, Piece) else (itself, (piece,))
-            held.append(self.load(f"{name}-load", function, parts, p))
+        whole = [piece if isinstance(piece, Piece) else (itself, (piece,)) for piece in pieces]
+        loads = [Load(function, parts, p) for p, (function, parts) in enumerate(whole)]
+        held = [one for [one] in self.load(f"{name}-load", loads)]
         self.wait(held)
         args = [(groups, *(held[p] for p in group)) for group in groups]
         made, _, token = self._send_ranks(f"{name}-rounds", as_server, args, addresses, None)
@@ -309,22 +337,15 @@ class DaskPlace(Place):
         token = f"{self._run}-{run}"
         keys = tuple([(f"{word}-{run}", rank) for rank in range(len(addresses))])
         limit = parse_bytes(dask.config.get("schmp-estimators.exchange-limit", EXCHANGE_LIMIT))
-        layers, asked = {}, list[Any](keys)
+        calls, asked = dict[Any, Call](), list[Any](keys)
         for rank, (key, address, given) in enumerate(zip(keys, addresses, args, strict=True)):
-            refs = [TaskRef(arg.key) if isinstance(arg, Future) else arg for arg in given]
-            tasks = {
-                key: DaskTask(
-                    key, as_rank, Ranks(addresses, keys, rank, token, limit), function, *refs
-                )
-            }
+            where = self._where(address, pinned=True)
+            one = Ranks(addresses, keys, rank, token, limit)
+            calls[key] = Call(as_rank, (one, function, *given), where)
             if take is not None:
                 asked.append((f"{word}-results-{run}", rank))
-                tasks[asked[-1]] = DaskTask(asked[-1], taken, take, TaskRef(key))
-            only = {**self._annotations, "workers": [address], "allow_other_workers": False}
-            layers[f"{run}-{rank}"] = MaterializedLayer(tasks, annotations=only)
-        graph = HighLevelGraph(layers, {name: set() for name in layers})
-        futures = list(reach(self.client, self.client.get, graph, asked, sync=False))
-        self._let_in.update(futures)
+                calls[asked[-1]] = Call(taken, (take, TaskRef(key)), where)
+        futures = self._send(calls, asked)
         return futures[: len(keys)], futures[-len(keys) :], token
 
     def results(self, futures: Futures) -> list[Any]:
@@ -397,7 +418,8 @@ class DaskPlace(Place):
         """Submit the calls, and return their futures."""
         run = f"{name}-{uuid4().hex}"
         own = [self._dealt.address(i) if by_shard else None for i in range(len(arguments))]
-        return [self._submit((run, i), function, row, own[i]) for i, row in enumerate(arguments)]
+        rows = enumerate(zip(arguments, own, strict=True))
+        return self._send({(run, i): Call(function, row, self._where(at)) for i, (row, at) in rows})
 
     def gather(self, held: Sequence[Any]) -> list[Any]:
         """Return the values, and watch the cluster meanwhile."""

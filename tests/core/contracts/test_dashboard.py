@@ -55,6 +55,12 @@ def told(client, monkeypatch):
     assert not keys_left(client)
 
 
+def test_a_fit_tells_how_many_workers_it_uses_if_not_all(told, client):
+    make().fit(SMALL)
+    [fit] = told()
+    assert fit.workers == f"1 of {len(client.nthreads())} workers"
+
+
 def test_a_fit_tells_of_itself_from_its_beginning_to_its_end(told, client):
     lda = make(n_shards=2, evaluate_every=2).fit(SMALL)
     [fit] = told()
@@ -65,7 +71,6 @@ def test_a_fit_tells_of_itself_from_its_beginning_to_its_end(told, client):
         6,
     )
     assert (fit.state, fit.runs, fit.restarts, fit.client) == ("done", False, 0, client.id)
-    assert fit.workers == f"2 of {len(client.nthreads())} workers"
     assert fit.began < fit.ended
     expected = [[one[key] for key in ("iterations", "seconds", "samples")] for one in lda.history_]
     assert [list(point[:3]) for point in fit.points] == expected
