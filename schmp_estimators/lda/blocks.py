@@ -50,6 +50,20 @@ class WordTopics(NamedTuple):
     topic: Integers32
 
 
+class SeedRows(NamedTuple):
+    """Imaginary tokens of consecutive words of the layout: they add to the topic-word prior, and are never sampled."""
+
+    #: (n_words,) number of the word among those that are seeded, or -1.
+    number: Integers32
+    #: (n_seeded + 1,) offsets in what follows.
+    ptr: Integers
+    #: Topics ascend within a word.
+    topic: Integers32
+    weight: Floats
+    #: Cumulative weights within each word.
+    ends: Floats
+
+
 class TokenShard(NamedTuple):
     """The tokens of consecutive documents, reachable in both orders at 4 bytes a token.
 
@@ -74,10 +88,10 @@ class TokenShard(NamedTuple):
     block_ptr: Integers
     #: Tokens in earlier shards: the canonical position of the shard's first token.
     first_token: int
-    #: Number of this shard, and of the block whose fixed rows (`fixed`) it keeps.
+    #: Number of this shard, and of the block that is its own.
     number: int
-    #: Counts of earlier batches for the words of block `number`: they add to every count, and are never sampled.
-    fixed: TopicRows
+    #: Seeds of the words; without any word if no word is seeded.
+    seeds: SeedRows
     #: Topics in which the shard's tokens may begin; without a word if all topics have equal chances.
     first: WordTopics
     #: (n_blocks,) where shards exchange tokens: how many words of each block are sampled locally, the heaviest, which
@@ -103,8 +117,6 @@ class WordBlock(NamedTuple):
     #: (n_tail_tokens,) topics of the tokens of tail words; slot ``r`` of a word is its token of rank ``r`` in document
     #: order.
     tails: AnyIntegers
-    #: Rows of earlier batches for all words of the block, in layout order.
-    fixed: TopicRows
 
 
 #: A word is a head word from this many tokens per topic: a dense int32 row is then no longer than an int16 list.
@@ -116,9 +128,15 @@ def no_topics() -> WordTopics:
     return WordTopics(np.zeros(1, np.int64), np.zeros(0, np.int32))
 
 
-def no_rows(n_words: int = 0) -> TopicRows:
-    """Return empty rows for `n_words` words."""
-    return TopicRows(np.zeros(n_words + 1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int32))
+def no_seeds() -> SeedRows:
+    """Return the value of `TokenShard.seeds` where no word is seeded."""
+    return SeedRows(
+        np.zeros(0, np.int32),
+        np.zeros(1, np.int64),
+        np.zeros(0, np.int32),
+        np.zeros(0),
+        np.zeros(0),
+    )
 
 
 def documents_of_places(doc_ptr: Integers, place: Unsigned32) -> Unsigned32:

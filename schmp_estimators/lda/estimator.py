@@ -165,7 +165,7 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         Whether `fit` starts by drawing the topics of each word from those of the last fit.
     half_life : float, default=None
         Number of further calls of `partial_fit` after which the tokens of a batch count half.  What is left of them are
-        fractions, which add to `topic_word_prior` as `seed_words` do; tokens of the present batch count whole.
+        fractions; tokens of the present batch count whole.
         Fractions of less than a hundredth of that prior are left out.  None: all tokens count whole for ever.
     max_features : int, default=None
         How many words the model has at most after a call of `partial_fit` with `feature_names`.  Those with the fewest

@@ -22,10 +22,10 @@ from schmp_estimators.core.io.files import CHECKPOINT
 from schmp_estimators.core.io.slices import Slices, memory_left
 from schmp_estimators.core.places.place import Place, check_sent
 from schmp_estimators.core.program import Parts, Saved, identity
-from schmp_estimators.core.typing import Array, Named
+from schmp_estimators.core.typing import Array, Floats, Named
 from schmp_estimators.core.values import offsets_of
 from schmp_estimators.lda import parameters
-from schmp_estimators.lda.blocks import WordTopics, no_rows, no_topics
+from schmp_estimators.lda.blocks import WordTopics, no_topics
 from schmp_estimators.lda.data import passages
 from schmp_estimators.lda.data.corpus import Corpus, documents_as_counted, made_again, narrow
 from schmp_estimators.lda.data.shards import (
@@ -38,9 +38,8 @@ from schmp_estimators.lda.data.shards import (
     make_layout,
     make_shard,
 )
-from schmp_estimators.lda.data.topic_rows import counts_of_rows, rows_of_counts_array, topic_totals
+from schmp_estimators.lda.data.topic_rows import counts_of_rows, topic_totals
 from schmp_estimators.lda.programs.learning import mean_alpha
-from schmp_estimators.lda.programs.seeds import word_seeds
 from schmp_estimators.lda.programs.topics import TopicSampler
 from schmp_estimators.lda.samplers import check_steps, choose_sampler, sampler_of
 from schmp_estimators.lda.spill import SHARE, Sizes, choose_spilling
@@ -56,15 +55,15 @@ logger = logging.getLogger(__name__)
 
 
 class _Documents(Parts):
-    """The documents of a fit, and counts of earlier documents."""
+    """The documents of a fit, and seeds."""
 
-    def __init__(self, fit: LDAFit, earlier: sparse.csc_array | None) -> None:
-        self._fit, self._earlier = fit, earlier
+    def __init__(self, fit: LDAFit, seeds: sparse.csc_array | None) -> None:
+        self._fit, self._seeds = fit, seeds
         self.held = fit._documents
         self.n_parts = len(self.held)
 
     def shards(self, sizes: Sequence[int]) -> list[Source]:
-        return self._fit.sources(self._earlier, sizes)
+        return self._fit.sources(self._seeds, sizes)
 
     def cut(self, saved: Saved, sizes: Sequence[int]) -> Saved:
         return self._fit.cut(saved, sizes)
@@ -107,17 +106,12 @@ class LDAFit:
         self._place = place
         self._seed = seed
         self._is_first = earlier is None
-        #: Counts of earlier documents from which first topics are drawn, and then forgotten.
-        self._drawn: sparse.csc_array | None = None
-        #: Those that stay part of the model: tokens, which have rows of their own, or fractions of tokens, which add to
-        #: the prior of words as seeds do.
-        self._fixed: sparse.csc_array | None = None
+        #: Counts of earlier documents, which add to the prior of words as seeds do: from the first, first topics are
+        #: drawn, and then they are forgotten; the others stay part of the model.
+        self._drawn = None if keep else earlier
         self._base: sparse.csc_array | None = None
-        if earlier is not None and not keep:
-            self._drawn = earlier.ceil().astype(np.int32)
-        elif earlier is not None:
-            kept = parameters.kept_counts(estimator, earlier, corpus.n_features)
-            self._fixed, self._base = (kept, None) if kept.dtype.kind == "i" else (None, kept)
+        if keep and earlier is not None:
+            self._base = parameters.kept_counts(estimator, earlier, corpus.n_features)
         self._n_tokens = int(corpus.lengths.sum())
         self._n_topics = int(estimator.n_components)
         self._priors = parameters.priors_asked_for(estimator)
@@ -166,7 +160,7 @@ class LDAFit:
         self._first = self._choose_topics_of_words() if saved is None else no_topics()
         with self._started(
             self._program,
-            self._fixed,
+            self._base,
             n_sweeps=estimator.max_iter,
             saved=saved,
             first=first + len(begun),
@@ -214,16 +208,22 @@ class LDAFit:
         self, program: TopicSampler[Any], earlier: sparse.csc_array | None, **options: Any
     ) -> AbstractContextManager[AnyRun]:
         """Return a run of a program, with counts of earlier documents."""
-        alone = [1] * self._n_parts
+        seeds = self._with_seeds(earlier)
         joins = program.partition_invariant and self._spilling is None
         return static_run(
             program,
-            _Documents(self, earlier) if joins else self.sources(earlier, alone),
+            _Documents(self, seeds) if joins else self.sources(seeds, [1] * self._n_parts),
             self._place,
             may_ask=self._may_ask,
             slices=self._slices,
             **options,
         )
+
+    def _with_seeds(self, earlier: sparse.csc_array | None) -> sparse.csc_array | None:
+        """Return the imaginary tokens of words: counts of earlier documents, and seeds."""
+        if earlier is None or self._seeds is None:
+            return self._seeds if earlier is None else earlier
+        return sparse.csc_array(earlier + self._seeds)
 
     def _may_ask(self, sweep: int) -> bool:
         may_converge = bool(self._estimator.tol) and self._program.measures(sweep)
@@ -234,7 +234,8 @@ class LDAFit:
 
         Return the state after it, without the model, which includes the earlier counts; its record; and its seconds.
         """
-        program = replace(self._program, evaluate_every=0, learn_every=(0, 0))
+        totals = _seed_totals(self._with_seeds(self._drawn))
+        program = replace(self._program, evaluate_every=0, learn_every=(0, 0), seed_totals=totals)
         with self._started(program, self._drawn, n_sweeps=1) as run:
             began = perf_counter()
             records = list(run)
@@ -252,9 +253,9 @@ class LDAFit:
             empty = self._slices.empty
         counts = counts_of_rows(rows, self._layout, self._n_topics, empty or np.empty)
         sizes = topic_totals(counts)[None]
-        if self._fixed is not None or self._base is not None:
+        if self._base is not None:
             sizes = np.concatenate([self._estimator.batch_topic_sizes_, sizes])
-            counts = sparse.csc_array(counts + (self._base if self._fixed is None else self._fixed))
+            counts = sparse.csc_array(counts + self._base)
             counts.sort_indices()
             if counts.nnz and counts.data.min() < 0:
                 raise OverflowError(
@@ -289,7 +290,6 @@ class LDAFit:
             check_sent(self._sampler, f"sampler={self._sampler!r}")
         check_steps(self._sampler, estimator.mh_steps, min(self._n_topics, longest))
         program = sampler_of(self._sampler)
-        seeds = [one for one in (self._seeds, self._base) if one is not None]
         # Topics of earlier documents go on as they are.
         init = estimator.init if self._is_first else "uniform"
         tempers = program.begins_tempered
@@ -305,9 +305,8 @@ class LDAFit:
             or (EVALUATE_EVERY if estimator.tol else 0),
             hot_priors=self._start.hot_priors,
             hot_sweeps=parameters.hot_sweeps(int(estimator.max_iter)),
-            seeds=word_seeds(sum(seeds[1:], seeds[0]), self._corpus.word_totals, self._fixed)
-            if seeds
-            else None,
+            seed_totals=_seed_totals(self._with_seeds(self._base)),
+            begins_seeded=self._is_first and self._seeds is not None,
             **({"mh_steps": estimator.mh_steps} if named and hasattr(program, "mh_steps") else {}),
         )
 
@@ -354,7 +353,7 @@ class LDAFit:
                 f"{limit / 2**30:.3g} GiB; add workers or raise their memory_limit"
             )
 
-    def sources(self, earlier: sparse.csc_array | None, sizes: Sequence[int]) -> list[Source]:
+    def sources(self, seeds: sparse.csc_array | None, sizes: Sequence[int]) -> list[Source]:
         """Divide the words into blocks; return the sources of shards of so many parts of the documents each."""
         totals = self._corpus.word_totals
         if len(sizes) > 1 or self._program.rotates:
@@ -368,7 +367,7 @@ class LDAFit:
         sources = []
         for p, (first, end) in enumerate(pairwise(ends.tolist())):
             # A plan is made when it is sent, so that there is only one at a time.
-            known = *counted[p], partial(self._plan, earlier, p, int(self._bounds[first]))
+            known = *counted[p], partial(self._plan, seeds, p, int(self._bounds[first]))
             if self._spilling:
                 documents = self._documents[first:end]
                 sources.append(Source(partial(made_again, make_shard), (documents, *known)))
@@ -389,14 +388,12 @@ class LDAFit:
         topics = np.concatenate(saved.shards)
         return saved._replace(shards=[topics[a:b] for a, b in pairwise(ends.tolist())])
 
-    def _plan(self, earlier: sparse.csc_array | None, p: int, first: int) -> Plan:
+    def _plan(self, seeds: sparse.csc_array | None, p: int, first: int) -> Plan:
         """Return what a shard, whose first document is given, must know of the others."""
         layout = self._layout
         first_token = int(self._corpus.lengths[:first].sum())
-        words = layout.column[slice(*layout.block_ptr[p : p + 2])]
-        fixed = no_rows(len(words)) if earlier is None else rows_of_counts_array(earlier[:, words])
         totals = narrow(self._corpus.word_totals)
-        return Plan(p, layout, totals, self._n_local, first_token, fixed, self._first)
+        return Plan(p, layout, totals, self._n_local, first_token, self._first, seeds)
 
     def _resume(self) -> tuple[int, Saved | None, list[Named]]:
         """Return the first sweep to do, what it starts from, and the history so far."""
@@ -452,8 +449,9 @@ class LDAFit:
             **self._program.prior_identity(),
             "init": self._start.topics,
         }
-        if (kept := self._base if self._fixed is None else self._fixed) is not None:
-            found["earlier"] = recognised([kept.data, kept.indices, kept.indptr])
+        for name, one in (("earlier", self._base), ("seed_words", self._seeds)):
+            if one is not None:
+                found[name] = recognised([one.data, one.indices, one.indptr])
         n_shards = None if self._program.partition_invariant else self._n_shards
         return identity_of(self._estimator, [self._corpus.digest()], **found, n_shards=n_shards)
 
@@ -477,3 +475,8 @@ class LDAFit:
             alphas = [program.own_alphas] * 2
         beta = program.topic_word_prior if learned.beta is None else learned.beta
         return {"topics": saved.shards, "alphas": alphas, "topic_word_prior": beta}
+
+
+def _seed_totals(seeds: sparse.csc_array | None) -> Floats | None:
+    """Return the imaginary tokens of each topic, if there are some."""
+    return None if seeds is None else topic_totals(seeds).astype(np.float64)

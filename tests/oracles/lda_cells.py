@@ -222,16 +222,14 @@ class LightOracle(ByDocumentOracle):
             bits = bits_at(key, 2 * self.mh_steps * int(i) + step)
             uniform, point = (bits >> 40) * 2.0**-24, (bits & ((1 << 40) - 1)) * 2.0**-40
             if self.asked[step % 2] == "word":
-                n, n_fixed = len(of_the_word), self.fixed[w].sum()
-                x = point * (n + n_fixed + (self.n_topics * self.beta + self.seeds[w].sum()))
+                n = len(of_the_word)
+                x = point * (n + (self.n_topics * self.beta + self.seeds[w].sum()))
                 if x < n:
                     t = of_the_word[int(x)]
-                elif x < n + n_fixed:
-                    t = int(np.searchsorted(np.cumsum(self.fixed[w]), int(x) - n, side="right"))
-                elif x < n + n_fixed + self.n_topics * self.beta or not self.seeds[w].any():
-                    t = min(int((x - n - n_fixed) / self.beta), self.n_topics - 1)
+                elif x < n + self.n_topics * self.beta or not self.seeds[w].any():
+                    t = min(int((x - n) / self.beta), self.n_topics - 1)
                 else:
-                    t = topic_in_order(self.seeds[w], x - n - n_fixed - self.n_topics * self.beta)
+                    t = topic_in_order(self.seeds[w], x - n - self.n_topics * self.beta)
                 ratio = by_document
             else:
                 n = len(of_the_document)

@@ -85,7 +85,7 @@ class SaberOracle(FrozenCounts):
         for w in range(self.n_words):
             mine = np.flatnonzero(self.word == w)
             row = by_word[w] + self.seeds[w] if self.seeds.any() else by_word[w]
-            topics = first_seen([*before[mine], *np.flatnonzero(self.fixed[w])])
+            topics = first_seen(before[mine])
             if len(mine) >= HEAD * self.n_topics or self.seeds[w].any():
                 topics = np.flatnonzero(row).tolist()
             ends = np.cumsum([row[k] * weight[k] for k in topics])

@@ -20,6 +20,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 from schmp_estimators.core.typing import (
     AnyIntegers,
@@ -33,8 +34,9 @@ from schmp_estimators.core.typing import (
     Unsigned32,
 )
 from schmp_estimators.core.values import freeze, offsets_of, part_of_each, spans
-from schmp_estimators.lda.blocks import HEAD, TokenShard, TopicRows, WordTopics, no_topics
+from schmp_estimators.lda.blocks import HEAD, SeedRows, TokenShard, WordTopics, no_seeds, no_topics
 from schmp_estimators.lda.data.counts import Counts, changed, count_words
+from schmp_estimators.lda.kernels.priors import add_up
 from schmp_estimators.lda.kernels.tokens import assign_blocks, place_tokens
 
 #: A cell should last about 0.1 s, so that what travels before it costs little beside it; a core resamples 15 million
@@ -213,10 +215,10 @@ class Plan(NamedTuple):
     n_local: Integers
     #: Tokens in earlier shards.
     first_token: int
-    #: Counts of earlier batches for the words of the block with this number, in layout order.
-    fixed: TopicRows
     #: Topics in which the tokens of words may begin, by column.
     first: WordTopics = no_topics()
+    #: (K, V) imaginary tokens, if there are some.
+    seeds: sparse.csc_array | None = None
 
 
 def local_columns(layout: Layout, n_local: Integers) -> Integers32:
@@ -253,6 +255,7 @@ def make_shard(pieces: Sequence[Counts], before: Integers, own: Integers, plan: 
     totals = plan.word_totals[column]
     rank[is_local[present]] = before
     first = topics_of_shard(plan.first, column, counts) if len(plan.first.ptr) > 1 else no_topics()
+    seeds = no_seeds() if plan.seeds is None else seeds_of_words(plan.seeds, column, totals)
     del counts, is_local, is_present  # one array over all words at a time, beside the plan
     ends = plan.word_totals.astype(np.int64)
     np.cumsum(ends, out=ends)
@@ -265,7 +268,7 @@ def make_shard(pieces: Sequence[Counts], before: Integers, own: Integers, plan: 
     word_number = (present - (layout.block_ptr[:-1] + n_local)[block]).astype(np.int32)
     return TokenShard(
         *lay_out(pieces, layout_of, lengths), rank, word_first, totals.astype(np.int64), block_ptr,
-        plan.first_token, number, plan.fixed, first, n_local, word_number,
+        plan.first_token, number, seeds, first, n_local, word_number,
     )  # fmt: skip
 
 
@@ -284,6 +287,21 @@ def topics_of_shard(of_columns: WordTopics, column: Integers32, counts: AnySigne
     size = np.where(counts > 0, np.diff(of_columns.ptr), 0)[column]
     ptr = offsets_of(size)
     return WordTopics(ptr, of_columns.topic[spans(of_columns.ptr[column], size)])
+
+
+def seeds_of_words(seeds: sparse.csc_array, column: Integers32, totals: AnyIntegers) -> SeedRows:
+    """Return the seeds (K, V) of words in these columns; words without tokens in any shard need none."""
+    used = np.flatnonzero(totals)
+    found = sparse.csc_array(seeds[:, column[used]])
+    found.sort_indices()
+    sizes = np.diff(found.indptr)
+    number = np.full(len(column), -1, np.int32)
+    number[used[sizes > 0]] = np.arange(np.count_nonzero(sizes))
+    ptr = offsets_of(sizes[sizes > 0])
+    weight = found.data.astype(np.float64)
+    ends = np.empty_like(weight)
+    add_up(*freeze((ptr, weight)), ends)
+    return SeedRows(number, ptr, found.indices.astype(np.int32), weight, ends)
 
 
 def join_parts(before: Integers, own: Integers, plan: Plan, *parts: Sequence[Counts]) -> TokenShard:

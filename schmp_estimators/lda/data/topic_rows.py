@@ -20,7 +20,6 @@ from schmp_estimators.lda.blocks import (
     TopicRows,
     WordBlock,
     documents_of_places,
-    no_rows,
 )
 from schmp_estimators.lda.data.counts import AT_ONCE, add_at
 from schmp_estimators.lda.data.shards import Layout
@@ -109,23 +108,6 @@ def stack_rows(pieces: Sequence[TopicRows]) -> TopicRows:
     return TopicRows(ptr, *(np.concatenate([piece[i] for piece in pieces]) for i in (1, 2)))
 
 
-def cut_rows(rows: TopicRows, first: int, last: int) -> TopicRows:
-    """Return some rows of consecutive words, as views."""
-    ptr = rows.ptr[first : last + 1]
-    entries = slice(ptr[0], ptr[-1])
-    return TopicRows(ptr - ptr[0], rows.topic[entries], rows.tokens[entries])
-
-
-def add_sparse(rows: TopicRows, others: TopicRows, n_topics: int) -> Integers32:
-    """Return the counts of the sums of two rows of each word: those of topics that either row has."""
-    shape = len(rows.ptr) - 1, n_topics
-    one, other = (
-        sparse.csr_array((rows.tokens, rows.topic, rows.ptr), shape=shape)
-        for rows in (rows, others)
-    )
-    return np.asarray((one + other).data)
-
-
 def counts_of_rows(
     pieces: Sequence[TopicRows],
     layout: Layout,
@@ -184,9 +166,6 @@ def topic_totals(counts: sparse.csc_array) -> Any:
     return totals
 
 
-_NO_ROWS = freeze(no_rows())
-
-
 class WordPart(NamedTuple):
     """The tokens of one shard for the words of a block."""
 
@@ -196,8 +175,6 @@ class WordPart(NamedTuple):
     lists: AnySigned
     #: (n_dense, K) counts of the other words.
     dense: Integers32
-    #: The block's rows of earlier batches, if this shard keeps them; else no rows.
-    fixed: TopicRows
 
 
 #: Parts of one shard, by the numbers of their blocks.
@@ -225,13 +202,12 @@ def make_parts(
     for block, (begin, n) in enumerate(zip(shard.block_ptr.tolist(), sizes.tolist(), strict=False)):
         word_ptr = freeze(shard.word_ptr[begin : begin + n + 1])
         lists, dense = pack_rows(word_ptr, topic, n_components)
-        fixed = cut_rows(shard.fixed, 0, n) if block == shard.number else _NO_ROWS
-        parts[block] = freeze(WordPart(np.diff(word_ptr).astype(np.int32), lists, dense, fixed))
+        parts[block] = freeze(WordPart(np.diff(word_ptr).astype(np.int32), lists, dense))
     return parts
 
 
-def combine_parts(index: int, parts: Sequence[WordPart], n_components: int) -> WordBlock:
-    """Return block `index`, made from the parts of all shards: lists are joined word by word, dense rows added up."""
+def combine_parts(parts: Sequence[WordPart], n_components: int) -> WordBlock:
+    """Return a block, made from the parts of all shards: lists are joined word by word, dense rows added up."""
     total = np.zeros(len(parts[0].lengths), np.int64)
     for part in parts:
         total += part.lengths
@@ -242,17 +218,15 @@ def combine_parts(index: int, parts: Sequence[WordPart], n_components: int) -> W
     cursor = tail_ptr[:-1].copy()
     for part in parts:
         unpack_rows(part.lengths, part.lists, part.dense, heads, tails, cursor)
-    return WordBlock(heads, tail_ptr, tails, parts[index].fixed)
+    return WordBlock(heads, tail_ptr, tails)
 
 
-def rows_of_tokens(
-    word_ptr: Integers, topic: Array, fixed: TopicRows, n_components: int
-) -> WordBlock:
+def rows_of_tokens(word_ptr: Integers, topic: Array, n_components: int) -> WordBlock:
     """Return the block of words whose tokens are all given, in word-major order: all rows are lists of topics."""
-    return WordBlock(np.zeros((0, n_components), np.int32), word_ptr, topic, fixed)
+    return WordBlock(np.zeros((0, n_components), np.int32), word_ptr, topic)
 
 
 def harvest_rows(block: WordBlock, n_components: int) -> TopicRows:
-    """Return the word rows of a block as sparse rows, without those of earlier batches."""
+    """Return the word rows of a block as sparse rows."""
     tails = rows_of_lists(block.tail_ptr, block.tails, n_components)
     return stack_rows([rows_of_counts(block.heads), tails])

@@ -86,11 +86,11 @@ def order_lists(lists):
 
 @maker
 def list_words(block, n_topics):
-    """Return the lists of the words of a WordBlock, earlier batches included, in the order of `order_lists`.
+    """Return the lists of the words of a WordBlock, in the order of `order_lists`.
 
     2 ns per token and 15 ns per entry.
     """
-    n_heads, fixed = len(block.heads), block.fixed
+    n_heads = len(block.heads)
     n_words = n_heads + len(block.tail_ptr) - 1
     ptr = np.zeros(n_words + 1, np.int64)
     length = np.empty(n_words, np.int32)
@@ -98,9 +98,7 @@ def list_words(block, n_topics):
         n = np.int64(HEAD) * n_topics
         if word >= n_heads:
             n = block.tail_ptr[word - n_heads + 1] - block.tail_ptr[word - n_heads]
-        ptr[word + 1] = ptr[word] + min(
-            np.int64(n_topics), n + fixed.ptr[word + 1] - fixed.ptr[word]
-        )
+        ptr[word + 1] = ptr[word] + min(np.int64(n_topics), n)
     lists = TopicLists(ptr, length, np.empty(ptr[-1], np.int32), np.empty(ptr[-1], np.int32))
     row = np.zeros(n_topics, np.int32)
     keys = np.empty(n_topics, np.int64)

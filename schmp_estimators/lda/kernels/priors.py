@@ -22,13 +22,11 @@ from numba import types
 from numpy.typing import NDArray
 
 from schmp_estimators.core.jit import by_types, index, inlined, kernel, part
-from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
+from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix, unit
 from schmp_estimators.core.typing import (
-    AnyIntegers,
     Floats,
     Floats32,
     Function,
-    Integers,
     Integers32,
 )
 from schmp_estimators.lda.kernels.draw import at_most, first_above, select, uniform24
@@ -214,18 +212,41 @@ def _build_table(weights, share, other, work):
     return build_alias(weights, share, other, work)
 
 
-class SeedRows(NamedTuple):
-    """The seeds of consecutive words of the layout."""
+@kernel
+def add_up(ptr, weight, ends):
+    """Write the cumulative weights within each word, the same whichever words stand before."""
+    for word in range(len(ptr) - 1):
+        total = 0.0
+        for i in range(ptr[word], ptr[word + 1]):
+            total += weight[i]
+            ends[i] = total
 
-    #: (n_words,) number of the word among those that are seeded, or -1.
-    number: Integers32
-    #: (n_seeded + 1,) offsets in what follows.
-    ptr: Integers
-    #: Topics ascend within a word; of few bytes, so that a search stays in a line of the cache.
-    topic: AnyIntegers
-    weight: Floats
-    #: Cumulative weights within each word.
-    ends: Floats
+
+@kernel
+def draw_of_seeds(seeds, word, place, first_token, key, out):
+    """Draw the first topics of tokens of seeded words; other tokens keep theirs.
+
+    Parameters
+    ----------
+    seeds : SeedRows
+        Of all words.
+    word : (n_tokens,) int32
+        Word of each token, word-major.
+    place : (n_tokens,) uint32
+        Of the TokenShard.
+    first_token : int
+        Number of the first token in the corpus.
+    key : uint64
+        Stream of random numbers.
+    out : (n_tokens,) uint8, int16 or int32
+        Mutated: topics in document order.
+    """
+    for i in range(len(out)):
+        at = seeds.number[word[place[i]]]
+        if at >= 0:
+            end = seeds.ptr[at + 1]
+            y = unit(mix(key + np.uint64(first_token + i) * GAMMA)) * seeds.ends[end - 1]
+            out[i] = seeds.topic[first_above(seeds.ends, seeds.ptr[at], end, y)]
 
 
 @where_given(lambda seeds, n_topics: np.zeros(n_topics, np.int32), copied=False)

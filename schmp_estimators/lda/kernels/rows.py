@@ -13,22 +13,20 @@ from schmp_estimators.lda.blocks import HEAD
 
 @part
 def add_row(block, word, row):
-    """Add the counts of a word of a WordBlock, earlier batches included, to a dense row; 1 ns per token."""
-    tail, fixed = word - len(block.heads), block.fixed
+    """Add the counts of a word of a WordBlock to a dense row; 1 ns per token."""
+    tail = word - len(block.heads)
     if tail < 0:
         for k in range(len(row)):
             row[k] += block.heads[word, k]
     else:
         for i in range(block.tail_ptr[tail], block.tail_ptr[tail + 1]):
             row[np.uint32(block.tails[index(i)])] += 1
-    for i in range(fixed.ptr[word], fixed.ptr[word + 1]):
-        row[np.uint32(fixed.topic[i])] += fixed.tokens[i]
 
 
 @part
 def count_row(block, word, row, topics):
     """Add the counts of a word to `row` (K,), zero before, and list its topics; return how many there are."""
-    n, tail, fixed = 0, word - len(block.heads), block.fixed
+    n, tail = 0, word - len(block.heads)
     if tail < 0:
         for k in range(len(row)):
             if block.heads[word, k] > 0:
@@ -42,12 +40,6 @@ def count_row(block, word, row, topics):
                 topics[n] = k
                 n += 1
             row[k] += 1
-    for i in range(fixed.ptr[word], fixed.ptr[word + 1]):
-        k = np.uint32(fixed.topic[i])
-        if row[k] == 0:
-            topics[n] = k
-            n += 1
-        row[k] += fixed.tokens[i]
     return n
 
 
@@ -228,7 +220,7 @@ def take_one(cells, start, mask, topic):
 
 @maker
 def make_rows(block, n_topics):
-    """Return for each word of a WordBlock the counts of its topics, earlier batches included.
+    """Return for each word of a WordBlock the counts of its topics.
 
     3 ns per token, and the time to clear the cells.
 
@@ -239,14 +231,13 @@ def make_rows(block, n_topics):
     cells : int32
         Counts by topic of dense rows, pairs of topic and count of others; a free place has topic -1.
     """
-    n_heads, fixed = len(block.heads), block.fixed
+    n_heads = len(block.heads)
     n_words = n_heads + len(block.tail_ptr) - 1
     rows, end = np.empty(2 * n_words, np.int64), np.int64(0)
     for word in range(n_words):
         room, mask = np.int64(n_topics), np.int64(1)
         if word >= n_heads:
-            n = block.tail_ptr[word - n_heads + 1] - block.tail_ptr[word - n_heads]
-            room = min(room, n + fixed.ptr[word + 1] - fixed.ptr[word])
+            room = min(room, block.tail_ptr[word - n_heads + 1] - block.tail_ptr[word - n_heads])
         while mask < 2 * room:
             mask *= 2
         rows[2 * word] = end
@@ -264,6 +255,4 @@ def make_rows(block, n_topics):
         else:
             for i in range(block.tail_ptr[word - n_heads], block.tail_ptr[word - n_heads + 1]):
                 add_to(cells, start, mask, np.uint32(block.tails[index(i)]), np.int32(1))
-        for i in range(fixed.ptr[word], fixed.ptr[word + 1]):
-            add_to(cells, start, mask, np.uint32(fixed.topic[i]), fixed.tokens[i])
     return rows, cells

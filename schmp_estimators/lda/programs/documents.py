@@ -294,7 +294,7 @@ class DocumentSampler(SequentialSampler[DocumentState]):
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
-    hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
+    hot_sweeps, own_alphas, learn_every, drawn_alphas, seed_totals, begins_seeded, far
         As in `TopicSampler`.
     """
 

@@ -37,14 +37,13 @@ from scipy.special import psi
 from schmp_estimators.core.typing import Floats, Integers
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import WordBlock
-from schmp_estimators.lda.data.topic_rows import add_sparse, harvest_rows
 from schmp_estimators.lda.kernels.likelihood import (
     TopicCounts,
     count_table,
     merge_counts,
     topic_counts,
 )
-from schmp_estimators.lda.programs.seeds import SeedCounts, WordSeeds
+from schmp_estimators.lda.programs.seeds import SeedCounts
 
 #: Steps of the fixed point each time.
 STEPS = 10
@@ -126,22 +125,20 @@ def learn_alphas(
     return alphas
 
 
-def word_cells(words: TopicCounts, seeds: WordSeeds | None, seeded: SeedCounts) -> Cells:
+def word_cells(words: TopicCounts, seeded: SeedCounts) -> Cells:
     """Return the cells of words in topics; those with seeds are also among `words`, from which they are subtracted."""
     tokens, often = words.terms
-    if seeds is None:
-        return Cells(tokens, often, np.zeros(len(tokens)))
     own = seeded.tokens
-    one = np.ones(len(seeded.tokens), np.int64)
-    more = np.concatenate([np.zeros(len(tokens) + len(own)), seeds.weight[seeded.seed]])
+    one = np.ones(len(own), np.int64)
+    more = np.concatenate([np.zeros(len(tokens) + len(own)), seeded.weight])
     return Cells(np.concatenate([tokens, own, own]), np.concatenate([often, -one, one]), more)
 
 
-def topic_cells(totals: Integers, seeds: WordSeeds | None) -> Cells:
+def topic_cells(totals: Integers, seed_totals: Floats | None) -> Cells:
     """Return the cells of topics with these totals (K,)."""
-    if seeds is None:
+    if seed_totals is None:
         return Cells(*count_table(totals).terms, np.zeros(1))
-    return Cells(totals, np.ones(len(totals), np.int64), seeds.total)
+    return Cells(totals, np.ones(len(totals), np.int64), seed_totals)
 
 
 def learn_beta(beta: float, n_words: int, words: Cells, topics: Cells) -> float:
@@ -165,9 +162,7 @@ def mean_alpha(alphas: Floats) -> float:
 
 
 def measure_block(block: WordBlock, n_components: int) -> TopicCounts:
-    """Return the counts of topics in the words of a block, earlier batches included."""
-    if len(block.fixed.topic):
-        return count_table(add_sparse(harvest_rows(block, n_components), block.fixed, n_components))
+    """Return the counts of topics in the words of a block."""
     ptr, in_order, tails = freeze(
         (block.tail_ptr, np.arange(len(block.tails), dtype=np.uint32), block.tails)
     )

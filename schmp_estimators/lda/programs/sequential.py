@@ -17,8 +17,8 @@ from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Stage, changes, each
 from schmp_estimators.core.typing import Arguments, Floats, Integers, Named
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.blocks import Prior, TokenShard, WordBlock
-from schmp_estimators.lda.kernels.priors import SeedRows, alpha_at
+from schmp_estimators.lda.blocks import Prior, SeedRows, TokenShard, WordBlock
+from schmp_estimators.lda.kernels.priors import alpha_at
 from schmp_estimators.lda.programs.learning import Learned
 from schmp_estimators.lda.programs.topics import State, SweepModel, TopicSampler
 
@@ -104,7 +104,7 @@ class Step(NamedTuple):
 class SweepReport(NamedTuple):
     """What a shard reports at the end of a sweep."""
 
-    #: (K,) its counts of each topic, plus those in the fixed rows that it keeps.
+    #: (K,) its counts of each topic.
     topic_total: Integers
     n_tokens: int
 
@@ -117,7 +117,7 @@ class SequentialSampler(TopicSampler[State]):
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
-    hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
+    hot_sweeps, own_alphas, learn_every, drawn_alphas, seed_totals, begins_seeded, far
         As in `TopicSampler`.
     """
 
@@ -144,7 +144,7 @@ class SequentialSampler(TopicSampler[State]):
         """Return the argument of the kernel."""
         beta = self.beta(at)
         first = int(at.shard.block_ptr[at.block])
-        rows = block._replace(tail_ptr=freeze(block.tail_ptr), fixed=freeze(block.fixed))
+        rows = block._replace(tail_ptr=freeze(block.tail_ptr))
         return Cell(
             at.block, first, at.shard, rows, state, at.model.topic_total.copy(),
             freeze(self.alphas(at.sweep, at.model)), beta, self.beta_sums(beta), self.seeds_of(at.shard),
@@ -164,8 +164,8 @@ class SequentialSampler(TopicSampler[State]):
         return state
 
     def report(self, at: At, state: State) -> SweepReport:
-        """Return the topic totals, plus those in the fixed rows that the shard keeps."""
-        return SweepReport(self.with_fixed(at, state.total), len(state.topic))
+        """Return the topic totals."""
+        return SweepReport(state.total, len(state.topic))
 
     def summed(self, model: SweepModel | None, reports: Sequence[Any]) -> SweepModel:
         """Bring the topic totals up to date, and measure the errors of the shards' copies of them."""

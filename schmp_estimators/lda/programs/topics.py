@@ -26,6 +26,7 @@ from schmp_estimators.core.typing import (
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import (
     Prior,
+    SeedRows,
     Stream,
     TokenShard,
     TopicRows,
@@ -50,7 +51,7 @@ from schmp_estimators.lda.kernels.likelihood import (
     merge_counts,
     topic_counts,
 )
-from schmp_estimators.lda.kernels.priors import SeedRows
+from schmp_estimators.lda.kernels.priors import draw_of_seeds
 from schmp_estimators.lda.kernels.tokens import draw_known_topics
 from schmp_estimators.lda.programs import learning
 from schmp_estimators.lda.programs import seeds as seeding
@@ -80,7 +81,7 @@ def topic_bytes(n_components: int) -> int:
 class SweepModel(NamedTuple):
     """The model of a sweep, which every shard reads."""
 
-    #: (K,) counts of each topic, earlier batches included.
+    #: (K,) counts of each topic.
     topic_total: Integers
     #: Tokens that moved to another topic in the last sweep, or in each pass, or with other numbers.
     moved: Any = 0
@@ -146,8 +147,11 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
         `topic_word_prior`; 0 for never.
     drawn_alphas : (K,) float64, optional
         In a fit that goes on from a checkpoint: the prior that pending proposals were drawn with.
-    seeds : WordSeeds, optional
-        Imaginary tokens that add to `topic_word_prior` for some words in some topics.
+    seed_totals : (K,) float64, optional
+        Imaginary tokens of each topic, if there are some.  Those of words add to `topic_word_prior`
+        (`TokenShard.seeds`).
+    begins_seeded : bool
+        Whether the first topics of seeded words are drawn from their seeds.
     far : bool
         Whether shards are in several processes, so that messages cost time.
     """
@@ -167,7 +171,8 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
     own_alphas: Floats | None = field(default=None, repr=False, compare=False)
     learn_every: IntPair = field(default=(0, 0), repr=False, compare=False)
     drawn_alphas: Floats | None = field(default=None, repr=False, compare=False)
-    seeds: seeding.WordSeeds | None = field(default=None, repr=False, compare=False)
+    seed_totals: Floats | None = field(default=None, repr=False, compare=False)
+    begins_seeded: bool = field(default=False, repr=False, compare=False)
     far: bool = field(default=False, repr=False, compare=False)
 
     name: ClassVar[str] = "lda"
@@ -222,11 +227,6 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
             return self.with_measured(cast("SweepModel", model), reports)
         return self.summed(model, reports)
 
-    def with_fixed(self, at: At, total: Integers) -> Integers:
-        """Return the tokens of each topic, plus those in the fixed rows that the shard keeps."""
-        fixed = at.shard.fixed
-        return total + np.bincount(fixed.topic, fixed.tokens, len(total)).astype(np.int64)
-
     @abstractmethod
     def moves(self, model: SweepModel) -> Named:
         """Return the entries of a record about the tokens that moved."""
@@ -265,17 +265,19 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
     def beta_sums(self, beta: float) -> Prior:
         """Return the sum of a topic-word prior over all words; if words are seeded, one sum for each topic."""
         beta_sum = self.n_words * beta
-        return beta_sum if self.seeds is None else freeze(beta_sum + self.seeds.total)
+        return beta_sum if self.seed_totals is None else freeze(beta_sum + self.seed_totals)
 
     def seeds_of(
         self, shard: TokenShard, words: AnyIntegers | slice = slice(None)
     ) -> SeedRows | None:
         """Return the seeds of words in the layout of a shard, by default of all, if there are any."""
-        return None if self.seeds is None else seeding.seed_rows(self.seeds, shard, words)
+        if self.seed_totals is None:
+            return None
+        return freeze(shard.seeds._replace(number=shard.seeds.number[words]))
 
     def prior_identity(self) -> Named:
         """Return what identifies the priors beside the parameters that are shown."""
-        found = {} if self.seeds is None else {"seed_words": self.seeds.digest()}
+        found = Named()
         if self.learn_every[1]:
             found["topic_word_prior"] = f"learned every {self.learn_every[1]} sweeps"
         if self.learn_every[0]:
@@ -318,12 +320,10 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
             seeding.draw_uniform_topics(
                 shard.first_token, stream_key(self.seed, 0, Stream.FIRST), self.n_components, topics
             )
-        if self.seeds is not None:
-            seeding.draw_of_seeds(
-                shard,
-                seeding.seed_rows(self.seeds, shard),
-                stream_key(self.seed, 0, Stream.SEEDS),
-                topics,
+        if self.begins_seeded:
+            given = words_of_places(shard), shard.place, shard.first_token
+            draw_of_seeds(
+                freeze(shard.seeds), *given, stream_key(self.seed, 0, Stream.SEEDS), topics
             )
         return self.restore(at, topics)
 
@@ -366,7 +366,7 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
         if block is not None:
             return self.measured(at, state, [(at.shard, block, int(at.shard.block_ptr[at.block]))])
         topic = freeze(np.ascontiguousarray(self.by_word(at, state)))
-        own = rows_of_tokens(at.shard.word_ptr, topic, at.shard.fixed, self.n_components)
+        own = rows_of_tokens(at.shard.word_ptr, topic, self.n_components)
         return self.measured(at, state, [(at.shard, own, 0)])
 
     def measured(
@@ -386,8 +386,11 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
         )
         counted = documents, count_cells(of_singles, 1), count_cells(0, lengths[lengths > 0]), words
         seeded = []
-        if self.seeds is not None:
-            seeded = [seeding.count_seeds(self.seeds, *one, self.n_components) for one in some]
+        if self.seed_totals is not None:
+            seeded = [
+                seeding.count_seeds(one.seeds, block, first, self.n_components)
+                for one, block, first in some
+            ]
         return Measured(*counted, seeding.chain_seeds(seeded), at.sweep)
 
     def merge_measured(self, one: Measured, other: Measured) -> Measured:
@@ -408,8 +411,8 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
             )
         if of_words:
             cells = (
-                learning.word_cells(words, self.seeds, seeded),
-                learning.topic_cells(model.topic_total, self.seeds),
+                learning.word_cells(words, seeded),
+                learning.topic_cells(model.topic_total, self.seed_totals),
             )
             beta = self.priors(sweep, model)[1]
             before = before._replace(beta=beta)
@@ -423,9 +426,9 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
         beta = self.topic_word_prior if learned.beta is None else learned.beta
         document = likelihood.document_log_likelihood(documents, lengths, alpha, self.n_components)
         word = likelihood.word_log_likelihood(words, model.topic_total, beta, self.n_words)
-        if self.seeds is not None:
+        if self.seed_totals is not None:
             word = seeding.seeded_word_log_likelihood(
-                word, self.seeds, seeded, model.topic_total, beta, self.n_words
+                word, self.seed_totals, seeded, model.topic_total, beta, self.n_words
             )
         return model._replace(likelihood=(document + word, document, word))
 
@@ -445,7 +448,7 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
 
     def combine(self, index: int, parts: Sequence[WordPart]) -> WordBlock:
         """Return block `index`, made from the parts of all shards."""
-        return combine_parts(index, parts, self.n_components)
+        return combine_parts(parts, self.n_components)
 
     def parts(self, at: At, state: State) -> WordParts:
         """Return the parts of the shard for all blocks."""
@@ -456,7 +459,7 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
         return np.asarray(self.by_word(at, state)[at.shard.place])
 
     def harvest_block(self, block: WordBlock) -> TopicRows:
-        """Return the word rows of a block, without the fixed ones."""
+        """Return the word rows of a block."""
         return harvest_rows(block, self.n_components)
 
 
@@ -489,11 +492,11 @@ class FrozenCountsSampler(TopicSampler[State]):
         return np.sum(totals, axis=0), sum(moved)
 
     def report(self, at: At, state: State) -> tuple[Integers, Any]:
-        """Return the tokens of each topic, earlier batches included, and how many moved, perhaps in each pass."""
-        return self.with_fixed(at, state.totals), state.moved
+        """Return the tokens of each topic, and how many moved, perhaps in each pass."""
+        return state.totals, state.moved
 
     def harvest(self, at: At, state: State) -> TopicRows | None:
-        """Return the word rows, without the fixed ones, in layout order, if there is one shard."""
+        """Return the word rows in layout order, if there is one shard."""
         if at.n_shards > 1:
             return None
         return rows_of_lists(at.shard.word_ptr, self.by_word(at, state), self.n_components)

@@ -52,8 +52,6 @@ def _clear(cell, word, is_seeded, tokens):
         return
     for i in range(block.tail_ptr[tail], block.tail_ptr[tail + 1]):
         tokens[np.uint32(block.tails[index(i)])] = 0
-    for i in range(block.fixed.ptr[word], block.fixed.ptr[word + 1]):
-        tokens[np.uint32(block.fixed.topic[i])] = 0
 
 
 @inlined
@@ -104,7 +102,7 @@ def word_loop(
         own = begin(cell)
         row = _no_word(cell)
         n_moved = 0
-        for word in range(len(cell.block.fixed.ptr) - 1):
+        for word in range(len(cell.block.heads) + len(cell.block.tail_ptr) - 1):
             at = cell.first + word
             start = shard.word_ptr[at]
             end = shard.word_ptr[at + 1]
@@ -153,7 +151,7 @@ class WordSampler(SequentialSampler[WordState]):
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
-    hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
+    hot_sweeps, own_alphas, learn_every, drawn_alphas, seed_totals, begins_seeded, far
         As in `TopicSampler`.
     """
 

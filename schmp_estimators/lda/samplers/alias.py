@@ -194,7 +194,7 @@ class AliasLDA(LightLDA):
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
-    hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far, mh_steps
+    hot_sweeps, own_alphas, learn_every, drawn_alphas, seed_totals, begins_seeded, far, mh_steps
         As in `LightLDA`; all proposals are of one kind.
     """
 

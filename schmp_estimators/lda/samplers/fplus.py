@@ -103,9 +103,6 @@ def _put_row(own, cell, row, word):
     block = cell.block
     tail = word - len(cell.block.heads)
     _put_topics(own, cell, row, block.tails[block.tail_ptr[tail] : block.tail_ptr[tail + 1]])
-    _put_topics(
-        own, cell, row, block.fixed.topic[block.fixed.ptr[word] : block.fixed.ptr[word + 1]]
-    )
 
 
 @part
@@ -124,10 +121,9 @@ def enter(own, cell, row, word, is_seeded):
     block = cell.block
     tail = word - len(cell.block.heads)
     kept.document = -1
-    n = block.fixed.ptr[word + 1] - block.fixed.ptr[word]
-    if tail >= 0:
-        n += block.tail_ptr[tail + 1] - block.tail_ptr[tail]
-    has_few = tail >= 0 and n * _FEW <= len(own.q) and not is_seeded
+    has_few = False
+    if tail >= 0 and not is_seeded:
+        has_few = (block.tail_ptr[tail + 1] - block.tail_ptr[tail]) * _FEW <= len(own.q)
     if not (has_few and kept.is_base):
         _build(own, cell, row, has_few)
     kept.is_base = has_few
@@ -227,7 +223,7 @@ class FPlusLDA(WordSampler):
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
-    hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
+    hot_sweeps, own_alphas, learn_every, drawn_alphas, seed_totals, begins_seeded, far
         As in `TopicSampler`.
     """
 

@@ -50,7 +50,7 @@ class FrozenWordsLDA(FrozenCountsSampler[Any]):
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
-    hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
+    hot_sweeps, own_alphas, learn_every, drawn_alphas, seed_totals, begins_seeded, far
         As in `TopicSampler`.
     """
 
@@ -64,7 +64,7 @@ class FrozenWordsLDA(FrozenCountsSampler[Any]):
 
     def sample(self, at: At, state: Any) -> Any:
         """Sample the tokens of a single shard, which are its rows."""
-        own = rows_of_tokens(at.shard.word_ptr, state.topic, at.shard.fixed, self.n_components)
+        own = rows_of_tokens(at.shard.word_ptr, state.topic, self.n_components)
         return self.sample_words(at._replace(block=0), state, freeze(own))
 
     @abstractmethod
@@ -139,7 +139,7 @@ class FrozenLDA(FrozenWordsLDA):
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
-    hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
+    hot_sweeps, own_alphas, learn_every, drawn_alphas, seed_totals, begins_seeded, far
         As in `TopicSampler`.
     """
 

@@ -161,7 +161,7 @@ class HybridLDA(fplus.FPlusLDA):
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
-    hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
+    hot_sweeps, own_alphas, learn_every, drawn_alphas, seed_totals, begins_seeded, far
         As in `TopicSampler`.
     mh_steps : int, at least 1, or "acceptance"
         Proposals for each token of a long document in a sweep; by acceptance, at most `MOST_STEPS`.

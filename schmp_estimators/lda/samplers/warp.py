@@ -51,7 +51,6 @@ from schmp_estimators.sampling import (
     changed,
     combine_parts,
     count_local_words,
-    cut_rows,
     freeze,
     make_parts,
     offsets_of,
@@ -157,13 +156,13 @@ def writable(tokens: Array) -> Array:
 
 def _owner(shard: TokenShard) -> TokenShard:
     """Return the shard as if its words were only those that it owns and that are not local."""
-    n_local = int(shard.n_local[shard.number])
     begin, end = shard.block_ptr[shard.number : shard.number + 2].tolist()
-    words = slice(begin + n_local, end)
-    fixed = cut_rows(shard.fixed, n_local, end - begin)
+    words = slice(begin + int(shard.n_local[shard.number]), end)
     return freeze(
         shard._replace(
-            word_first=shard.word_first[words], word_total=shard.word_total[words], fixed=fixed
+            word_first=shard.word_first[words],
+            word_total=shard.word_total[words],
+            seeds=shard.seeds._replace(number=shard.seeds.number[words]),
         )
     )
 
@@ -175,7 +174,7 @@ class WarpLDA(FrozenCountsSampler[WarpState]):
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
-    hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
+    hot_sweeps, own_alphas, learn_every, drawn_alphas, seed_totals, begins_seeded, far
         As in `TopicSampler`.
     mh_steps : int, 1 to 4
         Proposals for each token in each pass.
@@ -222,7 +221,7 @@ class WarpLDA(FrozenCountsSampler[WarpState]):
         """Do both passes of a single shard."""
         shard = at.shard
         pieces = freeze(pieces_of(state.tokens, shard.word_ptr))
-        words = pieces, shard.word_first, None, shard.fixed, self.seeds_of(shard)
+        words = pieces, shard.word_first, None, self.seeds_of(shard)
         return self._finish(
             at, state, self._pass_words(at, [(words, shard.word_ptr)], state.tokens)
         )
@@ -238,7 +237,6 @@ class WarpLDA(FrozenCountsSampler[WarpState]):
             received.pieces,
             received.owner.word_first,
             None,
-            received.owner.fixed,
             self.seeds_of(received.owner),
         )
         moved = self._pass_words(at, [(words, received.ptr)], received.tokens[0])
@@ -256,9 +254,9 @@ class WarpLDA(FrozenCountsSampler[WarpState]):
         for number, answer in enumerate(answers):
             if (block := answer.block) is not None:
                 begin = int(shard.block_ptr[number])
-                words = slice(begin, begin + len(block.fixed.ptr) - 1)
+                words = slice(begin, begin + int(shard.n_local[number]))
                 ptr = shard.word_ptr[words.start : words.stop + 1]
-                own = freeze((pieces_of(state.tokens, ptr), address[words], block, block.fixed))
+                own = freeze((pieces_of(state.tokens, ptr), address[words], block))
                 jobs.append(((*own, self.seeds_of(shard, words)), ptr))
         moved_by_owners = sum([answer.moved for answer in answers])
         return self._finish(at, state, moved_by_owners + self._pass_words(at, jobs, state.tokens))
@@ -277,7 +275,7 @@ class WarpLDA(FrozenCountsSampler[WarpState]):
             tokens[:0].reshape(-1),
             np.empty(0, np.int16 if self.n_components < 1 << 15 else np.int32),
         )
-        given = types, self._inverse(at), prior, key, at.sweep == 0, self._steps
+        given = types, self._inverse(at), prior, key, self._steps
 
         jobs = [(*job, *words) for words, ptr in some for job in self.jobs(ptr)]
         return int(sum(at.each(lambda job: sample_words(*job, *given), jobs)))
@@ -302,7 +300,7 @@ class WarpLDA(FrozenCountsSampler[WarpState]):
     def _inverse(self, at: At) -> Floats32:
         """Return ``1 / (n_k + V beta)``, rounded as kernels take it."""
         smooth = self.n_words * np.float64(np.float32(self.beta(at)))
-        with_seeds = smooth if self.seeds is None else smooth + self.seeds.total
+        with_seeds = smooth if self.seed_totals is None else smooth + self.seed_totals
         return freeze((1.0 / (at.model.topic_total + with_seeds)).astype(np.float32))
 
     def measuring(self, n_shards: int) -> Stage:
@@ -325,7 +323,7 @@ class WarpLDA(FrozenCountsSampler[WarpState]):
         return observes(self.harvest_owned, split=self.split_topics) if n_shards > 1 else None
 
     def harvest_owned(self, at: At, state: WarpState, pieces: Sequence[WarpPiece]) -> TopicRows:
-        """Return the rows of the words that a shard owns, without the fixed ones, in layout order."""
+        """Return the rows of the words that a shard owns, in layout order."""
         return stack_rows([self.harvest_block(block) for _, block, _ in self._owned(at, pieces)])
 
     def _owned(
@@ -333,9 +331,7 @@ class WarpLDA(FrozenCountsSampler[WarpState]):
     ) -> list[tuple[TokenShard, WordBlock, int]]:
         """Return the words that a shard owns, as `measured` takes them; the pieces have topics as tokens."""
         block, received = self._receive(at, pieces)
-        others = rows_of_tokens(
-            received.ptr, freeze(received.together()), received.owner.fixed, self.n_components
-        )
+        others = rows_of_tokens(received.ptr, freeze(received.together()), self.n_components)
         local = [] if block is None else [(at.shard, block, int(at.shard.block_ptr[at.number]))]
         return [*local, (received.owner, others, 0)]
 
@@ -364,7 +360,7 @@ class WarpLDA(FrozenCountsSampler[WarpState]):
     ) -> tuple[WordBlock | None, ReceivedWords]:
         """Return the rows of local words, if there are any, and the other words, from the pieces of all shards."""
         parts = [piece.part for piece in pieces if piece.part is not None]
-        block = freeze(combine_parts(at.number, parts, self.n_components)) if parts else None
+        block = freeze(combine_parts(parts, self.n_components)) if parts else None
         return block, ReceivedWords.of(at, pieces)
 
     def by_word(self, at: At, state: WarpState) -> AnyIntegers:

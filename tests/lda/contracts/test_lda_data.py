@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from schmp_estimators.lda.blocks import HEAD, no_rows
+from schmp_estimators.lda.blocks import HEAD
 from schmp_estimators.lda.data import shards
 from schmp_estimators.lda.data.corpus import narrow
 from schmp_estimators.lda.data.counts import Counts, canonical_counts, count_words
@@ -114,7 +114,7 @@ def test_a_shard_of_too_many_tokens_is_refused():
     counts = canonical_counts(np.full((1, 3), 2**31 - 1))
     words = count_words([counts], 3)
     layout = make_layout(words, 1)
-    plan = shards.Plan(0, layout, words, np.array([3]), 0, no_rows(3))
+    plan = shards.Plan(0, layout, words, np.array([3]), 0)
     with pytest.raises(ValueError, match="raise n_shards"):
         shards.make_shard([counts], np.zeros(3, np.int64), words, plan)
 
@@ -158,7 +158,7 @@ def test_what_a_shard_holds_follows_its_tokens_and_not_the_vocabulary():
     local = shards.count_local_words(total, layout, n_topics, 2, 6, far=True)
     before = np.zeros(int(local.sum()), np.int64)
     own = count_words(pieces, n_words)[shards.local_columns(layout, local)]
-    plan = shards.Plan(0, layout, narrow(total), local, 0, no_rows(int(layout.block_ptr[1])))
+    plan = shards.Plan(0, layout, narrow(total), local, 0)
     shards.make_shard(pieces, before, own, plan)  # compiles
     tracemalloc.start()
     try:

@@ -23,12 +23,10 @@ from oracles.lda_cells import (
 )
 from oracles.lda_frozen import FrozenOracle, SaberOracle
 from oracles.lda_warp import WarpOracle
-from scipy import sparse
 from scipy.special import gammaln
 
 from schmp_estimators.lda.kernels.priors import topic_priors
 from schmp_estimators.lda.programs.documents import DocumentSampler
-from schmp_estimators.lda.programs.seeds import word_seeds
 from schmp_estimators.lda.samplers import program_of
 from schmp_estimators.lda.samplers.frozen import FrozenLDA
 
@@ -57,7 +55,8 @@ class Case(NamedTuple):
     #: Whether topics have priors of their own.
     uneven: bool = False
     hot: tuple[float, float] | None = None
-    has_fixed: bool = False
+    #: Of counts of earlier batches.
+    has_earlier: bool = False
     has_seeds: bool = False
     counts: Callable[[], Any] | None = None
 
@@ -82,11 +81,11 @@ CASES = {
     "256 topics": Case(256, CUTS[2]),  # the most in a byte
     "300 topics": Case(300, CUTS[3]),
     "32 bits": Case(40_000, CUTS[2]),
-    "earlier counts": Case(2, CUTS[3], has_fixed=True),
-    "earlier counts, many topics": Case(600, CUTS[1], has_fixed=True),
+    "earlier counts": Case(2, CUTS[3], has_earlier=True),
+    "earlier counts, many topics": Case(600, CUTS[1], has_earlier=True),
     "tempered documents": Case(7, CUTS[3], uneven=True, hot=(2.0, 0.01)),
     "tempered words": Case(20, hot=(0.01, 0.7)),
-    "seeds and earlier counts": Case(60, CUTS[1], has_seeds=True, has_fixed=True),
+    "seeds and earlier counts": Case(60, CUTS[1], has_seeds=True, has_earlier=True),
     "long lists": Case(200, (4,), alpha=2.0, counts=long_lists),
     "hardly any priors": Case(5, alpha=1e-20, beta=1e-20, counts=short_documents),
     "hardly any prior of documents": Case(5, alpha=1e-20, counts=short_documents),
@@ -125,7 +124,7 @@ def some_seeds(counts, n_components):
         rng.random((counts.shape[1], n_components)) < 0.3
     )
     table[rng.random(len(table)) < 0.4] = 0.0
-    return table, word_seeds(sparse.csc_array(table.T), counts.sum(0).astype(np.int64))
+    return table
 
 
 def assert_equals_oracle(sampler, case, **options):
@@ -144,10 +143,11 @@ def assert_equals_oracle(sampler, case, **options):
             case.hot,
             2,
         )
-    if case.has_fixed:
-        given["fixed"] = shared["fixed"] = old_rows(4, counts, case.n_components)
+    seeds = old_rows(4, counts, case.n_components) * case.has_earlier
     if case.has_seeds:
-        shared["seeds"], given["seeds"] = some_seeds(counts, case.n_components)
+        seeds = seeds + some_seeds(counts, case.n_components)
+    if case.has_earlier or case.has_seeds:
+        given["seeds"] = shared["seeds"] = seeds
     if sampler == "hybrid":
         options["long_document"] = min(8, case.n_components - 1)
     mean = float(np.mean(alpha))
@@ -170,9 +170,7 @@ def assert_equals_oracle(sampler, case, **options):
             getattr(oracle, "s_error", 0.0), abs=1e-15
         )
     totals = np.bincount(result.topics[-1], minlength=case.n_components)
-    np.testing.assert_array_equal(
-        result.model.topic_total, totals + (given["fixed"].sum(0) if case.has_fixed else 0)
-    )
+    np.testing.assert_array_equal(result.model.topic_total, totals)
     begun = go(n_sweeps=1)
     rest = go(saved=begun.saved._replace(model=None), first=1, history=begun.records)
     np.testing.assert_array_equal(result.topics[1:], rest.topics)
@@ -238,15 +236,12 @@ def table_of(row, topic, shape):
 @pytest.mark.parametrize("least", [0.02, 2.0])
 @pytest.mark.parametrize("cuts", CUTS[::3])
 def test_fits_record_the_likelihood_of_dense_tables(cuts, least):
-    """With a prior for each topic or for all, seeds of half of the words, and counts of earlier batches."""
+    """With a prior for each topic or for all, and seeds of half of the words."""
     counts, rng, alphas = random_counts(6), np.random.default_rng(0), np.geomspace(least, 2.0, 5)
-    fixed = old_rows(1, counts, 5)
-    seeds = rng.gamma(1.0, 5.0, fixed.shape) * (rng.random(fixed.shape) < 0.3)
+    shape = counts.shape[1], 5
+    seeds = rng.gamma(1.0, 5.0, shape) * (rng.random(shape) < 0.3)
     options = {
-        "fixed": fixed,
-        "seeds": word_seeds(
-            sparse.csc_array(seeds.T), counts.sum(0).astype(np.int64), sparse.csc_array(fixed.T)
-        ),
+        "seeds": seeds,
         "doc_topic_prior": float(alphas.mean()),
         "own_alphas": alphas if least < 2.0 else None,
     }
@@ -254,10 +249,8 @@ def test_fits_record_the_likelihood_of_dense_tables(cuts, least):
     by_document = table_of(
         np.repeat(np.arange(len(counts)), counts.sum(1)), result.topics[-1], (len(counts), 5)
     )
-    by_word, beta = (
-        fixed + table_of(token_words(counts), result.topics[-1], fixed.shape),
-        0.1 + seeds,
-    )
+    by_word = table_of(token_words(counts), result.topics[-1], shape)
+    beta = 0.1 + seeds
     for name, table, prior in (
         ("document", by_document, alphas[None]),
         ("word", by_word.T, beta.T),

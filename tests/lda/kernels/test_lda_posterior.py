@@ -44,14 +44,14 @@ def test_a_sweep_keeps_the_posterior(sweep, corpus):
 @pytest.mark.parametrize("cuts", CUTS[::3])
 def test_the_sampler_of_the_user_guide_equals_its_oracle(cuts):
     counts, alphas = random_counts(5), np.array([0.1, 0.2, 0.7, 0.4])
-    fixed, bounds, layout = (
+    seeds, bounds, layout = (
         old_rows(2, counts, 4),
         [0, *cuts, len(counts)],
         make_shards(counts, cuts)[1],
     )
     result = fit(
-        counts, 4, kind=Gibbs, cuts=cuts, fixed=fixed, doc_topic_prior=0.35, own_alphas=alphas
+        counts, 4, kind=Gibbs, cuts=cuts, seeds=seeds, doc_topic_prior=0.35, own_alphas=alphas
     )
-    oracle = GibbsOracle(counts, 4, alphas, 0.1, 5, bounds, layout, fixed=fixed)
+    oracle = GibbsOracle(counts, 4, alphas, 0.1, 5, bounds, layout, seeds=seeds)
     for topic in result.topics:
         np.testing.assert_array_equal(topic, oracle.run())

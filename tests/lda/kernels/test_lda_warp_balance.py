@@ -17,7 +17,7 @@ from scipy.stats import chi2
 
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.blocks import TopicRows, WordBlock
+from schmp_estimators.lda.blocks import WordBlock
 from schmp_estimators.lda.kernels.warp import pieces_of, sample_words
 from schmp_estimators.lda.kernels.warp_documents import sample_documents
 
@@ -39,11 +39,10 @@ def sample_by_word(topic, proposals):
     tokens[:, 0], tokens[:, 1:] = topic, proposals
     row = WORD.astype(np.int32)
     row[topic] += 1
-    fixed = freeze(TopicRows(np.zeros(2, int), np.empty(0, np.int32), np.empty(0, np.int32)))
-    block = freeze(WordBlock(row[None], np.zeros(1, np.int64), np.empty(0, np.int16), fixed))
+    block = freeze(WordBlock(row[None], np.zeros(1, np.int64), np.empty(0, np.int16)))
     sample_words(
-        0, 1, freeze(pieces_of(tokens, np.array([0, N]))), freeze(np.array([17])), block, fixed, None,
-        (tokens[:0].reshape(-1), np.empty(0, np.int16)), INVERSE, BETA, stream_key(1, topic), False, (0,),
+        0, 1, freeze(pieces_of(tokens, np.array([0, N]))), freeze(np.array([17])), block, None,
+        (tokens[:0].reshape(-1), np.empty(0, np.int16)), INVERSE, BETA, stream_key(1, topic), (0,),
     )  # fmt: skip
     return tokens[:, 0], tokens[:, 1:]
 

@@ -19,6 +19,7 @@ from schmp_estimators.lda.kernels.likelihood import (
     rising,
 )
 from schmp_estimators.lda.programs import learning
+from schmp_estimators.lda.programs.seeds import chain_seeds
 
 
 def counted(table):
@@ -109,7 +110,7 @@ def best_beta(table, seeds):
 
 def learned_beta(table, beta=0.01):
     words, topics = (
-        learning.word_cells(count_table(table), None, None),
+        learning.word_cells(count_table(table), chain_seeds([])),
         learning.topic_cells(table.sum(0), None),
     )
     return learning.learn_beta(beta, len(table), words, topics)
