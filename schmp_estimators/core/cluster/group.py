@@ -109,6 +109,14 @@ class InPlace(NamedTuple):
     key: Any
 
 
+class _Leaving(NamedTuple):
+    """A message on its way to another rank."""
+
+    to: int
+    sent: Future[None]
+    n_bytes: int
+
+
 def _inbox(address: str, token: str) -> _Inbox:
     with _lock:
         return _inboxes.setdefault((address, token), _Inbox())
@@ -171,9 +179,8 @@ class Group(Communicator):
         self._loop = self._worker.loop.asyncio_loop  # type: ignore[attr-defined]
         self.n_threads = self._worker.state.nthreads
         self._comms: Numbered = {}
-        #: The last message to each other rank, and all that are on their way: receivers, futures, and bytes.
-        self._leaving: dict[int, Future[None]] = {}
-        self._under_way: list[tuple[int, Future[None], int]] = []
+        #: Messages on their way to other ranks.
+        self._leaving: list[_Leaving] = []
         self._here = ranks.addresses[ranks.rank]
         self._inbox = _inbox(self._here, ranks.token)
         self._inbox.is_read = True
@@ -192,11 +199,12 @@ class Group(Communicator):
         """Send a value to another rank; messages to one rank arrive in their order."""
         self.check_wanted()
         message, n_bytes = pack(value)
-        before, limit = self._leaving.get(to), self._ranks.limit // 2
+        before = [one.sent for one in self._still_leaving() if one.to == to]
+        limit = self._ranks.limit // 2
 
         async def write() -> None:
-            if before is not None:
-                await asyncio.wrap_future(before)
+            if before:
+                await asyncio.wrap_future(before[-1])
             if to not in self._comms:
                 comm = await self._worker.rpc.connect(self._ranks.addresses[to], timeout=ANSWER)
                 self._comms[to] = comm
@@ -210,12 +218,9 @@ class Group(Communicator):
             if asks:
                 await comm.read()
 
-        self._leaving[to] = asyncio.run_coroutine_threadsafe(write(), self._loop)
-        self._under_way = [*self._still_under_way(), (to, self._leaving[to], n_bytes)]
+        sent = asyncio.run_coroutine_threadsafe(write(), self._loop)
+        self._leaving.append(_Leaving(to, sent, n_bytes))
         context_meter.digest_metric("sent to other ranks", n_bytes, "bytes")
-
-    def _still_under_way(self) -> list[tuple[int, Future[None], int]]:
-        return [one for one in self._under_way if not one[1].done()]
 
     def make_room(self) -> None:
         """Wait until no more than half of the limit is on its way to other ranks."""
@@ -225,13 +230,11 @@ class Group(Communicator):
         """Wait until no more than so many bytes are on their way to other ranks."""
 
         def left() -> None:
-            some = self._still_under_way()
-            while some and sum(n_bytes for *_, n_bytes in some) > most:
-                if not wait([one[1] for one in some], LOOK, FIRST_COMPLETED).done:
+            while sum(one.n_bytes for one in self._still_leaving()) > most:
+                if not wait([one.sent for one in self._leaving], LOOK, FIRST_COMPLETED).done:
                     raise Empty
-                some = self._still_under_way()
 
-        self._watched(left, lambda: [to for to, *_ in self._still_under_way()])
+        self._watched(left, lambda: [one.to for one in self._still_leaving()])
 
     def receive(self, source: int) -> Any:
         """Wait for the next value of another rank."""
@@ -257,7 +260,7 @@ class Group(Communicator):
                 return attempt()
             except Empty:
                 self.check_wanted()
-                self._check_sent()  # another rank may be waiting for a message that could not be sent
+                self._still_leaving()  # another rank may wait for a message that could not be sent
                 if time.monotonic() > heard + SILENCE:
                     for other in others():
                         known[other] = self._check_there(other, known.get(other, True))
@@ -283,17 +286,18 @@ class Group(Communicator):
             run = self._ranks.token.partition("-")[0]
             self._worker.log_event(SPANS, {"run": run, "worker": self._here, "spans": spans})
 
-    def _check_sent(self) -> None:
-        """Raise RankLostError if a message could not be sent, or a connection has closed since."""
-        for to, pending in self._leaving.items():
+    def _still_leaving(self) -> list[_Leaving]:
+        """Return messages on their way; raise RankLostError if one could not be sent, or a connection has closed."""
+        for one in [one for one in self._leaving if one.sent.done()]:
             try:
-                if pending.done():
-                    pending.result()
+                one.sent.result()
             except OSError as error:
-                raise RankLostError(f"rank {to} cannot be reached") from error
+                raise RankLostError(f"rank {one.to} cannot be reached") from error
+            self._leaving.remove(one)
         for to, comm in list(self._comms.items()):
             if comm.closed():
                 raise RankLostError(f"the connection to rank {to} has closed")
+        return self._leaving
 
     def check_wanted(self) -> None:
         """Raise RankLostError if the client no longer waits for the task of this rank."""
@@ -336,10 +340,8 @@ class Group(Communicator):
             if not is_well and other in comms:
                 comms[other].abort()
             try:
-                if (
-                    other in self._leaving
-                ):  # then all messages have arrived, and the connection is open
-                    await asyncio.wrap_future(self._leaving[other])
+                for sent in [one.sent for one in self._leaving if one.to == other]:
+                    await asyncio.wrap_future(sent)
                 if is_well:
                     await comms[other].write(_END)
             except OSError:
@@ -352,13 +354,13 @@ class Group(Communicator):
                 )  # closed ones are not used again
 
         def end_all() -> None:
-            for other in {*self._comms, *self._leaving}:
+            for other in {*self._comms, *(one.to for one in self._leaving)}:
                 asyncio.ensure_future(end(other), loop=self._loop)  # noqa: RUF006
 
         self._tell_spans()
         with suppress(RankLostError):
             if error is None:
-                self._wait_for_all_but(-1)
+                self._wait_for_all_but(0)
         self._loop.call_soon_threadsafe(end_all)
         self._inbox.is_read = False
         _forget(self._here, self._ranks.token)

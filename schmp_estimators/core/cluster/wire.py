@@ -19,7 +19,7 @@ _GAP = np.zeros(16, np.uint8)
 
 
 def pack(value: Any) -> tuple[Named, int]:
-    """Return a value as it is sent, and the bytes of its arrays there."""
+    """Return a value as it is sent, and how many bytes that are."""
     found: list[Any] = []
     form = dumps(value, buffer_callback=found.append)
     places, parts, end = [], [_GAP[:0]], 0
@@ -31,7 +31,7 @@ def pack(value: Any) -> tuple[Named, int]:
         parts += [sent.view(np.uint8), _GAP[: -sent.nbytes % len(_GAP)]]
         end += len(parts[-2]) + len(parts[-1])
     buffer = np.concatenate(parts)
-    return {"form": form, "places": places, "buffer": to_serialize(buffer.data)}, end
+    return {"form": form, "places": places, "buffer": to_serialize(buffer.data)}, len(form) + end
 
 
 def unpack(message: Named) -> Any:

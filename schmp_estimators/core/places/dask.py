@@ -108,6 +108,14 @@ class Call(NamedTuple):
     where: Named
 
 
+#: Calls, the keys of those whose results are kept, and the bytes of their arguments.
+_Job = tuple[dict[Any, Call], Sequence[Any], int]
+
+
+def _bytes_of(args: Iterable[Any]) -> int:
+    return sum(sizeof(arg) for arg in args if not isinstance(arg, Future))
+
+
 class DaskPlace(Place):
     """A Dask cluster as a place; `client` stays the caller's.
 
@@ -206,25 +214,37 @@ class DaskPlace(Place):
         return scatter(self.client, f"sent-{uuid4().hex}", value, self._dealt.address(p))
 
     def load(self, word: str, loads: Iterable[Load]) -> Iterator[list[Future[Any]]]:
-        """Make data of pieces, and return for each of them the future of the result, or those of its elements.
+        """Make data of pieces, and return for each of them the future of the result, or those of its elements."""
+        sent: list[list[Any]] = []
 
-        Calls with small pieces are one graph.  Others begin while the client sends the next pieces.
-        """
-        calls, asked = dict[Any, Call](), list[list[Any]]()
-        for function, pieces, p, n_elements in loads:
-            given = [piece() if callable(piece) else piece for piece in pieces]
-            brought = [self.bring(piece, p) for piece in given]
-            run, where = f"{word}-{uuid4().hex}", self._where(self._dealt.address(p))
-            calls[run, p] = Call(function, brought, where)
-            parts = [(f"{run}-{at}", p) for at in range(n_elements)]
-            for at, key in enumerate(parts):
-                calls[key] = Call(getitem, (TaskRef((run, p)), at), where)
-            asked.append(parts or [(run, p)])
-            if sent := [one for one, piece in zip(brought, given, strict=True) if one is not piece]:
-                *others, last = self._sent(calls, asked)
-                last[0].add_done_callback(lambda _, sent=sent: self.release(sent))
-                yield from [*others, last]
-                calls, asked = {}, []
+        def jobs() -> Iterator[_Job]:
+            for function, pieces, p, n_elements in loads:
+                given = [piece() if callable(piece) else piece for piece in pieces]
+                brought = [self.bring(piece, p) for piece in given]
+                pairs = zip(brought, given, strict=True)
+                sent.append([one for one, piece in pairs if one is not piece])
+                run, where = f"{word}-{uuid4().hex}", self._where(self._dealt.address(p))
+                calls: dict[Any, Call] = {(run, p): Call(function, brought, where)}
+                parts = [(f"{run}-{at}", p) for at in range(n_elements)]
+                for at, key in enumerate(parts):
+                    calls[key] = Call(getitem, (TaskRef((run, p)), at), where)
+                yield calls, parts or [(run, p)], _bytes_of(given)
+
+        for made, pieces in zip(self._in_graphs(jobs()), sent, strict=False):
+            if pieces:
+                made[0].add_done_callback(lambda _, pieces=pieces: self.release(pieces))
+            yield made
+
+    def _in_graphs(self, jobs: Iterable[_Job]) -> Iterator[list[Future[Any]]]:
+        """Send jobs and return the futures of each; jobs with few bytes of arguments are one graph."""
+        calls, asked, n_bytes = dict[Any, Call](), list[Sequence[Any]](), 0
+        for some, keys, n_more in jobs:
+            calls |= some
+            asked.append(keys)
+            n_bytes += n_more
+            if n_bytes > _INLINE:
+                yield from self._sent(calls, asked)
+                calls, asked, n_bytes = {}, [], 0
         yield from self._sent(calls, asked)
 
     def _sent(
@@ -418,8 +438,11 @@ class DaskPlace(Place):
         """Submit the calls, and return their futures."""
         run = f"{name}-{uuid4().hex}"
         own = [self._dealt.address(i) if by_shard else None for i in range(len(arguments))]
-        rows = enumerate(zip(arguments, own, strict=True))
-        return self._send({(run, i): Call(function, row, self._where(at)) for i, (row, at) in rows})
+        jobs = (
+            ({(run, i): Call(function, row, self._where(own[i]))}, [(run, i)], _bytes_of(row))
+            for i, row in enumerate(arguments)
+        )
+        return [*chain(*self._in_graphs(jobs))]
 
     def gather(self, held: Sequence[Any]) -> list[Any]:
         """Return the values, and watch the cluster meanwhile."""
