@@ -108,7 +108,7 @@ class RankPlace(Place):
             raise next((one for one in failed if not isinstance(one, WorkLostError)), failed[0])
         if take is None:
             return loads(dumps(made))
-        return [Handle(self, one) for one in made], [take(one) for one in made]
+        return [Handle(self, one) for one in made], take(made[0])
 
     def results(self, held):
         self._lose()

@@ -322,7 +322,7 @@ class GroupRun:
         *,
         keep: bool = False,
     ) -> Any:
-        """Let all ranks call a function together; return the results, or with `keep` futures and their `told`."""
+        """Let all ranks call a function together; return the results, or with `keep` futures and what rank 0 tells."""
         told = attrgetter("told") if keep else None
         near = [self._near[group[0]] for group in self._groups]
         return self._place.call_ranks(self._word(what), function, args, near, told)
@@ -379,7 +379,7 @@ class GroupRun:
         self._ranks, told = self._call("sweeps", batch.advance, args, keep=True)
         self._place.release([*before, *self._given])
         self._given = []
-        [records, seconds, to_begin] = told[0]
+        records, seconds, to_begin = told
         scale = (perf_counter() - began) / max(to_begin + sum(seconds), 1e-9)
         for sweep, (record, one) in enumerate(zip(records, seconds, strict=True), first):
             self._told[sweep] = record, scale * one

@@ -304,11 +304,11 @@ class DaskPlace(Place):
         near : sequence of int
             A shard of each rank, which is where that shard is.
         take : callable, optional
-            Returns what the client gets of a result; the result itself stays on its worker.
+            Returns what the client gets of the result of rank 0; the results themselves stay on their workers.
 
         Returns
         -------
-        list, or two lists
+        list, or a list and an object
             The results; with `take` their futures, and what `take` has returned.
 
         Raises
@@ -319,16 +319,18 @@ class DaskPlace(Place):
             The error of a rank.
         """
         addresses = tuple(map(self._dealt.address, near))
-        made, asked, _ = self._send_ranks(word, function, args, addresses, take)
+        made, _ = self._send_ranks(word, function, args, addresses, take)
+        ranks = made[-len(addresses) :]
         kept = False
         try:
-            found = outcomes(self.client, asked, set(addresses))
+            asked = [made[0], *ranks[1:]]
+            found = outcomes(self.client, asked, set(addresses), ranks[1:] if take else ())
             if failed := [one for one in found if isinstance(one, Exception)]:
                 raise next((one for one in failed if not isinstance(one, WorkLostError)), failed[0])
             kept = take is not None
-            return (made, found) if kept else found
+            return (ranks, found[0]) if kept else found
         finally:
-            self.release(asked if kept else [*made, *asked])
+            self.release(made[:1] if kept else made)
 
     def serve(self, name: str, pieces: Sequence[Any]) -> GroupService:
         """Let workers make partitions from pieces, and return the service of the ranks that work on them."""
@@ -341,7 +343,7 @@ class DaskPlace(Place):
         held = [one for [one] in self.load(f"{name}-load", loads)]
         self.wait(held)
         args = [(groups, *(held[p] for p in group)) for group in groups]
-        made, _, token = self._send_ranks(f"{name}-rounds", as_server, args, addresses, None)
+        made, token = self._send_ranks(f"{name}-rounds", as_server, args, addresses, None)
         return GroupService(self.client, addresses, token, made, held)
 
     def _send_ranks(
@@ -351,22 +353,24 @@ class DaskPlace(Place):
         args: Sequence[Sequence[Any]],
         addresses: tuple[str, ...],
         take: Unary | None,
-    ) -> tuple[list[Future[Any]], list[Future[Any]], str]:
-        """Send the tasks of ranks as one graph, so that those of two runs reach all workers in the same order."""
+    ) -> tuple[list[Future[Any]], str]:
+        """Send the tasks of ranks as one graph, so that those of two runs reach all workers in the same order.
+
+        Return their futures, after that of what is taken of the result of rank 0, and the token of the group.
+        """
         run = uuid4().hex
         token = f"{self._run}-{run}"
         keys = tuple([(f"{word}-{run}", rank) for rank in range(len(addresses))])
         limit = parse_bytes(dask.config.get("schmp-estimators.exchange-limit", EXCHANGE_LIMIT))
         calls, asked = dict[Any, Call](), list[Any](keys)
         for rank, (key, address, given) in enumerate(zip(keys, addresses, args, strict=True)):
-            where = self._where(address, pinned=True)
             one = Ranks(addresses, keys, rank, token, limit)
-            calls[key] = Call(as_rank, (one, function, *given), where)
-            if take is not None:
-                asked.append((f"{word}-results-{run}", rank))
-                calls[asked[-1]] = Call(taken, (take, TaskRef(key)), where)
-        futures = self._send(calls, asked)
-        return futures[: len(keys)], futures[-len(keys) :], token
+            calls[key] = Call(as_rank, (one, function, *given), self._where(address, pinned=True))
+        if take is not None:
+            asked.insert(0, (f"{word}-results-{run}", 0))
+            where = self._where(addresses[0], pinned=True)
+            calls[asked[0]] = Call(taken, (take, TaskRef(keys[0])), where)
+        return self._send(calls, asked), token
 
     def results(self, futures: Futures) -> list[Any]:
         """Return the results of futures, and watch the cluster meanwhile."""

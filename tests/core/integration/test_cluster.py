@@ -87,7 +87,7 @@ def test_no_more_is_under_way_to_a_rank_or_from_it_than_the_limit_allows(part, m
     monkeypatch.setattr(Group, "send", watched_send)
     options = {"n_workers": 5, "threads_per_worker": 1, "processes": False}
     with (
-        LocalCluster(**options, dashboard_address=None) as cluster,
+        LocalCluster(**options, dashboard_address=":0") as cluster,
         Client(cluster, set_as_default=False) as client,
         dask.config.set({"schmp-estimators.exchange-limit": limit}),
     ):
