@@ -12,8 +12,9 @@ from distributed.protocol.pickle import dumps, loads
 
 from schmp_estimators.core.typing import Array, Named
 
-#: Largest array, in bytes, whose integers are sent as they are.
-SMALL = 1 << 10
+#: Largest array, in bytes, whose integers are sent as they are; and size from which Dask is to read a buffer apart from
+#: what else is in the message.  Then it is aligned.
+SMALL, LARGE = 1 << 10, 1 << 20
 #: Between arrays, so that each begins at a multiple of as many bytes.
 _GAP = np.zeros(16, np.uint8)
 
@@ -30,8 +31,9 @@ def pack(value: Any) -> tuple[Named, int]:
         places.append((end, end + sent.nbytes, *kinds))
         parts += [sent.view(np.uint8), _GAP[: -sent.nbytes % len(_GAP)]]
         end += len(parts[-2]) + len(parts[-1])
-    buffer = np.concatenate(parts)
-    return {"form": form, "places": places, "buffer": to_serialize(buffer.data)}, len(form) + end
+    head = to_serialize(bytearray(form)) if end > LARGE else form
+    buffer = to_serialize(np.concatenate(parts).data)
+    return {"form": head, "places": places, "buffer": buffer}, len(form) + end
 
 
 def unpack(message: Named) -> Any:

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from toys import Exchanging, Merging, Remade, Ring, bits, changed, make_shards, make_sources
 
 from schmp_estimators import DistributedLDA, ModelParallelMF, PrioritizedLasso
-from schmp_estimators.core.cluster import group
+from schmp_estimators.core.cluster import group, wire
 from schmp_estimators.core.cluster.group import Group, RankLostError, Ranks, as_rank, prepare
 from schmp_estimators.core.engine.running import static_run
 from schmp_estimators.core.errors import WorkerLostError, WorkLostError
@@ -83,6 +83,7 @@ def test_no_more_is_under_way_to_a_rank_or_from_it_than_the_limit_allows(part, m
         send(self, *args)
         most["from"] = max(most["from"], sum(one.n_bytes for one in self._leaving))
 
+    monkeypatch.setattr(wire, "LARGE", n_bytes // part)  # the form travels in both ways
     monkeypatch.setattr(group._Inbox, "admits", watched_admits)
     monkeypatch.setattr(Group, "send", watched_send)
     options = {"n_workers": 5, "threads_per_worker": 1, "processes": False}
