@@ -24,10 +24,10 @@ from schmp_estimators.linear.programs.jobs import Sums
 from schmp_estimators.linear.programs.layout import Layout
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.offsets import Span, centre, check_small, find_span
-from schmp_estimators.linear.programs.point import Point, Work
 from schmp_estimators.linear.programs.residual import Pace
 from schmp_estimators.linear.programs.screening import Screening
 from schmp_estimators.linear.programs.smooth_point import LEVEL_ROUNDING, damped
+from schmp_estimators.linear.programs.solution import Point, Work
 
 #: Maximum number of steps to the best F, and the first bound of their length.
 _MOST_SETTLING, _REACH = 100, 5.0

@@ -24,12 +24,11 @@ from schmp_estimators.linear.kernels.dense import proximal_steps
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.penalties.base import take
 from schmp_estimators.linear.programs.design import NO_CHANGE, Design
-from schmp_estimators.linear.programs.homotopy import Solution
 from schmp_estimators.linear.programs.jobs import RowPartition
 from schmp_estimators.linear.programs.joint_jobs import seen_of
 from schmp_estimators.linear.programs.matrix import Floats, Indices
-from schmp_estimators.linear.programs.point import Point
 from schmp_estimators.linear.programs.resolve import Resolve
+from schmp_estimators.linear.programs.solution import Point, Solution
 
 #: A fit counts as diverging if the objective exceeds this multiple of its value at zero.
 _DIVERGED = 1e3
