@@ -9,7 +9,7 @@ from schmp_estimators.core.jit import compiled_for
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.descent import ARRIVED, HARD, Rounded, newton_steps
 from schmp_estimators.linear.kernels.smooth import fading, log_one_plus, row_derivatives, row_dual
-from schmp_estimators.linear.kernels.sparse import Chosen
+from schmp_estimators.linear.kernels.sparse import Columns
 from schmp_estimators.linear.losses.base import Derivatives, Floats, Level, Steps
 from schmp_estimators.linear.penalties.base import Penalty
 
@@ -67,7 +67,7 @@ class Logistic(NamedTuple):
 
     def descend(
         self,
-        columns: Chosen | Rounded,
+        columns: Columns | Rounded,
         decision: Floats,
         target: Floats,
         weights: Floats,

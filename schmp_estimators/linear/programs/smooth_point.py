@@ -7,18 +7,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.lanes import empty_rows, zero_rows
 from schmp_estimators.core.values import freeze
-from schmp_estimators.linear.kernels.descent import LEAST_CURVATURE, NEAR, PASS_LEFT, Rounded
+from schmp_estimators.linear.kernels.descent import LEAST_CURVATURE, PASS_LEFT, Rounded
 from schmp_estimators.linear.kernels.smooth import FLAT, MOST_HALVINGS, RISE
-from schmp_estimators.linear.kernels.sparse import Chosen, Quadratic, sparse_combine, sparse_moments
+from schmp_estimators.linear.kernels.sparse import Quadratic, sparse_combine, sparse_moments
 from schmp_estimators.linear.losses.base import Derivatives, Level, Loss, Steps, steepness, weigh
 from schmp_estimators.linear.penalties.base import Penalty, merit, multiple_of, sizes, take
 from schmp_estimators.linear.programs.jobs import RowPartition
 from schmp_estimators.linear.programs.joint_jobs import decision_of
-from schmp_estimators.linear.programs.matrix import Columns, Floats, Indices, Storage
+from schmp_estimators.linear.programs.matrix import Columns, Floats, Indices
 from schmp_estimators.linear.programs.residual import Pace, ResidualProblem, ridges_of
-from schmp_estimators.linear.programs.stored import SparseByColumns
+from schmp_estimators.linear.programs.stored import Dense
 
 #: Slope in the intercept, relative to the sum of weights, at which it is the best one.
 LEVEL_TOLERANCE = 1e-10
@@ -32,9 +31,8 @@ _MANY_HALVINGS = 3
 #: From zero, larger penalties come first: the first relative to the largest with a nonzero solution, and the ratio of
 #: the following ones.
 _FIRST, _NEXT = 0.1, 0.2
-#: Part of its first size to which the gap on likely columns falls before all columns are checked, and how often that is
-#: done.
-_TRUSTED, _MOST_LOOKS = 0.1, 10
+#: Part of its first size to which the gap on likely columns falls before all columns are checked.
+_TRUSTED = 0.01
 
 
 @dataclass
@@ -205,15 +203,20 @@ class SmoothWorkingSet:
         return found
 
 
+#: Columns whose gradient exceeds this part of the limit are likely to have a coefficient.
+_LIKELY = 0.95
 #: Maximum number of steps on one choice of columns.
 _MOST_STEPS = 20
 
 
 class Descend(NamedTuple):
-    """Make Newton steps on some columns without changing decision values; only if one partition has all rows."""
+    """Make Newton steps on some columns without changing decision values.
+
+    Only if one partition has all rows.
+    """
 
     loss: Any
-    #: means and lengths of columns, or empty if X is sparse; coefficients; exact gradient
+    #: columns, and if X is dense their means and lengths; coefficients; exact gradient
     columns: Indices
     means: Floats
     lengths: Floats
@@ -224,94 +227,62 @@ class Descend(NamedTuple):
     fit_intercept: bool
     #: part of the gap to leave
     goal: float
-    #: columns that may not join
-    still: Indices = np.empty(0, np.int64)
+    #: positions of columns that may not join
+    still: Indices
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Floats, Steps]]:
-        """Return the coefficients of these columns, and the results of the steps, with the intercept."""
-        highest = 0.0 if self.coef.any() else multiple_of(self.penalty, self.gradient)
-        return (self._on_rounded if len(self.lengths) else self._on_sparse)(rows, highest)
-
-    def _on_rounded(
-        self, rows: RowPartition, highest: float
-    ) -> tuple[RowPartition, tuple[Floats, Steps]]:
-        decision = decision_of(rows, self.levels)[0]
-        found = self.loss.derivatives(decision, rows.target, rows.weights, 0.0)
-        n_rows, coef = rows.matrix.n_rows, self.coef.copy()
-        values = empty_rows(len(coef), n_rows)
-        rows.matrix.round_into(values, self.columns, self.means, 1.0 / self.lengths)
-        given = freeze(values), freeze(self.lengths), freeze(found.slope), freeze(self.gradient)
-        columns = Rounded(*given, zero_rows(3, n_rows), np.zeros(1))
-        level = visited = 0.0
-        for penalty, goal, most in stages(self.penalty, highest, self.goal, _MOST_STEPS):
-            end = self.loss.descend(
-                columns,
-                decision,
-                rows.target,
-                rows.weights,
-                coef,
-                penalty,
-                self.fit_intercept,
-                goal,
-                0.0,
-                most,
-            )
-            level += end.level
-            visited += end.visited
-        level -= float(self.means @ (coef - self.coef))
-        return rows, (coef, end._replace(level=level, visited=visited))
-
-    def _on_sparse(
-        self, rows: RowPartition, highest: float
-    ) -> tuple[RowPartition, tuple[Floats, Steps]]:
         """Make steps on the columns that violate their condition, or nearly do.
 
-        When the gap on these columns has fallen to a part of its first size, all columns are checked for further
-        violations.  From zero, larger penalties are solved first, so that few unnecessary columns join.
+        When the gap on these columns has fallen to a part of its first size, all columns are
+        checked for further violations.  From zero, larger penalties are solved first, so that few
+        unnecessary columns join.  Returns the coefficients of these columns, and the results of the
+        steps, with the intercept.
         """
-        whole = SparseByColumns(rows.matrix.compressed(self.columns), rows.matrix.n_rows)
-        (values, places, starts), gradient, all_coef = (
-            freeze(whole.columns),
-            self.gradient,
-            self.coef.copy(),
-        )
-        decision, level, visited = decision_of(rows, self.levels)[0], 0.0, 0.0
-        found = Steps(0.0, 0.0, np.inf, arrived=False, hard=False)
+        highest = 0.0 if self.coef.any() else multiple_of(self.penalty, self.gradient)
+        all_coef, decision = self.coef.copy(), decision_of(rows, self.levels)[0]
+        slope, level, visited = self._slope(rows, decision), 0.0, 0.0
+        gradient, found = self.gradient, Steps(0.0, 0.0, np.inf, arrived=False, hard=False)
         for penalty, target, most in stages(self.penalty, highest, self.goal, _MOST_STEPS):
-            for _ in range(_MOST_LOOKS):
+            for part in (_TRUSTED, 0.0) if most > 1 else (0.0,):
                 if found.gap < np.inf:
-                    gradient = self._gradient(rows, whole, decision)
-                likely = np.flatnonzero(
-                    (all_coef != 0.0) | (sizes(penalty, gradient) > NEAR * penalty.strengths)
-                )
-                coef, block = (
-                    all_coef[likely],
-                    Chosen(values, places, starts[likely], starts[likely + 1]),
-                )
-                part = _TRUSTED if highest and most > 1 else 0.0
-                point = (
-                    freeze(block),
-                    decision,
-                    rows.target,
-                    rows.weights,
-                    coef,
-                    take(penalty, likely),
-                )
-                found = self.loss.descend(*point, self.fit_intercept, target, part, most)
+                    slope = self._slope(rows, decision)
+                    gradient = rows.matrix.gradient(slope, self.columns)
+                    if len(self.means):
+                        gradient -= slope.sum() * self.means
+                    gradient[self.still] = 0.0
+                near = sizes(penalty, gradient) > _LIKELY * penalty.strengths
+                likely = np.flatnonzero((all_coef != 0.0) | near)
+                coef = all_coef[likely]
+                columns = self._some(rows, likely, gradient, slope)
+                given = decision, rows.target, rows.weights, coef, take(penalty, likely)
+                end = self.fit_intercept, target, part, most
+                found = self.loss.descend(columns, *given, *end)
                 all_coef[likely] = coef
                 level, visited = level + found.level, visited + found.visited + len(all_coef)
                 if found.gap <= target or not found.arrived:
                     break
-        return rows, (
-            all_coef,
-            found._replace(level=level, visited=visited, arrived=found.gap <= self.goal),
-        )
+        if len(self.means):
+            level -= float(self.means @ (all_coef - self.coef))
+        arrived = found.gap <= self.goal
+        return rows, (all_coef, found._replace(level=level, visited=visited, arrived=arrived))
 
-    def _gradient(self, rows: RowPartition, matrix: Storage, decision: Floats) -> Floats:
-        """Return the gradient at decision values u + b, with the intercept of the quadratic model."""
+    def _some(
+        self, rows: RowPartition, chosen: Indices, gradient: Floats, slope: Floats
+    ) -> Columns | Rounded:
+        """Return some of the columns; dense ones are rounded, less their means."""
+        columns = self.columns[chosen]
+        if not len(self.means):
+            return rows.matrix.compressed(columns)
+        taken, lengths = rows.matrix.take_dense(columns), self.lengths[chosen]
+        taken -= self.means[chosen, None]
+        values = np.empty(taken.shape, np.float32)
+        np.multiply(taken, 1.0 / lengths[:, None], out=values, casting="same_kind")
+        products = Dense(freeze(values), False).gradient(slope, None)
+        return freeze(Rounded(values, lengths, gradient[chosen] - lengths * products))
+
+    def _slope(self, rows: RowPartition, decision: Floats) -> Floats:
+        """Return the slopes at decision values u + b, with the intercept of the quadratic model."""
         level, slope, curvature = self.loss.derivatives(decision, rows.target, rows.weights, 0.0)
         if self.fit_intercept and level.curvature > 0.0:
             slope = slope - (level.slope / level.curvature) * curvature
-        gradient = matrix.gradient(slope, None)
-        gradient[self.still] = 0.0
-        return gradient
+        return slope
