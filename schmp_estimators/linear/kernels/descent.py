@@ -24,8 +24,6 @@ from schmp_estimators.linear.kernels.sparse import (
 )
 from schmp_estimators.linear.penalties.base import prox, value
 
-#: Reasons for the end of Newton steps.
-ARRIVED, STOPPED, HARD = 0, 1, 2
 #: Smallest curvature of a row: far smaller than a penalty, so that rows with nearly certain labels still matter.
 LEAST_CURVATURE = 1e-12
 FEW_PASSES = 20  # if descent needs more passes, it is slow
@@ -279,9 +277,9 @@ def newton_steps(
     `columns` are the columns of X that may change, `Columns` or `Rounded`; `coef` (k,) and
     `decision` (n,), the values u + b, are updated.  Models are those of `shuffled_passes`.  Returns
     the change of the intercept, the number of visited columns, the last estimate of the gap on
-    these columns, and the reason for the end.  ARRIVED: after at least one step the gap is at most
-    `goal`, or at most `part` times the first gap.  STOPPED: after `most` steps.  HARD: descent is
-    slow, or the model predicts the objective badly.  The objective never rises.
+    these columns, and two reasons for the end: whether after at least one step the gap is at most
+    `goal`, or `part` times the first gap; and whether steps are hard, because descent is slow, or
+    the model predicts the objective badly.  The objective never rises.
     """
     count, n_rows = coef.shape[0], decision.shape[0]
     slope, curvature, residual = np.empty(n_rows), np.empty(n_rows), np.empty(n_rows)
@@ -310,7 +308,7 @@ def newton_steps(
         if not number:
             goal = max(goal, part * gap)
         elif gap <= goal:
-            return shifted, visited, gap, ARRIVED
+            return shifted, visited, gap, True, False
         if number == most:
             break
         copy_to(coef, new)
@@ -344,5 +342,5 @@ def newton_steps(
         )
         shifted += length * shift
         if length == 0.0 or not arrived:
-            return shifted, visited, gap, HARD
-    return shifted, visited, gap, STOPPED
+            return shifted, visited, gap, False, True
+    return shifted, visited, gap, False, False

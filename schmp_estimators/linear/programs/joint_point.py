@@ -26,13 +26,13 @@ from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.offsets import Span, centre, check_small, find_span
 from schmp_estimators.linear.programs.residual import Pace
 from schmp_estimators.linear.programs.screening import Screening
-from schmp_estimators.linear.programs.smooth_point import LEVEL_ROUNDING, damped
+from schmp_estimators.linear.programs.smooth_point import damped
 from schmp_estimators.linear.programs.solution import Point, Work
 
 #: Maximum number of steps to the best F, and the first bound of their length.
 _MOST_SETTLING, _REACH = 100, 5.0
-#: Slope in F, relative to the sum of weights, above which no gap is computed.
-_SETTLED = 1e-9
+#: Slope in F, relative to the sum of weights, above which no gap is computed, and that of rounding.
+_SETTLED, _ROUNDING = 1e-9, 1e-15
 #: Largest number of coefficients of a model with a matrix.
 MOST = 3000
 
@@ -144,7 +144,8 @@ class JointPoint:
     def state(self) -> dict[str, Any]:
         """Return all that `recover` needs, without copies, after a gap."""
         parts = {part: dict(vars(getattr(self, part))) for part in _PARTS}
-        return {"penalty": fields_of(self.penalty), "response": self._response, **parts}
+        known = {"response": self._response, "looked": tuple(self._looked)}
+        return {"penalty": fields_of(self.penalty), **known, **parts}
 
     def recover(self, state: Mapping[str, Any]) -> Steps:
         """Restore a state; the partitions have been restored."""
@@ -153,7 +154,7 @@ class JointPoint:
             vars(getattr(self, part)).update(state[part])
         self._started = perf_counter() - self.work.seconds
         self.free = yield from find_span(self.design, self.layout.free)
-        self._looked = yield Sum(jobs.Look(self.loss, NO_COLUMNS, NO_CHANGE, self.point.level))
+        self._looked = jobs.Looked(*state["looked"])
 
     def _coefficients(self) -> Floats:
         """Return the coefficients of all columns, (K, p)."""
@@ -379,7 +380,7 @@ class JointPoint:
         wanted = 0.01 * self.certificate.tolerance / (distance * max(1, self.point.level.size))
         size = self._unit * self.design.total_weight
         known = np.isfinite(self.certificate.objective)
-        return max(min(wanted if known else 0.0, 1e-10 * size), LEVEL_ROUNDING * size)
+        return max(min(wanted if known else 0.0, 1e-10 * size), _ROUNDING * size)
 
     def _look(self, objective: float) -> Steps:
         """Compute the gradient at the present point, and the gap."""

@@ -49,27 +49,15 @@ class SingleSteps(ConstantSteps):
         point, places = self.point, chosen.places
         gathered = stacked((yield jobs.GatherRows(self.layout.order[places])))
         columns, image, target, weights, extra = gathered
-        old, fit_intercept = point.coef[0, places], self.design.fit_intercept
-        free = slice(int(fit_intercept), None)
-        level = float(point.level[0, 0]) if fit_intercept else 0.0
-        problem = SmoothWorkingSet(
-            self.loss,
-            columns,
-            image[0] + point.level[0, free] @ extra[free],
-            target,
-            weights,
-            old,
-            level,
-            fit_intercept,
-            take(self._own, places),
-            point.damping,
-        )
+        old, decision = point.coef[0, places], image[0] + point.level[0] @ extra
+        given = self.loss, columns, decision, target, weights, old, self.design.fit_intercept
+        problem = SmoothWorkingSet(*given, take(self._own, places), point.damping)
         many = n_violators > 0.05 * max(50, int(np.count_nonzero(point.coef)))
         most, left = _ON_ALL if complete else _ON_SOME
         problem.solve(self.pace, left, 0.02 * self.certificate.tolerance, not many, most)
         self.work.touched += problem.visited * self.design.n_rows
         point.damping = problem.damping
-        return chosen, problem.coef - old, self._of_intercept(problem.level - level)
+        return chosen, problem.coef - old, self._of_intercept(problem.level)
 
     # -- descent, if one partition has all rows ----------------------------------------------------
 
