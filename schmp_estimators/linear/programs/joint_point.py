@@ -97,6 +97,10 @@ class JointPoint:
         #: what was subtracted from the response
         self._response = 0.0
         self._looked: jobs.Looked
+        #: a penalty, and that for kernels
+        self._owned: tuple[Any, Any] = None, None
+        #: a gradient, a penalty, and the levels there
+        self._leveled: tuple[Any, Any, Any] = None, None, None
         self._started = perf_counter()
 
     # -- what a surface asks -----------------------------------------------------------------------
@@ -191,7 +195,9 @@ class JointPoint:
 
     @property
     def _own(self) -> Any:
-        return self.layout.own(self.penalty)
+        if self._owned[0] is not self.penalty:
+            self._owned = self.penalty, self.layout.own(self.penalty)
+        return self._owned[1]
 
     # -- the start ---------------------------------------------------------------------------------
 
@@ -401,21 +407,29 @@ class JointPoint:
         """Set the gradient in the scope, given that of columns which are not centred."""
         if self.design.fit_intercept:
             gradient = gradient - np.outer(self._looked.slope[:, 0], self.design.means[columns])
-        gradient[:, self.design.norms[columns] == 0.0] = 0.0
+        if self.design.flat:
+            gradient[:, self.design.norms[columns] == 0.0] = 0.0
         self.point.gradient = gradient
         self.work.touched += gradient.size * float(self.design.n_rows)
 
     def _tilted(self) -> Floats:
         """Return the slopes in the scope: the gradient minus that of the squares of the penalty."""
-        gradient = self.point.gradient
-        if self.layout.in_blocks:
+        gradient, own = self.point.gradient, self._own
+        if self.layout.in_blocks or not np.any(own.ridges):
             return gradient
-        own, here = self._own, self.layout.positions(self.screening.scope)
+        here = self.layout.positions(self.screening.scope)
         ridges = np.broadcast_to(own.ridges, len(self.layout.order))[here]
-        return gradient - ridges * self.point.coef[:, here] if np.any(own.ridges) else gradient
+        found: Floats = gradient - ridges * self.point.coef[:, here]
+        return found
 
     def _levels(self) -> Floats:
-        return self.layout.levels(self._own, self._tilted(), self.screening.scope)
+        """Return the levels of `Layout` in the scope, which the gap and the next step ask for."""
+        given = self.point.gradient, self.penalty
+        if any(one is not other for one, other in zip(given, self._leveled[:2], strict=True)):
+            found = self.layout.levels(self._own, self._tilted(), self.screening.scope)
+            self._leveled = *given, found
+        levels: Floats = self._leveled[2]
+        return levels
 
     def _certify(self, objective: float) -> Steps:
         """Compute the gap at the present point, from the dual objective at the scaled slopes."""
