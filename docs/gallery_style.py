@@ -36,7 +36,8 @@ def apply(gallery_conf, fname):
     mpl.rcParams.update(STYLE)
 
 
-#: Sections of the gallery: title, pages in their order, and a pattern for the names of pages that no section lists.
+#: Sections of the gallery: title, pages in their order, and a pattern for the names of pages that
+#: no section lists.
 SECTIONS = (
     (
         "What is this text about?",

@@ -56,8 +56,8 @@ __all__ = [
     "stability_selection",
 ]
 
-# Names are imported when they are first used: Dask imports this package while it is itself being imported, to learn the
-# size of sparse arrays.
+# Names are imported when they are first used: Dask imports this package while it is itself being
+# imported, to learn the size of sparse arrays.
 _MODULES = {
     "ConvergenceDisplay": "schmp_estimators.monitor.display",
     "DistributedLDA": "schmp_estimators.lda.estimator",

@@ -11,8 +11,8 @@ from callbacks import AfterSweeps
 from distributed import Client, LocalCluster
 from distributed.utils import get_mp_context
 
-#: What workers and schedulers do while nobody asks anything of them: by default a worker that waits takes 2.5 % of a
-#: core, for as long as tests run.
+#: What workers and schedulers do while nobody asks anything of them: by default a worker that waits
+#: takes 2.5 % of a core, for as long as tests run.
 QUIET = {
     "distributed.worker.profile.enabled": False,
     "distributed.worker.memory.monitor-interval": "1s",

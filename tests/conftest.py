@@ -51,7 +51,8 @@ def pytest_make_collect_report(collector):
         return (yield)
 
 
-#: Samplers that are no default of any corpus, in names of tests and of cases: their kernels are long in compilation.
+#: Samplers that are no default of any corpus, in names of tests and of cases: their kernels are
+#: long in compilation.
 NEVER_DEFAULT = re.compile(r"hybrid|data.?parallel|fplus|\[light", re.IGNORECASE)
 
 
@@ -59,7 +60,8 @@ NEVER_DEFAULT = re.compile(r"hybrid|data.?parallel|fplus|\[light", re.IGNORECASE
 def pytest_collection_modifyitems(items):
     """Mark what asks for a cluster by a fixture, or starts its own; and what other cases of a test cover.
 
-    Who asks for worker processes comes first, and so in one process of xdist: the other one starts none.
+    Who asks for worker processes comes first, and so in one process of xdist: the other one starts
+    none.
     """
     mark_the_rest_slow(items)
     for item in items:

@@ -17,8 +17,8 @@ CLUSTER = 3
 def fewest(cases, costs):
     """Return the numbers of some `cases`, sets of values, that have all values of all of them.
 
-    They are few, by greed: next comes a case with the most values that are still missing, of these one whose other
-    values have cost the least, so that they take turns.
+    They are few, by greed: next comes a case with the most values that are still missing, of these
+    one whose other values have cost the least, so that they take turns.
     """
     missing, chosen, had = set().union(*cases), [], Counter()
     while missing:

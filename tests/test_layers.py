@@ -19,8 +19,8 @@ PROJECT = tomllib.loads(ROOT.with_name("pyproject.toml").read_text())["project"]
 WINGS = {"lda", "mf", "linear"}
 #: Inside a wing imports go down only; what stands in the wing itself is its estimators.
 FLOORS = ["", "programs", "data", "kernels", "blocks"]
-#: Rooms of one wing, and the floor they are on: kernels are compiled for penalties, and losses call kernels; a sampler
-#: is a program and its kernel; all may ask what a loss declares.
+#: Rooms of one wing, and the floor they are on: kernels are compiled for penalties, and losses call
+#: kernels; a sampler is a program and its kernel; all may ask what a loss declares.
 ROOMS = {
     "contracts": "blocks",
     "losses": "data",

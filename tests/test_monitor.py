@@ -23,7 +23,8 @@ from schmp_estimators import (
 )
 from schmp_estimators.core.progress import in_units
 
-#: a tempered start depends on `max_iter`, and fits that end earlier are compared with shorter ones here
+#: a tempered start depends on `max_iter`, and fits that end earlier are compared with shorter ones
+#: here
 make = partial(DistributedLDA, n_components=4, max_iter=12, init="uniform", random_state=7)
 
 

@@ -47,13 +47,15 @@ def drawn(rng: Any, choices: dict[str, tuple[Any, ...]]) -> dict[str, Any]:
 class Family:
     """One family.
 
-    Each has `data`, zeros of which are what is not stored; an `estimator`; `use`, what the fitted one says of X, after
-    the laws of its outputs; `state`, what was learned, in one array; and `obey`, which raises if a law of fits is
-    broken, and gets a dense X, or None where the numbers are not known.
+    Each has `data`, zeros of which are what is not stored; an `estimator`; `use`, what the fitted
+    one says of X, after the laws of its outputs; `state`, what was learned, in one array; and
+    `obey`, which raises if a law of fits is broken, and gets a dense X, or None where the numbers
+    are not known.
     """
 
     name: str
-    #: Whether another form of the same numbers gives the same bits, or only a solution of the same problem.
+    #: Whether another form of the same numbers gives the same bits, or only a solution of the same
+    #: problem.
     same_bits = True
     extreme_parameters: ClassVar[dict[str, tuple[Any, ...]]]
 
@@ -197,8 +199,8 @@ class Factors(Family):
 class Certified(Family):
     """What the two L1 models have in common: laws of their solutions rather than of bits.
 
-    Each has the `responses` of scores, the size of the objective `at_zero`, and `objectives` of the solution found and
-    of one that another solver found.
+    Each has the `responses` of scores, the size of the objective `at_zero`, and `objectives` of the
+    solution found and of one that another solver found.
     """
 
     same_bits = False

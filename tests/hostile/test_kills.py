@@ -2,8 +2,9 @@
 
     KILLS=50 SEED=0 python -m pytest tests/hostile/test_kills.py -m slow -n 0 -s
 
-A fit of every estimator, sampler, solver and schedule in turn meets one to three random events.  What it learns must be
-what the same fit learns in this process, to the last bit; nothing may be left on the cluster; none may wait for ever.
+A fit of every estimator, sampler, solver and schedule in turn meets one to three random events.
+What it learns must be what the same fit learns in this process, to the last bit; nothing may be
+left on the cluster; none may wait for ever.
 """
 
 import faulthandler

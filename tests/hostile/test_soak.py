@@ -2,10 +2,10 @@
 
     SWEEPS=3000 python -m pytest tests/hostile/test_soak.py -m slow -s
 
-Memory of client, scheduler and workers, their open files, and the tasks on the scheduler are looked at after the same
-sweep between two cuts, again and again.  Compared are the middle and the end of the run, as Dask fills logs of limited
-length at first.  The largest of them, which knows of 100,000 keys how the dashboard shows them, would need 6,000 sweeps
-for that: it is emptied at every look.
+Memory of client, scheduler and workers, their open files, and the tasks on the scheduler are looked
+at after the same sweep between two cuts, again and again.  Compared are the middle and the end of
+the run, as Dask fills logs of limited length at first.  The largest of them, which knows of 100,000
+keys how the dashboard shows them, would need 6,000 sweeps for that: it is emptied at every look.
 """
 
 import os

@@ -39,9 +39,8 @@ def test_results_are_in_the_order_of_the_jobs_whoever_is_ready_first():
 
     def square(job, is_caller):
         threads.add(threading.get_ident())
-        if (
-            job < 3
-        ):  # three threads have a job each before one of them goes on, and those who help are the last
+        # Three threads have a job each before one of them goes on, and those who help are the last.
+        if job < 3:
             together.wait(60)
             time.sleep(0.0 if is_caller else 0.2)
         return job * job

@@ -20,7 +20,8 @@ from schmp_estimators import (
     SparseLogisticRegressionCV,
 )
 
-#: Large enough for some coefficient not to be zero: where all are, saga ends before the intercept has converged.
+#: Large enough for some coefficient not to be zero: where all are, saga ends before the intercept
+#: has converged.
 CS = [0.5, 1.0, 2.0]
 
 
@@ -35,7 +36,7 @@ def problem():
     return X, y, weights
 
 
-# -- the Lasso -----------------------------------------------------------------------------------------------------
+# -- the Lasso -------------------------------------------------------------------------------------
 
 
 @pytest.mark.covering
@@ -158,7 +159,7 @@ def test_each_target_has_its_own_choice(problem):
     assert ours.predict(X).shape == (90, 3) and ours.score(X, targets) > 0.5
 
 
-# -- logistic regression -------------------------------------------------------------------------------------------
+# -- logistic regression ---------------------------------------------------------------------------
 
 
 @pytest.mark.covering
@@ -231,7 +232,7 @@ def test_several_classes_as_one_versus_rest(problem, scoring, weighted):
         np.testing.assert_allclose(ours.predict_proba(X), whole.predict_proba(X), atol=1e-5)
 
 
-# -- large C -------------------------------------------------------------------------------------------------------
+# -- large C ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -253,7 +254,7 @@ def test_weights_are_repetitions_where_c_is_large(options):
         check("SparseLogisticRegressionCV", SparseLogisticRegressionCV(**options))
 
 
-# -- what the guide promises ---------------------------------------------------------------------------------------
+# -- what the guide promises -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(4))

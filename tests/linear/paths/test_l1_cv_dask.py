@@ -55,7 +55,7 @@ def cut(request, monkeypatch):
     by_rounds(monkeypatch, value=request.param)
 
 
-# -- the same bits -------------------------------------------------------------------------------------------------
+# -- the same bits ---------------------------------------------------------------------------------
 
 CASES = {
     "lasso": (lasso, Y, None),

@@ -37,7 +37,7 @@ def case(request):
     return clone(estimator), target
 
 
-# -- groups --------------------------------------------------------------------------------------------------------
+# -- groups ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.covering
@@ -79,7 +79,7 @@ def test_scorers_get_what_they_ask_for():
             assert seen == [(20, 20)] * 3
 
 
-# -- callbacks -----------------------------------------------------------------------------------------------------
+# -- callbacks -------------------------------------------------------------------------------------
 
 
 class Penalties(Recorder):
@@ -124,7 +124,7 @@ def test_callbacks_see_each_penalty_of_each_fold(case):
     pickle.loads(pickle.dumps(estimator.set_callbacks())).predict(X)
 
 
-# -- input and errors ----------------------------------------------------------------------------------------------
+# -- input and errors ------------------------------------------------------------------------------
 
 
 def test_folds_that_cannot_be_fitted_or_scored_are_named(case):

@@ -65,8 +65,8 @@ def test_logistic_gap_of_screened_problems(seed):
 def test_where_the_strong_rule_is_wrong_the_column_is_found_again():
     """The third column's gradient grows faster than the penalty falls, which the rule takes for impossible.
 
-    With the first two at work, it falls by 1.2 times what the penalty falls; from -0.45 at a penalty of 1 it reaches
-    -0.768 at 0.735, where the rule discards what was below 0.47.
+    With the first two at work, it falls by 1.2 times what the penalty falls; from -0.45 at a
+    penalty of 1 it reaches -0.768 at 0.735, where the rule discards what was below 0.47.
     """
     basis = np.linalg.qr(np.random.default_rng(0).normal(size=(12, 3)))[0] * np.sqrt(12)
     first, second, rest = basis.T
