@@ -1,4 +1,4 @@
-"""Pictures of measurements, drawn from the tables of their pages when the documentation is built."""
+"""Pictures of measurements, drawn from the tables of their pages when the pages are built."""
 
 import math
 import re
@@ -70,7 +70,9 @@ def ticks(low, high):
 
 
 def bars(title, names, rows, unit, since, colours=BLOCKS):
-    """Draw a group of bars for each row on a scale of logarithms; where a value is None there is a dash.
+    """Draw a group of bars for each row on a scale of logarithms.
+
+    Where a value is None there is a dash.
 
     The scale begins at `since`, or at a lower tick if a value is less.
     """

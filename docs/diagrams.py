@@ -1,4 +1,7 @@
-"""The diagrams of the documentation, written as SVG when it is built, and kept for those who read the sources."""
+"""The diagrams of the documentation, written as SVG when it is built.
+
+They are kept for those who read the sources.
+"""
 
 from pathlib import Path
 
@@ -24,7 +27,10 @@ def _worker(x, y, number, block):
 
 
 def ring():
-    """Draw four workers, each with its documents and one block of words, and the way that the blocks take."""
+    """Draw four workers, each with its documents and one block of words.
+
+    The way that the blocks take is drawn, too.
+    """
     places = [(40, 70), (330, 70), (330, 282), (40, 282)]
     body = [
         text(260, 32, "Documents stay. Blocks of words go round.", 18, INK, weight="bold"),

@@ -98,7 +98,10 @@ _CARD = '.. raw:: html\n\n    <div class="sphx-glr-thumbcontainer"'
 
 
 def place(name):
-    """Return the number of the section of a page, and its place there: listed ones first, then the others by name."""
+    """Return the number of the section of a page, and its place there.
+
+    Listed ones first, then the others by name.
+    """
     name = name.removeprefix("plot_").removesuffix(".py")
     for number, (_, listed, _) in enumerate(SECTIONS):
         if name in listed:

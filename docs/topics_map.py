@@ -1,4 +1,6 @@
-"""Draw the picture of the first page: which topics the packages on this machine write about in their docstrings.
+"""Draw the picture of the first page.
+
+It shows which topics the packages on this machine write about in their docstrings.
 
     python docs/topics_map.py
 

@@ -1,4 +1,7 @@
-"""Scheduled model parallelism for the Python data stack: scikit-learn-style estimators on Dask with numba kernels."""
+"""Scheduled model parallelism for the Python data stack.
+
+Estimators in the style of scikit-learn, on Dask with numba kernels.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Kernels are compiled by one process of a test run, whichever comes first; the others wait and read them from disk.
+"""Kernels are compiled by one process of a test run, whichever comes first.
+
+The others wait and read them from disk.
 
 numba keeps the index of compiled code consistent for one writer only: two processes that compile at
 the same time do the work twice, and the entry of one of them is lost.
@@ -38,7 +40,10 @@ def compile_once():
 
 
 class CompileOnce(WorkerPlugin):
-    """Lets the workers of a cluster, and those that replace them, take turns with all other processes."""
+    """Lets the workers of a cluster take turns with all other processes.
+
+    Those that replace them do, too.
+    """
 
     def setup(self, worker):
         compile_once()

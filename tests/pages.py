@@ -9,7 +9,10 @@ ROOT = Path(__file__).parents[1]
 
 
 def example(name):
-    """Return the module of an example that defines what stands there, and does not run what follows."""
+    """Return the module of an example that defines what stands there.
+
+    What follows is not run.
+    """
     path = ROOT / "examples" / f"{name}.py"
     module = importlib.util.module_from_spec(importlib.util.spec_from_file_location(name, path))
     sys.modules[name] = module  # where dataclasses and pickles look for its classes

@@ -1,4 +1,7 @@
-"""Three wings on one core: who may import whom, what must stay light stays light, and all else is declared."""
+"""Three wings on one core.
+
+Who may import whom, what must stay light stays light, and all else is declared.
+"""
 
 import os
 import pickle
@@ -105,7 +108,10 @@ def in_a_process(code, *arguments, **variables):
     ],
 )
 def test_importing_the_package_or_dask_loads_nothing_heavy(package, heavy):
-    """Dask imports the package while it is being imported itself; who only uses Dask must not pay for numba."""
+    """Dask imports the package while it is being imported itself.
+
+    Who only uses Dask must not pay for numba.
+    """
     code = f"import sys, {package}; assert 'schmp_estimators' in sys.modules; print(*{heavy} & set(sys.modules))"
     assert in_a_process(code) == []
 

@@ -1,4 +1,4 @@
-"""Following a fit: callbacks, early stopping, log and progress bar, and the plot of what happened."""
+"""Following a fit: callbacks, early stopping, log and progress bar, and the plot of it."""
 
 import logging
 import re

@@ -1,4 +1,7 @@
-"""The same numbers in another form, and bad input: values, shapes, objects, and index arrays that do not fit."""
+"""The same numbers in another form, and bad input.
+
+Values, shapes, objects, and index arrays that do not fit.
+"""
 
 from __future__ import annotations
 

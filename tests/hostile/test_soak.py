@@ -54,7 +54,10 @@ class Meter(AfterSweeps):
             print("  ".join(f"{key} {value:.0f}" for key, value in reading.items()), flush=True)
 
     def _count_tasks(self):
-        """Return how many tasks there are, without those on their way out: on a busy machine that way is long."""
+        """Return how many tasks there are, without those on their way out.
+
+        On a busy machine that way is long.
+        """
         least = min((one["tasks"] for one in self.readings), default=0)
         deadline = time.monotonic() + PATIENCE
         while True:
@@ -65,7 +68,10 @@ class Meter(AfterSweeps):
 
 
 def growth(readings):
-    """Return by how much every reading is larger at the end of the run than in its middle, in medians of a quarter."""
+    """Return by how much every reading is larger at the end of the run than in its middle.
+
+    Both are medians of a quarter.
+    """
     quarter = max(1, len(readings) // 4)
     middle, end = readings[-3 * quarter : -2 * quarter] or readings[:1], readings[-quarter:]
     return {

@@ -1,4 +1,7 @@
-"""The checkpoint file: what goes in comes out, nothing else is accepted, and it is never half written."""
+"""The checkpoint file.
+
+What goes in comes out, nothing else is accepted, and it is never half written.
+"""
 
 import io
 import json
@@ -399,7 +402,10 @@ def test_a_member_that_is_there_twice_is_refused(member, first, tmp_path):
 
 
 def zip64(content, member, field, size, words):
-    """Let the directory say that a field of a member, at these bytes, is in an extra field of Zip64, and what it is."""
+    """Let the directory say that a field of a member is in an extra field of Zip64, and what it is.
+
+    The field is at these bytes.
+    """
     at = content.rindex(member.encode()) - 46
     assert content[at : at + 4] == b"PK\x01\x02"
     end = content.rindex(b"PK\x05\x06")
@@ -552,7 +558,10 @@ def test_a_full_disk_is_said_once_each_time_it_begins(tmp_path):
 
 
 def run(tmp_path, n_threads=2, *, n_sweeps=3):
-    """Keep every sweep of a run, and return the checkpoint, whose last sweep is to be kept still."""
+    """Keep every sweep of a run, and return the checkpoint.
+
+    Its last sweep is to be kept still.
+    """
     sources, checkpoint = (
         [Source(np.array, (shard,)) for shard in make_shards(2)],
         Checkpoint(tmp_path / "state", MARK),

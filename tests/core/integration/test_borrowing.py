@@ -1,4 +1,7 @@
-"""Jobs that threads share: idle threads of an executor help, and nothing is lost or left running."""
+"""Jobs that threads share.
+
+Idle threads of an executor help, and nothing is lost or left running.
+"""
 
 import threading
 import time
@@ -18,7 +21,10 @@ CALLER = ContextVar("CALLER")
 
 
 def run(function, n_jobs):
-    """Share jobs inside a task of one of three threads; the function is told the job, and whether it is that thread."""
+    """Share jobs inside a task of one of three threads.
+
+    The function is told the job, and whether it is that thread.
+    """
 
     def task():
         CALLER.set(threading.get_ident())

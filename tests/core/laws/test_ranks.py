@@ -70,7 +70,10 @@ def test_sums_of_ranks_have_the_bits_of_one_sum(size, in_order):
 
 @given(st.integers(1, 40), st.integers(1, 2), st.randoms())
 def test_parts_of_a_tree_are_merged_in_any_order_of_arrival(count, least, random):
-    """What has been merged stands for its parts, in their order, and never more of them than the tree has there."""
+    """What has been merged stands for its parts, in their order.
+
+    There are never more of them than the tree has there.
+    """
     arriving, nodes = list(range(count)), {}
     random.shuffle(arriving)
     for p in arriving:
@@ -119,7 +122,9 @@ def test_legs_have_every_visit_once_and_wait_for_earlier_ones_only(drawn):
 
 @given(orders(), st.randoms())
 def test_every_block_is_where_it_is_wanted_and_nobody_waits_for_himself(drawn, random):
-    """Ranks are followed through two rotations, one message or leg at a time, in any order that waiting allows.
+    """Ranks are followed through two rotations, one message or leg at a time.
+
+    They come in any order that waiting allows.
 
     Blocks may begin anywhere.
     """

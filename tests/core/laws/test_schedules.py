@@ -381,7 +381,10 @@ def test_rounds_become_smaller_only_if_their_size_is_not_given():
 
 
 def meetings(order):
-    """Return all pairs in the order of steps; fail where two shards meet one block, or a line has another form."""
+    """Return all pairs in the order of steps.
+
+    Fail where two shards meet one block, or a line has another form.
+    """
     for step in order:
         blocks = [block for block in step if block != -1]
         assert len(set(blocks)) == len(blocks)

@@ -1,4 +1,7 @@
-"""An L1 fit that is left at any place where it may be left, and gone on with from its checkpoint, has the same bits."""
+"""An L1 fit that is gone on with from its checkpoint has the same bits.
+
+It may be left at any place where it can be left.
+"""
 
 import numpy as np
 import pytest

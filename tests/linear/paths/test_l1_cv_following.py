@@ -1,4 +1,7 @@
-"""What goes into the folds of the cross-validated L1 classes, and what is seen of them: groups, callbacks, errors."""
+"""What goes into the folds of the cross-validated L1 classes, and what is seen of them.
+
+Groups, callbacks, errors.
+"""
 
 import pickle
 
@@ -54,7 +57,10 @@ def test_groups_reach_the_splitter(case, routing, splitter):
 
 
 def test_scorers_get_what_they_ask_for():
-    """Weights go to the scorer, and with routing whatever else it requests, cut to the samples held out."""
+    """Weights go to the scorer, cut to the samples held out.
+
+    With routing, whatever else it requests goes there, too.
+    """
     seen = []
 
     def metric(y_true, y_pred, sample_weight=None, costs=None):

@@ -1,4 +1,7 @@
-"""Sparse fits whose conjugate gradients take too long go on with Newton steps on the whole matrix of the support."""
+"""Sparse fits whose conjugate gradients take too long go on with Newton steps.
+
+They are on the whole matrix of the support.
+"""
 
 import numpy as np
 import pytest
@@ -15,7 +18,10 @@ from schmp_estimators.linear.programs.residual import ResidualProblem
 
 @pytest.fixture
 def done(monkeypatch):
-    """Let one step of conjugate gradients be too many; returns the results of what is done with whole matrices."""
+    """Let one step of conjugate gradients be too many.
+
+    Returns the results of what is done with whole matrices.
+    """
     monkeypatch.setattr(choose, "prefer_residual", lambda size: True)
     by_rounds(monkeypatch)
     monkeypatch.setattr(residual, "_LONG", 1)
@@ -70,7 +76,10 @@ def test_a_small_penalty_on_separable_classes(done, monkeypatch, most_cuts, fit_
 
 
 def nearly_separable():
-    """Return sparse X and signs; only two rows that are alike but for their sign keep their loss."""
+    """Return sparse X and signs.
+
+    Only two rows that are alike but for their sign keep their loss.
+    """
     rng = np.random.default_rng(3)
     X = np.exp(rng.normal(size=(90, 200))) * (rng.random((90, 200)) < 0.15)
     sign = np.where(X @ rng.normal(size=200) > 0, 1.0, -1.0)

@@ -1,4 +1,7 @@
-"""Fits with checkpoints go on from their own with the same bits, refuse all others, and outlive the disk."""
+"""Fits with checkpoints go on from their own with the same bits.
+
+They refuse all others, and outlive the disk.
+"""
 
 import os
 import re
@@ -119,7 +122,10 @@ FEW = ["warp", "ccd", "lasso", "coroutine"]
 
 
 def fitted(name, *data, **more):
-    """Fit a case, perhaps to other data or with more parameters; return the estimator, or what a program returns."""
+    """Fit a case, perhaps to other data or with more parameters.
+
+    Return the estimator, or what a program returns.
+    """
     make, parameters, given = CASES[name]
     parameters, data = parameters | more, data or given
     if make is not schmp.run:
@@ -130,7 +136,10 @@ def fitted(name, *data, **more):
 
 @pytest.fixture(autouse=True)
 def rounds(monkeypatch):
-    """Let L1 fits as small as these go by rounds, as larger ones do: those that are solved at once keep no state."""
+    """Let L1 fits as small as these go by rounds, as larger ones do.
+
+    Those that are solved at once keep no state.
+    """
     by_rounds(monkeypatch)
 
 

@@ -1,4 +1,7 @@
-"""What a user reads names what a user may import, and no more, and is true; pages name files that are there."""
+"""What a user reads names what a user may import, and no more, and is true.
+
+Pages name files that are there.
+"""
 
 import doctest
 import inspect
@@ -36,7 +39,10 @@ NOT_FOR_USERS = (
 
 
 def internal_paths(text):
-    """Return what `text` names of the package's inside, as a module, a path of a file, or an import."""
+    """Return what `text` names of the package's inside.
+
+    That is a module, a path of a file, or an import.
+    """
     rooms = "|".join(sorted(name.partition(".")[2] for name in INTERNAL))
     pattern = (
         rf"schmp_estimators[./](?:{rooms})\b[\w./]*|from schmp_estimators import (?:{rooms})\b"
@@ -45,7 +51,10 @@ def internal_paths(text):
 
 
 def public_objects():
-    """Yield all that is public with the name under which a user imports it, and the methods of what is a class."""
+    """Yield all that is public with the name under which a user imports it.
+
+    The methods of what is a class come, too.
+    """
     for path in PUBLIC:
         module = import_module(path)
         yield path, module

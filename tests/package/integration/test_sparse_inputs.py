@@ -1,4 +1,7 @@
-"""No sparse input leads an estimator astray, whatever it is used for: bad arrays are refused, integers do not wrap."""
+"""No sparse input leads an estimator astray, whatever it is used for.
+
+Bad arrays are refused, integers do not wrap.
+"""
 
 import copy
 
