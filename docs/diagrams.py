@@ -134,7 +134,10 @@ def layers():
             text(x + room / 2, top + 69, name, 16, PAPER, weight="bold"),
             text(x + room / 2, top + 91, what, 13, PAPER),
         ]
-    caption = "Imports point downwards: from floor to floor of a wing, and into the core.  No wing knows another one."
+    caption = (
+        "Imports point downwards: from floor to floor of a wing, and into the core.  "
+        "No wing knows another one."
+    )
     body.append(text(left, top + 146, caption, 15, SOFT, "start", style="italic"))
     return svg(whole + 2 * left, top + 164, *body)
 

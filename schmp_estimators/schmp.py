@@ -188,7 +188,8 @@ def run(
     ...         low, high = (middle, high) if sum(counts) < rank else (low, middle)
     ...         yield Report({"width": high - low})
     ...     return high
-    >>> records, result = run(partial(bisection, rank=3), [np.array([5.0, 9.0]), np.array([1.0, 7.0])])
+    >>> pieces = [np.array([5.0, 9.0]), np.array([1.0, 7.0])]
+    >>> records, result = run(partial(bisection, rank=3), pieces)
     >>> round(result, 3), len(records)
     (7.0, 16)
     """
@@ -208,12 +209,13 @@ def run(
             check_call(keeper.save, "keeper.save", "piece")
             check_call(keeper.restore, "keeper.restore", "piece", "saved")
         return run_dynamic(
-            program, pieces, callback=callback, checkpoint=checkpoint, every=checkpoint_every, keeper=keeper,
-            n_jobs=n_jobs,
+            program, pieces, callback=callback, checkpoint=checkpoint, every=checkpoint_every,
+            keeper=keeper, n_jobs=n_jobs,
         )  # fmt: skip
     if not isinstance(getattr(program, "name", None), str):
         raise TypeError(
-            f'program {type(program).__name__} has no name; give the class one, as in name = "my-program"'
+            f"program {type(program).__name__} has no name; give the class one, as in "
+            'name = "my-program"'
         )
     _check_count("sweeps", sweeps)
     if keeper is not None:
@@ -226,8 +228,8 @@ def run(
             f"checkpoint={checkpoint!r} needs engine='auto'; the serial engine keeps none"
         )
     return run_static(
-        program, pieces, sweeps=sweeps, callback=callback, checkpoint=checkpoint, every=checkpoint_every,
-        n_jobs=n_jobs, engine=engine,
+        program, pieces, sweeps=sweeps, callback=callback, checkpoint=checkpoint,
+        every=checkpoint_every, n_jobs=n_jobs, engine=engine,
     )  # fmt: skip
 
 

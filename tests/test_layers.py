@@ -112,14 +112,18 @@ def test_importing_the_package_or_dask_loads_nothing_heavy(package, heavy):
 
     Who only uses Dask must not pay for numba.
     """
-    code = f"import sys, {package}; assert 'schmp_estimators' in sys.modules; print(*{heavy} & set(sys.modules))"
+    code = (
+        f"import sys, {package}; assert 'schmp_estimators' in sys.modules; "
+        f"print(*{heavy} & set(sys.modules))"
+    )
     assert in_a_process(code) == []
 
 
 FITS = """
 import pickle, sys
 import numpy as np
-from schmp_estimators import DistributedLDA, ModelParallelMF, PrioritizedLasso, SparseLogisticRegression
+from schmp_estimators import DistributedLDA, ModelParallelMF
+from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
 
 model, X = pickle.load(open(sys.argv[1], "rb"))
 model.transform(X)

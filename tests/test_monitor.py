@@ -226,7 +226,10 @@ def test_the_progress_bar_shows_what_a_fit_has_reached(capfd, monkeypatch):
     X = np.random.default_rng(0).normal(size=(40, 5))
     lasso = PrioritizedLasso(0.1, verbose=1, **MANY_STEPS).fit(X, X[:, 0])
     shown = capfd.readouterr().out
-    reached = f"log likelihood {lda.history_[-1]['log_likelihood']:.6g} · perplexity {watch.latest['perplexity']:.6g}"
+    reached = (
+        f"log likelihood {lda.history_[-1]['log_likelihood']:.6g} · "
+        f"perplexity {watch.latest['perplexity']:.6g}"
+    )
     assert f"25 of 25 {reached} · " in shown
     assert f" {len(lasso.history_)} objective {lasso.history_[-1]['objective']:.6g} " in shown
     assert shown.count("samples/s") == 2

@@ -43,7 +43,8 @@ ADDRESS_SPACE = 12 << 30
 #: words what is wrong.
 CLEAR = re.compile(
     r"\b(X|y|pairs|users?|exclude|ratings?|chunks? of|Input|sample_weight|classes)\b|"
-    r"Expected 2D|Found (array|input)|[Cc]omplex|dtype|convert|sample\(s\)|feature\(s\)|features|infinity|GiB"
+    r"Expected 2D|Found (array|input)|[Cc]omplex|dtype|convert|"
+    r"sample\(s\)|feature\(s\)|features|infinity|GiB"
 )
 #: Kinds of errors that the package or scikit-learn raises on purpose.
 CHOSEN = ValueError, TypeError, OverflowError, MemoryError, NotImplementedError, SchMPError

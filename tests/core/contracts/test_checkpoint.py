@@ -162,7 +162,8 @@ def unnamed():
 @pytest.mark.parametrize(
     "value",
     [{1, 2}, Counter("a"), b"x", 1j, object(), len, np.array([None, {}], object), np.ma.ones(3),
-     np.datetime64("2020-01-01"), type("Hidden", (unnamed(),), {"__qualname__": "f.<locals>.Hidden"})(1)],
+     np.datetime64("2020-01-01"),
+     type("Hidden", (unnamed(),), {"__qualname__": "f.<locals>.Hidden"})(1)],
     ids=lambda value: type(value).__name__,
 )  # fmt: skip
 def test_what_cannot_be_kept_is_named_whatever_the_disk(value, tmp_path):

@@ -181,8 +181,9 @@ class Outer(NamedTuple):
 
 @pytest.mark.parametrize(
     ("dtype", "low", "high", "needed"),
-    [("i8", -1, 1, 1), ("u8", 0, 255, 1), ("i4", 0, 256, 2), ("i2", -128, 127, 1), ("i8", -129, 200, 2),
-     ("i8", -5, 1 << 15, 4), ("i8", 0, 1 << 32, 8), ("i1", -1, 1, 1), ("u2", 0, 256, 2), ("f8", 0, 1, 8)],
+    [("i8", -1, 1, 1), ("u8", 0, 255, 1), ("i4", 0, 256, 2), ("i2", -128, 127, 1),
+     ("i8", -129, 200, 2), ("i8", -5, 1 << 15, 4), ("i8", 0, 1 << 32, 8), ("i1", -1, 1, 1),
+     ("u2", 0, 256, 2), ("f8", 0, 1, 8)],
 )  # fmt: skip
 def test_what_travels_between_ranks_arrives_as_it_was_in_fewer_bytes(dtype, low, high, needed):
     dtype = np.dtype(dtype)

@@ -210,14 +210,18 @@ def test_no_two_correlated_parameters_are_under_way_whoever_chose_them(order, n_
     ("change", "message"),
     [
         *[({name: 0}, f"'{name}' parameter of Priority must be") for name in (
-            "n_schedulers", "n_parallel", "pipeline_depth", "oversample", "correlation_rows", "refresh", "weight",
+            "n_schedulers", "n_parallel", "pipeline_depth", "oversample", "correlation_rows",
+            "refresh", "weight",
         )],
         ({"n_schedulers": 2.0}, "'n_schedulers' parameter"),
         ({"max_correlation": 1.0}, "'max_correlation' parameter"),
         ({"moved_above": -1.0}, "'moved_above' parameter"),
         ({"refresh": "never"}, "'refresh' parameter"),
         ({"n_parameters": 0}, "n_parameters=0 must be an integer of at least 1"),
-        ({"max_correlation": None, "oversample": 3.0}, "oversample=3.0 of Priority needs max_correl"),
+        (
+            {"max_correlation": None, "oversample": 3.0},
+            "oversample=3.0 of Priority needs max_correl",
+        ),
         ({"max_correlation": None, "correlation_rows": 9}, "correlation_rows=9 of Priority needs"),
     ],
 )  # fmt: skip

@@ -92,7 +92,10 @@ def test_what_is_public_is_reached_and_listed_and_nothing_else():
         module = import_module(path)
         below = [name.rpartition(".")[2] for name in PUBLIC[1:]] if path == PUBLIC[0] else []
         assert dir(module) == sorted([*module.__all__, *below])
-    code = "import schmp_estimators as s; print(*[getattr(s, n).__name__ for n in dir(s)[-99:] if n[0].islower()])"
+    code = (
+        "import schmp_estimators as s; "
+        "print(*[getattr(s, n).__name__ for n in dir(s)[-99:] if n[0].islower()])"
+    )
     command = [sys.executable, "-c", code]
     found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     assert set(PUBLIC[1:]) < set(found)
