@@ -31,6 +31,7 @@ from scipy import sparse
 from schmp_estimators import DistributedLDA, ModelParallelMF, schmp
 from schmp_estimators.core.cluster import group, wire
 from schmp_estimators.core.engine.communicator import MANY
+from schmp_estimators.core.values import replace_leaves
 from schmp_estimators.lda.blocks import HEAD
 from schmp_estimators.lda.data import shards
 from schmp_estimators.lda.data.shards import (
@@ -234,14 +235,14 @@ def _unmark(marks, found, elements):
 
 
 @dataclass(frozen=True, slots=True)
-class Marked(wire.Narrow):
+class Marked:
     """An array as a bit for each element that is not zero, and these elements."""
 
+    array: np.ndarray
+    dtype: np.dtype
+    is_writeable: bool
     marks: np.ndarray
     shape: tuple[int, ...]
-
-    def __sizeof__(self):
-        return self.array.nbytes + self.marks.nbytes
 
 
 #: CPU seconds of threads for arrays on the wire.
@@ -258,26 +259,32 @@ def _timed(function):
     return timed
 
 
-def _marked(array, narrowed=wire._narrowed):
-    """Return an array dense or marked, whichever is smaller."""
+def _marked(array):
+    """Return an array, or if it is smaller the marked one."""
     if array.dtype.kind not in "iu" or array.nbytes <= wire.SMALL:
-        return narrowed(array)
+        return array
     dtype = np.min_scalar_type(int(array.max())) if array.min() >= 0 else array.dtype
     marks, found = np.zeros(-(-array.size // 8), np.uint8), np.empty(array.size + 1, dtype)
     n = 1 + _mark(array.reshape(-1), marks, found)
     if marks.nbytes + n * found.itemsize >= array.size * found.itemsize:
-        return narrowed(array)
+        return array
     return Marked(found[:n].copy(), array.dtype, array.flags.writeable, marks, array.shape)
 
 
-def _unmarked(one, widened=wire._widened):
+def _unmarked(one):
     """Return the array that was sent."""
-    if not isinstance(one, Marked):
-        return widened(one)
     array = np.empty(one.shape, one.dtype)
     _unmark(one.marks, one.array, array.reshape(-1))
     array.flags.writeable = one.is_writeable
     return array
+
+
+def _pack_marked(value):
+    return wire.pack(replace_leaves(value, np.ndarray, _marked))
+
+
+def _unpack_marked(message):
+    return replace_leaves(wire.unpack(message), Marked, _unmarked)
 
 
 def marked(arguments):
@@ -303,15 +310,15 @@ def marked(arguments):
             return np.where(n >= HEAD * n_topics, of_heads, dense), by_tokens
 
         ways = {
-            "dense": (wire._narrowed, wire._widened, bytes_of_words),
-            "dense or marked": (_marked, _unmarked, bytes_of_words),
-            "and chosen anew": (_marked, _unmarked, of_marked),
+            "dense": (wire.pack, wire.unpack, bytes_of_words),
+            "dense or marked": (_pack_marked, _unpack_marked, bytes_of_words),
+            "and chosen anew": (_pack_marked, _unpack_marked, of_marked),
         }
         for how, (there, back, costs) in ways.items():
             if costs is of_marked and sampler != "warp":
                 continue
             with (
-                mock.patch.multiple(wire, _narrowed=_timed(there), _widened=_timed(back)),
+                mock.patch.multiple(group, pack=_timed(there), unpack=_timed(back)),
                 mock.patch.object(shards, "bytes_of_words", costs),
             ):
                 points = _course(X, k, n_shards, max(arguments.sweeps), **options)

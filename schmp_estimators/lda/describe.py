@@ -231,9 +231,8 @@ class DescribedTopics(TopicMethods):
         pair is also -1 if every document has both words.  If X does not have a word, its pairs
         count as 0.  For "u_mass" they do so only if it is the more probable word of the pair.
 
-        Windows are counted as in gensim.  A window may have several tokens of a word.  When the
-        first of them leaves the window, the word is no longer counted there, although other tokens
-        of it are still inside.  So frequent words count a little less.
+        Windows are counted as in gensim, where a word that occurs several times in a window counts
+        a little less.
 
         Counts of documents and windows are integers, so results are bit-for-bit identical for any
         chunks and workers.

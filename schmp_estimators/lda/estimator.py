@@ -55,6 +55,10 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
     draws a topic for each.  With the default sampler the fitted counts are bit-for-bit identical
     for any number of threads, shards and workers, with or without Dask.
 
+    The parameters stand in this order: the model (to `feature_names`), the fit (from `sampler`),
+    when it stops (from `max_iter`), where it runs and what it leaves there (from `n_shards`),
+    streams (from `warm_start`).
+
     Parameters
     ----------
     n_components : int, default=10
@@ -155,9 +159,9 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
     n_shards : int, default=None
         Number of parts into which documents and words are divided, at most the number of documents
         or words.  None: "warp", "frozen" and "saber" use 1 in this process, and on a cluster the
-        number of workers, but at most ``n_tokens / 1.5e6`` ("warp") or the square root of that.
-        The other samplers always use that square root.  With these three a process joins its parts
-        of the documents: a larger number is for workers that join later.
+        number of workers, but at most the square root of ``n_tokens / 8e4``.  The other samplers
+        always use that of ``n_tokens / 1.5e6``.  With these three a process joins its parts of the
+        documents: a larger number is for workers that join later.
     n_jobs : int, default=None
         Threads of a fit in this process.  None means 1, -1 all cores.  With "warp", "frozen" and
         "saber" more than one thread helps from 262,144 tokens on.

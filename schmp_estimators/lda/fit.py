@@ -328,16 +328,18 @@ class LDAFit:
                     "n_shards=%d: %d documents and %d words make %d", asked, n_docs, n_words, chosen
                 )
             return chosen
-        suitable = default_shards(self._n_tokens, n_docs, n_words, rotates=self._program.rotates)
-        if not self._program.partition_invariant:
-            return suitable
-        if self._place.n_processes > suitable:
+        invariant = self._program.partition_invariant
+        suitable = default_shards(self._n_tokens, n_docs, n_words, invariant=invariant)
+        n_workers = self._place.n_processes
+        if invariant and n_workers > suitable:
             logger.info(
-                "%d shards for %d workers: more would make cells short",
+                "%d of %d workers sample %d tokens: with more, exchanges take longer than they "
+                "save",
                 suitable,
-                self._place.n_processes,
+                n_workers,
+                self._n_tokens,
             )
-        return min(suitable, self._place.n_processes)
+        return min(suitable, n_workers) if invariant else suitable
 
     def _check_memory(self) -> None:
         """Raise before any work if a shard cannot hold its rows, or the cluster the run."""

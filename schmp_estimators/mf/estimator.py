@@ -198,10 +198,8 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     -----
     In a sparse X every stored entry is a rating, zeros included; in a dense X every entry that is
     not NaN.  If y is given, a dense X of two columns holds pairs of ids.  Any other X is a matrix,
-    and y is not used.  One case is an exception, for scikit-learn's checks of estimators: if y
-    holds integers, an array of two columns without whole numbers and without repeated numbers is a
-    matrix.  A dense matrix of two or three columns is refused if nothing is missing and its first
-    two columns hold whole numbers: it is probably pairs without ratings, or a table of ids and
+    and y is not used.  Numbers that are not whole are no ids.  A dense matrix of two or three
+    columns that looks like ids is refused: probably y was forgotten, or X is a table of ids and
     ratings.
 
     References

@@ -189,8 +189,8 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
         Raises
         ------
         ValueError
-            As in `fit`; if a matrix has fewer than two ratings; with `unobserved_weight`, if no
-            judged rating is above 0.
+            As in `fit`; if there is nothing to judge: a matrix of fewer than two ratings, or no
+            click.
         """
         check_is_fitted(self)
         if self._ranks:

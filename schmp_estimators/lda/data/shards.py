@@ -47,14 +47,21 @@ from schmp_estimators.lda.kernels.tokens import assign_blocks, place_tokens
 TOKENS_PER_CELL = 1_500_000
 
 
-def default_shards(n_tokens: int, n_docs: int, n_features: int, *, rotates: bool) -> int:
-    """Return the number of shards: the most with cells of `TOKENS_PER_CELL` on average.
+#: How many tokens a worker resamples while an exchange with one more worker takes its time: 3 ms of
+#: a sweep.
+TOKENS_OF_EXCHANGE = 80_000
 
-    With P shards a rotation has P² cells, an exchange P.  The number depends on the data only,
-    never on the machines.
+
+def default_shards(n_tokens: int, n_docs: int, n_features: int, *, invariant: bool) -> int:
+    """Return the number of shards for data of this size.
+
+    It depends on the data only, never on the machines.
+    P shards that rotate have P² cells of `TOKENS_PER_CELL` at least.  Where results are
+    `invariant`, P is chosen so that a sweep is shortest: it takes as long as
+    ``n_tokens / P + P * TOKENS_OF_EXCHANGE`` tokens.
     """
-    n_cells = n_tokens // TOKENS_PER_CELL
-    return max(1, min(math.isqrt(n_cells) if rotates else n_cells, n_docs, n_features))
+    best = math.isqrt(n_tokens // (TOKENS_OF_EXCHANGE if invariant else TOKENS_PER_CELL))
+    return max(1, min(best, n_docs, n_features))
 
 
 def cut_documents(lengths: Integers, n_shards: int) -> Integers:
