@@ -1,4 +1,7 @@
-"""Configuration of the documentation; build it with ``python -m sphinx -W -b html docs docs/_build/html``."""
+"""Configuration of the documentation.
+
+Build it with ``python -m sphinx -W -b html docs docs/_build/html``.
+"""
 
 import os
 import sys

@@ -1,4 +1,7 @@
-"""Ranks that are threads of this process, and a place that has them: what travels is pickled, and can be lost."""
+"""Ranks that are threads of this process, and a place that has them.
+
+What travels is pickled, and can be lost.
+"""
 
 import threading
 from queue import Empty, SimpleQueue
@@ -38,7 +41,10 @@ class Talk(Communicator):
 
 
 def in_ranks(size, function, n_threads=1):
-    """Return ``function(communicator)`` of each rank: what it returned, or the exception that it raised."""
+    """Return ``function(communicator)`` of each rank.
+
+    What it returned, or the exception that it raised.
+    """
     said, made = [[SimpleQueue() for _ in range(size)] for _ in range(size)], [None] * size
 
     def work(rank):
@@ -70,7 +76,10 @@ class Handle:
 
 
 class RankPlace(Place):
-    """What a `GroupRun` asks of a cluster; the calls in `losses`, counted from one, lose what they have done."""
+    """What a `GroupRun` asks of a cluster.
+
+    The calls in `losses`, counted from one, lose what they have done.
+    """
 
     is_local = False
 

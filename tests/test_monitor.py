@@ -1,4 +1,4 @@
-"""Following a fit: callbacks, early stopping, log and progress bar, and the plot of what happened."""
+"""Following a fit: callbacks, early stopping, log and progress bar, and the plot of it."""
 
 import logging
 import re
@@ -23,7 +23,8 @@ from schmp_estimators import (
 )
 from schmp_estimators.core.progress import in_units
 
-#: a tempered start depends on `max_iter`, and fits that end earlier are compared with shorter ones here
+#: a tempered start depends on `max_iter`, and fits that end earlier are compared with shorter ones
+#: here
 make = partial(DistributedLDA, n_components=4, max_iter=12, init="uniform", random_state=7)
 
 
@@ -229,7 +230,10 @@ def test_the_progress_bar_shows_what_a_fit_has_reached(capfd, monkeypatch):
     X = np.random.default_rng(0).normal(size=(40, 5))
     lasso = PrioritizedLasso(0.1, verbose=1, **MANY_STEPS).fit(X, X[:, 0])
     shown = capfd.readouterr().out
-    reached = f"log likelihood {lda.history_[-1]['log_likelihood']:.5g} · perplexity {watch.latest['perplexity']:.5g}"
+    reached = (
+        f"log likelihood {lda.history_[-1]['log_likelihood']:.5g} · "
+        f"perplexity {watch.latest['perplexity']:.5g}"
+    )
     assert f"25 of 25 {reached} · " in shown
     assert f" {len(lasso.history_)} objective {lasso.history_[-1]['objective']:.5g} " in shown
     assert shown.count("/s ") == shown.count(" left") == 2

@@ -1,4 +1,7 @@
-"""Runs on clusters: workers that die, leave, come or are busy, fits side by side, and what is left behind."""
+"""Runs on clusters.
+
+Workers that die, leave, come or are busy, fits side by side, and what is left behind.
+"""
 
 import asyncio
 import gc
@@ -253,7 +256,10 @@ def tracebacks(client, most):
 
 
 def spoilt(entry):
-    """A table with an entry in column "d" of each partition but the first, and rows that are counts else."""
+    """A table with an entry in column "d" of each partition but the first.
+
+    Other entries are counts.
+    """
     table = pd.DataFrame(np.ones((40, 6)), columns=[*"abcdef"]).astype({"d": type(entry)})
     table.loc[[15, 25, 35], "d"] = entry
     return dd.from_pandas(table, npartitions=4)
@@ -368,7 +374,10 @@ def test_a_worker_that_is_killed_inside_a_batch_changes_nothing(processes, tmp_p
 
 @pytest.fixture
 def start(client, monkeypatch, request):
-    """Addresses of two workers, and a function that lets one rank of a hasty group run there; nothing may be left."""
+    """Addresses of two workers, and a function that lets one rank of a hasty group run there.
+
+    Nothing may be left.
+    """
     for name, value in {"LOOK": 0.02, "SILENCE": 0.1, "KEPT": 0.1}.items():
         monkeypatch.setattr(group, name, value)
     group._inboxes.clear()  # what other clusters of this process have left
@@ -422,7 +431,10 @@ def test_who_waits_for_a_rank_that_will_not_speak_is_told(start, other, monkeypa
 
 
 def wait_in_vain(communicator, other, has_left):
-    """Send a message that does not arrive, before the connection is open or after it, and wait for the answer."""
+    """Send a message that does not arrive, and wait for the answer.
+
+    It is lost before the connection is open or after it.
+    """
     pool = communicator._worker.rpc
 
     async def fail(*args, **options):
