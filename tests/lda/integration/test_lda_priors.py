@@ -199,6 +199,14 @@ def test_to_a_later_fit_seeds_are_like_earlier_tokens(way):
         assert last == pytest.approx(theirs, rel=1e-12)
 
 
+@pytest.mark.parametrize("others", [{0: {5: 2.0}}, {1: {4: 2.0}}])
+def test_a_checkpoint_belongs_to_seeds_of_the_same_words_and_topics(others, tmp_path):
+    options = {"checkpoint": tmp_path / "run", "max_iter": 2}
+    seeded(seed_words={0: {4: 2.0}}, **options).fit(SMALL)
+    with pytest.raises(CheckpointMismatchError, match="seed_words"):
+        seeded(seed_words=others, **options).fit(SMALL)
+
+
 TEXTS = ["war army peace", "tax tariff duty", "army war duty"] * 20
 
 
