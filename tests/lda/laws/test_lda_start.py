@@ -156,6 +156,16 @@ def test_batches_have_random_numbers_of_their_own():
     assert (lda.partial_fit(X).topic_word_counts_.toarray() != 2 * first).any()
 
 
+def test_a_sparse_start_gives_each_word_two_topics():
+    """With hardly any prior of words their tokens never leave the topics that they began in."""
+    go = partial(make, n_components=10, topic_word_prior=1e-30, sampler="frozen", max_iter=3)
+    n_topics = {
+        init: np.count_nonzero(go(init=init).fit(X).topic_word_counts_.toarray(), axis=0)
+        for init in ("sparse", "uniform")
+    }
+    assert n_topics["sparse"].max() <= 2 < n_topics["uniform"].min()
+
+
 def test_uniform_topics_are_those_of_the_tokens_however_they_are_cut():
     whole, key = np.empty(50_000, np.uint8), stream_key(3)
     draw_uniform_topics(7, key, 200, whole)
