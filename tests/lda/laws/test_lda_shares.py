@@ -6,6 +6,7 @@ from datetime import date
 from functools import partial
 from itertools import product
 
+import dask
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
@@ -213,6 +214,21 @@ def test_other_fits_are_matched(fitted):
 def test_errors_of_shares(fitted, options, message):
     with pytest.raises(ValueError, match=message):
         fitted.topic_shares(X, **options)
+
+
+@pytest.mark.parametrize("n_draws", [0, 39])
+def test_as_much_room_is_asked_for_as_totals_or_proportions_take(fitted, n_draws):
+    """Draws are added up by group; without draws the proportions of all documents are held."""
+    n_topics, n_groups = len(fitted.topic_sizes_), len({*YEARS})
+    needed = 8 * n_topics * (39 * n_groups if n_draws else len(X))
+    ask = partial(fitted.topic_shares, X, YEARS, n_draws=n_draws)
+    with dask.config.set({"schmp-estimators.dense-limit": needed}):
+        ask()
+    with (
+        dask.config.set({"schmp-estimators.dense-limit": needed - 1}),
+        pytest.raises(MemoryError, match=f"{n_groups} groups, 23 documents need"),
+    ):
+        ask()
 
 
 # Names, and the summary.
