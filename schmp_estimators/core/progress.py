@@ -155,11 +155,12 @@ class FitBar:
         # a console of its own, because rich shows only one bar at a time on each console
         self._progress = Progress(
             name,
-            BarColumn(30),
+            BarColumn(8),
             count,
             reached,
             TimeElapsedColumn(),
             TimeRemainingColumn(),
+            TextColumn("left"),
             console=Console(),
         )
         self._progress.start()
@@ -194,12 +195,12 @@ class FitBar:
 
 
 def reached(estimator: Any) -> str:
-    """Return the objective, values on held-out samples, and the rate of the last few records, as text."""
+    """Return the objective, values on held-out samples, and samples per second in the last few records, as text."""
     words = [
-        f"{name.replace('_', ' ')} {value:.6g}" for name, value in noteworthy(estimator).items()
+        f"{name.replace('_', ' ')} {value:.5g}" for name, value in noteworthy(estimator).items()
     ]
     first = estimator.history_[-min(6, len(estimator.history_))]
     last = estimator.history_[-1]
     if (seconds := last["seconds"] - first["seconds"]) > 0:
-        words.append(f"{in_units((last['samples'] - first['samples']) / seconds)} samples/s")
+        words.append(f"{in_units((last['samples'] - first['samples']) / seconds)}/s")
     return " · ".join(words)

@@ -90,7 +90,7 @@ class SparseModel(Penalised):
         Parameters
         ----------
         y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_targets)
-            Responses; each target is fitted separately.  For a classifier labels, numbers or strings.
+            Responses; each target is fitted separately.  A classifier takes labels, which are numbers or strings.
 
         Returns
         -------

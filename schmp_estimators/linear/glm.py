@@ -168,6 +168,9 @@ class SparseGLM(Pair, SparseModel):
     `PrioritizedLasso` is this model with the loss "squared" and the penalty "l1" or "elasticnet".
     `SparseLogisticRegression` has the loss "logistic" with the same penalties, and C = 1/(α Σ s).
 
+    The parameters stand in this order: the model (to `fit_intercept`), how and how long it is fitted (from
+    `schedule`), where it runs and what it leaves there (from `n_shards`).
+
     Parameters
     ----------
     tol : float, default=1e-4

@@ -30,6 +30,9 @@ class PrioritizedLasso(MultiOutputMixin, SparseModel, LinearRegressor):
     :class:`sklearn.linear_model.Lasso` and :class:`~sklearn.linear_model.ElasticNet`; shared parameters have the same
     meaning.
 
+    The parameters stand in this order: the model (to `fit_intercept`), how and how long it is fitted (from
+    `schedule`), where it runs and what it leaves there (from `n_shards`).
+
     Parameters
     ----------
     tol : float, default=1e-4

@@ -38,6 +38,9 @@ class SparseLogisticRegression(SparseModel, LinearClassifier):
     with the L1 ratio :math:`\rho` and penalty factors :math:`f`, both 1 by default.  With more than two classes, each
     class is fitted against all others.
 
+    The parameters stand in this order: the model (to `fit_intercept`), how and how long it is fitted (from
+    `schedule`), where it runs and what it leaves there (from `n_shards`).
+
     Parameters
     ----------
     tol : float, default=1e-4

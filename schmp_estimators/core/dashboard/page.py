@@ -86,7 +86,7 @@ class View:
         #: what the curves were last drawn from
         self._drawn: Any = None
         by_sweeps = _curve(
-            "Objective by sweeps", "sweeps", "objective", self.curves, self.heads, "Sweeps"
+            "Objective by iterations", "sweeps", "objective", self.curves, self.heads, "Iterations"
         )
         by_seconds = _curve(
             "Objective by seconds", "seconds", "objective", self.curves, self.heads, "Seconds"

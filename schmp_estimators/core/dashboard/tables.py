@@ -56,7 +56,7 @@ def words(name: str) -> str:
 
 def of_fits(fits: Sequence[Fit], colours: Mapping[str, str], now: float) -> str:
     """Return a table with a row for each fit, in their order; fits that have ended are grey."""
-    head = ("Fit", "Sweeps", "Objective", "Held out", "Samples/s", "Time", "Restarts", "State")
+    head = ("Fit", "Iterations", "Objective", "Held out", "Samples/s", "Time", "Restarts", "State")
     right = {"Objective", "Held out", "Samples/s", "Time", "Restarts"}
     rows = [_row(fit, colours[fit.name], now) for fit in fits]
     if not rows:
@@ -72,6 +72,8 @@ def _row(fit: Fit, colour: str, now: float) -> str:
     share = min(1.0, done / fit.total) if fit.total else 0.0
     bar = f"<span class='bar'><i style='width:{share:.0%};background:{colour}'></i></span>"
     shards = f" · {fit.shards} shards" if fit.shards > 1 else ""
+    if fit.workers:
+        shards += f" · {escape(fit.workers)}, as more would take longer"
     held_out = fit.measured or {
         key: value for key, value in fit.last.items() if key.startswith("validation_")
     }

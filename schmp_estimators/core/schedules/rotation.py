@@ -100,7 +100,7 @@ def schedule_from_costs(cost: Any) -> tuple[tuple[int, ...], ...]:
     -----
     Such an order is an edge colouring of the bipartite graph of shards and blocks, in which steps are the colours.  D.
     Kőnig (Mathematische Annalen 77, 1916) showed that as many colours as the largest degree are enough.  If a shard and
-    a block have no free step in common, two steps are exchanged along the path on which they alternate.  Pairs are
+    a block have no free step in common, pairs that were placed before are moved from one step to another.  Pairs are
     placed from the most expensive to the cheapest, each in the first step that is free for both.  With a barrier after
     every step, a run takes the sum of the largest costs of the steps.  This sum is not always the smallest possible
     one, which is hard to find.

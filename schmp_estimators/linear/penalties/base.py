@@ -20,7 +20,9 @@ P = TypeVar("P", bound="Penalty")
 
 
 class Penalty(Protocol):
-    """A penalty that is a sum of λ_j|b_j| + h_j(b_j) over coefficients, with h_j smooth and h_j(0) = h_j'(0) = 0.
+    """A penalty that is a sum over coefficients b_j of λ_j|b_j| and a smooth rest h_j(b_j).
+
+    λ_j is the strength of the penalty.  The rest and its derivative are zero at zero.
 
     A penalty is a named tuple.  `prox` and `value` are compiled into kernels, so they may use only numbers, arrays,
     `at` and `weigh`; `prox` must not create arrays.
