@@ -30,6 +30,7 @@ from oracles.lda_warp import WarpOracle
 from scipy.special import gammaln
 
 from schmp_estimators.lda.kernels import warp
+from schmp_estimators.lda.kernels.draw import find_in_tree
 from schmp_estimators.lda.kernels.priors import topic_priors
 from schmp_estimators.lda.programs.documents import DocumentSampler
 from schmp_estimators.lda.samplers import program_of
@@ -312,3 +313,9 @@ def test_the_table_of_a_word_has_each_topic_as_often_as_the_word(counts, n_slots
         k = slots[x >> shift]
         found = k if k >= 0 else ~k + np.argmax(ends[~k:] > x)
         assert found == topic
+
+
+def test_a_point_beyond_a_node_by_rounding_finds_its_last_topic():
+    levels, sums = np.array([0, 2]), np.array([16.5, 16.0])
+    find = partial(find_in_tree.py_func, np.ones(32), levels, sums)
+    assert [find(point) for point in (15.9, 16.2, 16.5, 99.0)] == [15, 15, 16, 31]
