@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
+from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import HEAD
 from schmp_estimators.lda.data import shards
 from schmp_estimators.lda.data.corpus import narrow
@@ -22,6 +23,7 @@ from schmp_estimators.lda.data.shards import (
     default_shards,
     make_layout,
 )
+from schmp_estimators.lda.data.topic_rows import WordPart, combine_parts
 
 
 def assert_canonical(counts: Counts, expected):
@@ -120,6 +122,26 @@ def test_a_shard_of_too_many_tokens_is_refused():
     plan = shards.Plan(0, layout, words, np.array([3]), 0)
     with pytest.raises(ValueError, match="raise n_shards"):
         shards.make_shard([counts], np.zeros(3, np.int64), words, plan)
+
+
+def test_a_word_may_have_more_tokens_than_a_32_bit_number_holds():
+    dense = np.full((1, 3), 2**29, np.int32)
+    part = WordPart(np.array([3 * 2**29], np.int32), np.zeros(0, np.uint8), dense)
+    block = combine_parts(freeze([part, part]), 3)
+    np.testing.assert_array_equal(block.heads, 2 * dense)
+    assert block.tail_ptr.tolist() == [0]
+
+
+@pytest.mark.parametrize("most", [9, 10])
+def test_a_shard_has_fewer_tokens_than_numbers_for_them(most, monkeypatch):
+    monkeypatch.setattr(shards, "MAX_TOKENS", most)
+    pieces = [canonical_counts(np.full((1, 3), 3))]
+    given = pieces, np.arange(3, dtype=np.int32), np.full(3, 3)
+    if most == 9:
+        with pytest.raises(ValueError, match=r"a shard has 9 tokens; .* fewer than 9"):
+            shards.lay_out(*given)
+    else:
+        assert len(shards.lay_out(*given)[1]) == 9
 
 
 def bytes_of_a_word(n, n_shards, n_topics, *, local):

@@ -199,6 +199,22 @@ def test_to_a_later_fit_seeds_are_like_earlier_tokens(way):
         assert last == pytest.approx(theirs, rel=1e-12)
 
 
+def test_seeds_that_an_array_has_twice_are_added():
+    twice = sparse.csc_array(([1.0, 2.0], [1, 1], [0] * 5 + [2] * 7), (4, 11))
+    one, other = (seeded(seed_words=seeds).fit(SMALL) for seeds in (twice, {1: {4: 3.0}}))
+    assert_same_bits(one, other)
+    assert one.seed_counts_.data.tolist() == [3.0]
+    assert twice.nnz == 2
+
+
+@pytest.mark.parametrize("others", [{0: {5: 2.0}}, {1: {4: 2.0}}])
+def test_a_checkpoint_belongs_to_seeds_of_the_same_words_and_topics(others, tmp_path):
+    options = {"checkpoint": tmp_path / "run", "max_iter": 2}
+    seeded(seed_words={0: {4: 2.0}}, **options).fit(SMALL)
+    with pytest.raises(CheckpointMismatchError, match="seed_words"):
+        seeded(seed_words=others, **options).fit(SMALL)
+
+
 TEXTS = ["war army peace", "tax tariff duty", "army war duty"] * 20
 
 

@@ -94,6 +94,16 @@ def test_fractions_that_say_nothing_are_left_out():
     np.testing.assert_array_equal(column_sums(lda.topic_word_counts_), X[:20].sum(axis=0))
 
 
+def test_fractions_from_a_hundredth_of_the_prior_on_are_kept():
+    lda = make(half_life=1 / 11, topic_word_prior=1.0).partial_fit(X, feature_names=WORDS)
+    rest = lda.topic_word_counts_.toarray() * 2.0**-11
+    assert rest.min() < 0.01 < rest.max() < 0.1
+    lda.partial_fit(0 * X[:1], feature_names=WORDS)
+    expected = np.where(rest < 0.01, 0.0, rest)
+    np.testing.assert_array_equal(lda.topic_word_counts_.toarray(), expected)
+    assert lda.topic_word_counts_.nnz == np.count_nonzero(expected)
+
+
 def test_fractions_stay_when_the_half_life_ends_and_start_a_warm_fit():
     lda = stream(make(half_life=3.0))
     before = column_sums(lda.topic_word_counts_)
@@ -194,6 +204,14 @@ def test_rare_words_leave_and_may_come_again(caplog):
         ValueError, match="X has 24 columns, more than max_features=5, which bounds"
     ):
         make(max_features=5, feature_names=WORDS).fit(X)
+
+
+def test_of_equally_rare_words_the_first_stay():
+    lda, numbers = make(max_features=200), np.arange(400)
+    lda.partial_fit([1 + (numbers % 3 == 0)], feature_names=numbers.astype(str))
+    of_one = numbers[numbers % 3 > 0][:66]
+    expected = sorted([*numbers[::3], *of_one])
+    assert lda.feature_names_.astype(int).tolist() == expected
 
 
 SEEDS = [{0: ["word1", "word2"], 1: {"word9": 3.0}}, np.eye(3, 18), {0: [3], 2: [7, 1]}]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -28,6 +29,8 @@ from oracles.lda_frozen import FrozenOracle, SaberOracle
 from oracles.lda_warp import WarpOracle
 from scipy.special import gammaln
 
+from schmp_estimators.lda.kernels import warp
+from schmp_estimators.lda.kernels.draw import find_in_tree
 from schmp_estimators.lda.kernels.priors import topic_priors
 from schmp_estimators.lda.programs.documents import DocumentSampler
 from schmp_estimators.lda.samplers import program_of
@@ -296,3 +299,23 @@ def test_the_table_draws_every_topic_as_often_as_the_prior_says(alphas):
     chance = own.astype(float)
     np.add.at(chance, other, 2.0**32 - own.astype(float))
     np.testing.assert_allclose(chance / (n * 2.0**32), alpha / total, atol=1e-9)
+
+
+@settings(max_examples=30)
+@given(st.lists(st.integers(0, 90), min_size=1, max_size=12), st.integers(1, 300))
+def test_the_table_of_a_word_has_each_topic_as_often_as_the_word(counts, n_slots_max):
+    """Slots that several topics share say from which one on to search."""
+    row, ends = np.array(counts, np.int32), np.empty(len(counts), np.int64)
+    slots = np.full(n_slots_max + warp.SLACK, -99, np.int16)
+    with mock.patch.object(warp, "_fill", warp._fill.py_func):
+        shift = warp.fill_slots.py_func(row, n_slots_max, slots, ends)
+    for x, topic in enumerate(np.repeat(np.arange(len(row)), row)):
+        k = slots[x >> shift]
+        found = k if k >= 0 else ~k + np.argmax(ends[~k:] > x)
+        assert found == topic
+
+
+def test_a_point_beyond_a_node_by_rounding_finds_its_last_topic():
+    levels, sums = np.array([0, 2]), np.array([16.5, 16.0])
+    find = partial(find_in_tree.py_func, np.ones(32), levels, sums)
+    assert [find(point) for point in (15.9, 16.2, 16.5, 99.0)] == [15, 15, 16, 31]

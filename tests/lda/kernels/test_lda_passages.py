@@ -210,7 +210,9 @@ def test_documents_expect_what_two_steps_of_em_give(first, step):
     assert found.sum() > 0
 
 
-def test_weighing_is_em_on_a_part_of_the_documents_that_drops_small_shares():
+@pytest.mark.parametrize("least", [passages.LEAST, 0.3])
+def test_weighing_is_em_on_a_part_of_the_documents_that_drops_small_shares(least, monkeypatch):
+    monkeypatch.setattr(passages, "LEAST", least)
     counts, lists = random_counts(7, n_docs=30, n_words=12, rate=0.5) * 5, some_lists(12)
     corpus, bounds = (
         open_corpus(da.from_array(counts, chunks=(8, 12)), DistributedLDA()),

@@ -87,6 +87,18 @@ def test_some_depend_neither_on_ranks_nor_on_what_is_joined_in_each(
 
 
 @each_invariant
+def test_ranks_of_which_none_samples_a_word_locally(sampler):
+    """Each word has too few tokens for rows, and too few for an owner to have too many."""
+    X, place = np.tile(np.eye(40, dtype=int), (5, 1)), Joining([range(5)], set())
+    parameters = {"sampler": sampler, "n_components": 20}
+    with mock.patch(
+        "schmp_estimators.lda.estimator.choose_place", lambda *_, **__: nullcontext(place)
+    ):
+        found = make(**parameters, n_shards=5).fit(X)
+    assert_same_bits(found, make(**parameters).fit(X))
+
+
+@each_invariant
 def test_a_process_works_on_all_its_parts_together(sampler):
     kind, asked = program_of(sampler), []
 
