@@ -72,7 +72,7 @@ def test_earlier_tokens_are_fractions_of_the_prior_of_words(sampler, monkeypatch
     batch = in_columns(lda, slice(20, 40)) * np.isin(lda.feature_names_, WORDS[LATER])
     np.testing.assert_allclose(own.sum(axis=0), batch.sum(axis=0))
     np.testing.assert_allclose(own, np.rint(own), atol=1e-9)
-    # A fit with such seeds, and with the random numbers and the uniform start of a second batch, is the same.
+    # A fit with such seeds, and with the random numbers and the start of a second batch, is equal.
     monkeypatch.setattr(estimator, "make_seed", lambda _: int(stream_key(0, 1)))
     monkeypatch.setattr(topics, "draw_of_seeds", lambda *_: None)
     options = {"init": "uniform", "n_shards": n_shards, "topic_word_prior": 0.05}
