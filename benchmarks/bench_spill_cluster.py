@@ -1,4 +1,4 @@
-"""Topic models beyond the memory of workers: the figures of docs/measurements/scale, section "Beyond memory".
+"""Topic models beyond the memory of workers: a row of docs/measurements/limits.
 
     SCHMP_DATA=folder python benchmarks/bench_spill_cluster.py --corpus msdocs --copies 9 --limit 800
 
