@@ -32,8 +32,8 @@ def random_counts(seed, n_docs=12, n_words=9, rate=1.5):
 def make_shards(counts, cuts=(), seeds=None, exchanged=False):
     """Shards of a dense matrix cut before the given rows; `seeds` are dense rows of all words.
 
-    Of the words of a block, some are to be sampled locally, none, or all; all, if none may be exchanged: then every
-    shard knows of all words.
+    Of the words of a block, some are to be sampled locally, none, or all; all, if none may be
+    exchanged: then every shard knows of all words.
     """
     pieces = [[canonical_counts(counts[a:b])] for a, b in pairwise([0, *cuts, len(counts)])]
     word_counts = [count_words(piece, counts.shape[1]) for piece in pieces]

@@ -36,9 +36,6 @@ class Talk(Communicator):
             raise WorkLostError("a rank has failed")
         return loads(message)
 
-    def flush(self):
-        return
-
 
 def in_ranks(size, function, n_threads=1):
     """Return ``function(communicator)`` of each rank: what it returned, or the exception that it raised."""
@@ -94,10 +91,11 @@ class RankPlace(Place):
     def bring(self, value, p):
         return Handle(self, loads(dumps(value)))
 
-    def load(self, word, function, pieces, p, *first):
-        return Handle(
-            self, function(*_values([*first, *(one() if callable(one) else one for one in pieces)]))
-        )
+    def load(self, word, loads):
+        for function, pieces, _, n_elements in loads:
+            made = function(*_values([one() if callable(one) else one for one in pieces]))
+            parts = [made[at] for at in range(n_elements)] or [made]
+            yield [Handle(self, one) for one in parts]
 
     def call(self, word, function, args, p, *, pinned=False):
         return Handle(self, function(*_values(args)))
@@ -110,7 +108,7 @@ class RankPlace(Place):
             raise next((one for one in failed if not isinstance(one, WorkLostError)), failed[0])
         if take is None:
             return loads(dumps(made))
-        return [Handle(self, one) for one in made], [take(one) for one in made]
+        return [Handle(self, one) for one in made], take(made[0])
 
     def results(self, held):
         self._lose()

@@ -33,7 +33,10 @@ KEY = np.uint64(12345)
 
 @cache
 def corpus():
-    """Return counts, and the topics of their tokens in document order: as sparse as those of a fit that has settled."""
+    """Return counts, and the topics of their tokens in document order.
+
+    They are as sparse as those of a fit that has settled.
+    """
     rng = np.random.default_rng(0)
     document = np.repeat(np.arange(N_DOCS), LENGTH)
     topic = rng.integers(0, N_TOPICS, (N_DOCS, 5))[document, rng.integers(0, 5, len(document))]

@@ -12,9 +12,11 @@ from pathlib import Path
 import schmp_estimators
 from schmp_estimators import datasets, penalised, ranking, schmp
 
-# Not prose: directives, code after "::", headings, doctests, and terms or parameters above their indented text
+# Not prose: directives, code after "::", headings, doctests, and terms or parameters above their
+# indented text
 SKIPPED = re.compile(
-    r"(?m)^( *)(?:\.\. .*|(.*):(?=:):)\n(?:(?:\1 +.*)?\n)*|^.*\n[-=~ ]{3,}$|^ *>>>.*\n(?:.+\n)*|^( *)\S.*\n(?=\3 {4}\S)"
+    r"(?m)^( *)(?:\.\. .*|(.*):(?=:):)\n(?:(?:\1 +.*)?\n)*|^.*\n[-=~ ]{3,}$"
+    r"|^ *>>>.*\n(?:.+\n)*|^( *)\S.*\n(?=\3 {4}\S)"
 )
 
 

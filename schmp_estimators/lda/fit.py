@@ -1,4 +1,4 @@
-"""One fit of `DistributedLDA`: how documents become shards, which program runs, and what the estimator keeps."""
+"""One fit of `DistributedLDA`: its shards, its program, and what the estimator keeps."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ from schmp_estimators.lda.spill import SHARE, Sizes, choose_spilling
 
 #: The most bytes of a table of word rows, where a sampler keeps one in every shard.
 LARGEST_TABLE = 1 << 31
-#: Sweeps between two evaluations if only `tol` needs them; over fewer sweeps, changes would be mostly chance.
+#: Sweeps between two evaluations if only `tol` needs them; over fewer sweeps, changes would be
+#: mostly chance.
 EVALUATE_EVERY = 10
 #: What users call the parameters of programs.
 NAMES = {"program": "sampler", "seed": "random_state", "hot_priors": "init (hot_priors)"}
@@ -106,8 +107,8 @@ class LDAFit:
         self._place = place
         self._seed = seed
         self._is_first = earlier is None
-        #: Counts of earlier documents, which add to the prior of words as seeds do: from the first, first topics are
-        #: drawn, and then they are forgotten; the others stay part of the model.
+        #: Counts of earlier documents, which add to the prior of words as seeds do: from the first,
+        #: first topics are drawn, and then they are forgotten; the others stay part of the model.
         self._drawn = None if keep else earlier
         self._base: sparse.csc_array | None = None
         if keep and earlier is not None:
@@ -126,7 +127,8 @@ class LDAFit:
         self._n_shards = self._choose_shards()
         self._spilling = choose_spilling(estimator, self._program, corpus, place, self._n_shards)
         self._slices: Slices | None = None
-        #: Number of parts into which documents are cut: shards, or more slices if not all fit into memory.
+        #: Number of parts into which documents are cut: shards, or more slices if not all fit into
+        #: memory.
         self._n_parts = max(self._n_shards, self._spilling.n_slices if self._spilling else 0)
         self._check_memory()
         if estimator.spill is not None and self._spilling is None:
@@ -232,7 +234,8 @@ class LDAFit:
     def _warm_up(self) -> tuple[Saved, list[Named], float]:
         """Do one sweep in which the first topics are drawn from earlier counts.
 
-        Return the state after it, without the model, which includes the earlier counts; its record; and its seconds.
+        Return the state after it, without the model, which includes the earlier counts; its record;
+        and its seconds.
         """
         totals = _seed_totals(self._with_seeds(self._drawn))
         program = replace(self._program, evaluate_every=0, learn_every=(0, 0), seed_totals=totals)
@@ -259,7 +262,8 @@ class LDAFit:
             counts.sort_indices()
             if counts.nnz and counts.data.min() < 0:
                 raise OverflowError(
-                    "a word has 2**31 tokens or more in one topic; fit so many batches with more topics, or start anew"
+                    "a word has 2**31 tokens or more in one topic; fit so many batches with more "
+                    "topics, or start anew"
                 )
         last = self._estimator.n_iter_ - 1
         program = self._program
@@ -311,7 +315,10 @@ class LDAFit:
         )
 
     def _choose_shards(self) -> int:
-        """Return the number of shards; where the result depends on it, it depends on data and parameters only."""
+        """Return the number of shards.
+
+        Where the result depends on it, it depends on data and parameters only.
+        """
         n_docs = len(self._corpus.lengths)
         n_words = self._corpus.n_features
         if (asked := self._estimator.n_shards) is not None:
@@ -321,26 +328,29 @@ class LDAFit:
                     "n_shards=%d: %d documents and %d words make %d", asked, n_docs, n_words, chosen
                 )
             return chosen
-        suitable = default_shards(self._n_tokens, n_docs, n_words, rotates=self._program.rotates)
-        if not self._program.partition_invariant:
-            return suitable
-        if self._place.n_processes > suitable:
+        invariant = self._program.partition_invariant
+        suitable = default_shards(self._n_tokens, n_docs, n_words, invariant=invariant)
+        n_workers = self._place.n_processes
+        if invariant and n_workers > suitable:
             logger.info(
-                "%d shards for %d workers: more would make cells short",
+                "%d of %d workers sample %d tokens: with more, exchanges take longer than they "
+                "save",
                 suitable,
-                self._place.n_processes,
+                n_workers,
+                self._n_tokens,
             )
-        return min(suitable, self._place.n_processes)
+        return min(suitable, n_workers) if invariant else suitable
 
     def _check_memory(self) -> None:
-        """Raise before any work if a shard cannot hold its rows, or if the cluster cannot hold the run."""
+        """Raise before any work if a shard cannot hold its rows, or the cluster the run."""
         n_used = int(np.count_nonzero(self._corpus.word_totals))
         sizes = Sizes.of(self._corpus, self._program)
         if (table := sizes.table) > LARGEST_TABLE:
             raise MemoryError(
-                f"sampler={self._sampler!r} keeps the weights of {n_used} words in {self._n_topics} topics, "
-                f"{table / 2**30:.3g} GiB, more than {LARGEST_TABLE / 2**30:.3g}; it is for few topics: "
-                "use sampler='warp', or fewer topics"
+                f"sampler={self._sampler!r} keeps the weights of {n_used} words in "
+                f"{self._n_topics} topics, {table / 2**30:.3g} GiB, more than "
+                f"{LARGEST_TABLE / 2**30:.3g}; it is for few topics: use sampler='warp', or fewer "
+                "topics"
             )
         if self._priors.learn_every[0]:
             parameters.check_learning(self._n_tokens, self._n_topics)
@@ -348,12 +358,15 @@ class LDAFit:
         needed = sizes.on_cluster(self._n_shards)
         if limit and needed > limit and self._spilling is None:
             raise MemoryError(
-                f"the fit needs about {needed / 2**30:.3g} GiB on the cluster, whose workers together may use "
-                f"{limit / 2**30:.3g} GiB; add workers or raise their memory_limit"
+                f"the fit needs about {needed / 2**30:.3g} GiB on the cluster, whose workers "
+                f"together may use {limit / 2**30:.3g} GiB; add workers or raise their memory_limit"
             )
 
     def sources(self, seeds: sparse.csc_array | None, sizes: Sequence[int]) -> list[Source]:
-        """Divide the words into blocks; return the sources of shards of so many parts of the documents each."""
+        """Divide the words into blocks, and return the sources of shards.
+
+        Each shard has the given number of parts of the documents.
+        """
         totals = self._corpus.word_totals
         if len(sizes) > 1 or self._program.rotates:
             self._layout = make_layout(totals, len(sizes))
@@ -371,7 +384,8 @@ class LDAFit:
                 documents = self._documents[first:end]
                 sources.append(Source(partial(made_again, make_shard), (documents, *known)))
                 continue
-            # Documents in this process are released when the list that holds them is cleared; futures stay.
+            # Documents in this process are released when the list that holds them is cleared;
+            # futures stay.
             pieces = [
                 partial(self._documents.__getitem__, at)
                 if isinstance(self._documents[at], list)
@@ -382,7 +396,7 @@ class LDAFit:
         return sources
 
     def cut(self, saved: Saved, sizes: Sequence[int]) -> Saved:
-        """Return the topics that were saved of the shards of any run, for shards of so many parts each."""
+        """Return the saved topics of any run's shards, for shards of so many parts each."""
         ends = offsets_of(self._corpus.lengths)[self._bounds[offsets_of(sizes)]]
         topics = np.concatenate(saved.shards)
         return saved._replace(shards=[topics[a:b] for a, b in pairwise(ends.tolist())])
@@ -411,7 +425,8 @@ class LDAFit:
             if self._slices is None:
                 raise
             raise CheckpointMismatchError(
-                f"what is in spill={self._slices.folder!r} cannot be gone on with: {error}; or give another folder"
+                f"what is in spill={self._slices.folder!r} cannot be gone on with: {error}; or "
+                "give another folder"
             ) from error
 
     def _go_on(self, found: Named) -> tuple[int, Saved | None, list[Named]]:
@@ -462,7 +477,10 @@ class LDAFit:
         run.keep(self._checkpoint, done, lambda saved: {**values, **self._checkpointed(saved)})
 
     def _checkpointed(self, saved: Saved) -> Named:
-        """Return the contents of a checkpoint: topics, from which all counts follow, and learned priors."""
+        """Return the contents of a checkpoint: topics and learned priors.
+
+        All counts follow from the topics.
+        """
         alphas = list[Any]()
         program = self._program
         learned = saved.model.learned

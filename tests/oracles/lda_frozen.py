@@ -1,4 +1,7 @@
-"""Gibbs sampling with frozen counts of words, or of words and documents, token by token: slow and obvious."""
+"""Gibbs sampling with frozen counts of words, or of words and documents.
+
+It goes token by token: slow and obvious.
+"""
 
 import numpy as np
 from oracles.lda_warp import FrozenCounts, bits_at, sums_of_lanes, uniform

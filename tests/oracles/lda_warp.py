@@ -42,7 +42,10 @@ def propose(bits, slots, prior, n_topics, seeds=()):
 
 
 def propose_from_document(bits, slots, alphas, table):
-    """Map the lower 40 bits to a token's topic, or all of them to one drawn from the prior by its alias table."""
+    """Map the lower 40 bits to a token's topic.
+
+    Or map all of them to one drawn from the prior by its alias table.
+    """
     total = float(np.cumsum(alphas.astype(np.float32), dtype=float)[-1])
     y = (bits & ((1 << 40) - 1)) * ((len(slots) + total) * 2.0**-40)
     if y < len(slots):
@@ -67,7 +70,7 @@ def accept(topic, proposals, count, prior, inverse, draws):
 
 
 def sums_of_lanes(weights, n_lanes):
-    """The sums of the lanes after each block of weights, and what lanes have up to each, in float32."""
+    """The sums of the lanes after each block of weights, and up to each lane, in float32."""
     table = np.zeros((-(-len(weights) // n_lanes), n_lanes), np.float32)
     table.reshape(-1)[: len(weights)] = weights
     ends = np.cumsum(table, axis=0, dtype=np.float32)
@@ -87,7 +90,7 @@ def tempered(alpha, hot, n_topics):
 
 
 class Tokens:
-    """Those of counts (documents × words), in document order, and the topics in which they begin."""
+    """Those of counts (documents × words), in document order, and their first topics."""
 
     def __init__(
         self, counts, n_topics, alpha, beta, seed, bounds, layout, *, seeds=None, hot=(0.0, 0.0),
@@ -119,10 +122,10 @@ class Tokens:
 
 
 class FrozenCounts(Tokens):
-    """Tokens whose words have the counts of the sweep before, and priors that may be hot at first."""
+    """Tokens whose words have the last sweep's counts, and priors that may be hot at first."""
 
     def begin(self):
-        """Return the priors of a sweep, its key, and topics and counts of words of the sweep before."""
+        """Return the priors of a sweep, its key, and topics and word counts of the last sweep."""
         hot = self.hot if self.sweep < self.hot_sweeps else (0.0, 0.0)
         alpha, beta = tempered(self.alpha, hot[0], self.n_topics), max(self.beta, hot[1])
         _, by_word = self.tables()

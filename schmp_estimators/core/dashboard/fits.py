@@ -74,6 +74,8 @@ class Fit:
     n_records: int = 0
     #: rows of sweeps, seconds, samples, objective; NaN for a value that is missing
     points: list[tuple[float, float, float, float]] = field(default_factory=list)
+    #: how many of the workers it uses, if not all
+    workers: str = ""
 
     @property
     def runs(self) -> bool:
@@ -153,7 +155,7 @@ class Fits(SchedulerPlugin):
             case "begin":  # the fit begins, or a part of it, or the fit begins again
                 if not fit.began:
                     fit.began = event["time"]
-                for name in ("estimator", "objective", "shards", "total"):
+                for name in ("estimator", "objective", "shards", "workers", "total"):
                     setattr(fit, name, getattr(fit, name) or event.get(name, getattr(fit, name)))
             case "record":
                 fit.add(event)

@@ -72,6 +72,8 @@ def _row(fit: Fit, colour: str, now: float) -> str:
     share = min(1.0, done / fit.total) if fit.total else 0.0
     bar = f"<span class='bar'><i style='width:{share:.0%};background:{colour}'></i></span>"
     shards = f" · {fit.shards} shards" if fit.shards > 1 else ""
+    if fit.workers:
+        shards += f" · {escape(fit.workers)}, as more would take longer"
     held_out = fit.measured or {
         key: value for key, value in fit.last.items() if key.startswith("validation_")
     }

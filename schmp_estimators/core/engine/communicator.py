@@ -20,7 +20,7 @@ MANY, SMALL = 8, 1 << 16
 class Communicator(ABC):
     """A group of ranks, seen from one of them.
 
-    All ranks call the same methods in the same order.  A value that has been sent belongs to its receiver.
+    All ranks call the same methods in the same order.  What has been sent may be written to at once.
 
     Attributes
     ----------
@@ -52,8 +52,8 @@ class Communicator(ABC):
         """Wait for the next value that another rank has sent to this one."""
         raise NotImplementedError
 
-    def flush(self) -> None:
-        """Wait until all sent values have left, so that their memory may be written to; by default they have."""
+    def make_room(self) -> None:
+        """Wait until values that have been sent, but have not arrived, are few; by default do nothing."""
         return
 
     def note(self, what: str, began: float, sweep: int = -1, block: int = -1) -> None:
@@ -85,10 +85,10 @@ class Communicator(ABC):
             to = (self.rank + distance) % self.size
             source = (self.rank - distance) % self.size
             if to in direct:
+                self.make_room()
                 self.send(to, direct.pop(to))
             if source not in received:
                 received[source] = self.receive(source)
-        self.flush()
         return [received[rank] for rank in range(self.size)]
 
     def _relay(self, values: Numbered) -> Numbered:

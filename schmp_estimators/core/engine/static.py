@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import zip_longest
-from operator import attrgetter, getitem
+from operator import attrgetter
 from time import monotonic, perf_counter
 from typing import Any, NamedTuple, TypeVar
 
@@ -20,7 +20,7 @@ from schmp_estimators.core.engine.shards import made_anew
 from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.io.checkpoint import Checkpoint, settle
 from schmp_estimators.core.io.slices import read_back
-from schmp_estimators.core.places.place import Restores
+from schmp_estimators.core.places.place import Load, Restores
 from schmp_estimators.core.program import AnyProgram, Harvest, Parts, Saved, Source
 from schmp_estimators.core.stages import check_stages
 from schmp_estimators.core.typing import Arguments, Function, Named, Numbered, Unary
@@ -295,21 +295,21 @@ class GroupRun:
 
     def _load(self) -> None:
         """Start loading the shards, in turn for each rank: workers begin while the client sends other shards."""
-        shards = self._shards = [None] * len(
-            self._sources
-        )  # set first, so that an error releases what is there
-        for p in [p for some in zip_longest(*self._groups) for p in some if p is not None]:
-            function, pieces, tells = self._sources[p]
-            word, near = self._word("load"), self._near[p]
-            shards[p] = self._place.load(word, batch.load, pieces, near, function, self._slices)
-            if tells:
-                loaded = shards[p]
-                needed = range(1 if self._was_asked else 2)
-                found = [self._place.call(word, getitem, (loaded, at), near) for at in needed]
-                shards[p] = found[0]
-                if not self._was_asked:
-                    self._telling[p] = found[1]
-                self._place.release([loaded])
+        in_turn = [p for some in zip_longest(*self._groups) for p in some if p is not None]
+        n_asked = 1 if self._was_asked else 2
+
+        def loads() -> Iterator[Load]:
+            for p in in_turn:
+                function, pieces, tells = self._sources[p]
+                call = partial(batch.load, function, self._slices)
+                yield Load(call, pieces, self._near[p], n_asked if tells else 0)
+
+        self._shards = [None] * len(self._sources)
+        made = self._place.load(self._word("load"), loads())
+        for p, found in zip(in_turn, made, strict=True):
+            self._shards[p] = found[0]
+            if len(found) > 1:
+                self._telling[p] = found[1]
 
     def _word(self, what: str) -> str:
         return f"{self._program.name}-{what}"
@@ -322,7 +322,7 @@ class GroupRun:
         *,
         keep: bool = False,
     ) -> Any:
-        """Let all ranks call a function together; return the results, or with `keep` futures and their `told`."""
+        """Let all ranks call a function together; return the results, or with `keep` futures and what rank 0 tells."""
         told = attrgetter("told") if keep else None
         near = [self._near[group[0]] for group in self._groups]
         return self._place.call_ranks(self._word(what), function, args, near, told)
@@ -379,7 +379,7 @@ class GroupRun:
         self._ranks, told = self._call("sweeps", batch.advance, args, keep=True)
         self._place.release([*before, *self._given])
         self._given = []
-        [records, seconds, to_begin] = told[0]
+        records, seconds, to_begin = told
         scale = (perf_counter() - began) / max(to_begin + sum(seconds), 1e-9)
         for sweep, (record, one) in enumerate(zip(records, seconds, strict=True), first):
             self._told[sweep] = record, scale * one

@@ -44,6 +44,8 @@ class Worker(NamedTuple):
     name: Any = None
     #: Amounts of the resources that tasks may ask for by name.
     resources: Mapping[str, float] = MappingProxyType({})
+    #: Folder of its process; one that is started anew at the same address has another.
+    folder: str = ""
 
     def may_take(self, annotations: Mapping[str, Any]) -> bool:
         """Return whether the annotations `workers` and `resources` of tasks let them run on this worker."""
@@ -58,6 +60,8 @@ class Worker(NamedTuple):
 
 #: How much the scheduler's clock is ahead of this process's monotonic one, at least.
 _ahead = WeakKeyDictionary[Client, float]()
+#: Which scheduler has last answered.
+_schedulers = WeakKeyDictionary[Client, str]()
 #: Clients whose schedulers can be asked for tasks that no worker can run.
 _asking = WeakSet[Client]()
 _UNRUNNABLE = "schmp-unrunnable"
@@ -86,7 +90,11 @@ def live_workers(client: Client) -> list[Worker]:
     WorkLostError
         If the scheduler cannot be reached.
     """
-    infos = _identity(client, -1)["workers"].items()
+    if client.scheduler is None:
+        raise WorkLostError(f"the client is {client.status}")
+    found = reach(client, client.sync, client.scheduler.identity, n_workers=-1)
+    _schedulers[client] = found["id"]
+    infos = found["workers"].items()
     now = _now(client, [info["last_seen"] for _, info in infos])
     return [
         Worker(
@@ -100,6 +108,7 @@ def live_workers(client: Client) -> list[Worker]:
             info.get("metrics", {}).get("memory", 0),
             info["name"],
             info.get("resources", {}),
+            info.get("local_directory", ""),
         )
         for address, info in sorted(
             infos, key=lambda item: (str(type(item[1]["name"])), item[1]["name"])
@@ -109,14 +118,8 @@ def live_workers(client: Client) -> list[Worker]:
 
 
 def scheduler_id(client: Client) -> str:
-    """Return what identifies the scheduler; one that is restarted gets another."""
-    return str(_identity(client, 0)["id"])
-
-
-def _identity(client: Client, n_workers: int) -> dict[str, Any]:
-    if client.scheduler is None:
-        raise WorkLostError(f"the client is {client.status}")
-    return dict(reach(client, client.sync, client.scheduler.identity, n_workers=n_workers))
+    """Return what identifies the scheduler that has last answered; one that is restarted gets another."""
+    return _schedulers[client]
 
 
 def _now(client: Client, seen: list[float]) -> float:

@@ -6,10 +6,11 @@ worker.  Nothing large passes through the scheduler.
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain, islice
 from operator import getitem
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 from weakref import WeakSet
 
@@ -18,6 +19,7 @@ from dask._task_spec import Task as DaskTask
 from dask._task_spec import TaskRef
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.sizeof import sizeof
+from dask.utils import parse_bytes
 from distributed import Client, Future, futures_of, span
 
 from schmp_estimators.core.cluster.group import InPlace, Ranks, as_rank, taken
@@ -35,6 +37,7 @@ from schmp_estimators.core.places.answers import (
     ask,
     check_alike,
     fingerprint,
+    forget_answers,
     responsive_workers,
 )
 from schmp_estimators.core.places.cluster import (
@@ -47,7 +50,7 @@ from schmp_estimators.core.places.cluster import (
     reach,
     scheduler_id,
 )
-from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.places.place import Load, Place
 from schmp_estimators.core.places.watch import await_all, gather, outcomes, scatter
 from schmp_estimators.core.typing import Arguments, Function, Named, Unary
 from schmp_estimators.core.values import itself
@@ -58,6 +61,8 @@ logger = logging.getLogger(__name__)
 _INLINE = 1 << 20
 #: Largest value, in bytes, that `share` puts into a task: tasks pass through the scheduler, and Dask warns of more.
 _IN_A_TASK = 8 << 20
+#: Bytes that may be under way to a rank, and from a rank.
+EXCHANGE_LIMIT = 256 << 20
 #: States of futures whose results cannot be computed again.
 _GONE = ("cancelled", "lost")
 
@@ -80,10 +85,9 @@ def _enrolment() -> Function:
     async def enrol(dask_worker: Any = None) -> dict[str, str]:
         import asyncio  # noqa: PLC0415
         import sys  # noqa: PLC0415
-        from contextlib import suppress  # noqa: PLC0415
         from importlib import import_module  # noqa: PLC0415
 
-        for name in modules:
+        for name in [one for one in modules if one not in sys.modules]:
             with suppress(
                 ImportError
             ):  # a worker with another version is refused by what it returns
@@ -92,6 +96,24 @@ def _enrolment() -> Function:
         return found
 
     return enrol
+
+
+class Call(NamedTuple):
+    """A call of a function in a task."""
+
+    function: Function
+    #: Futures stand for their results.
+    args: Sequence[Any]
+    #: Annotations of the task that say where it may run.
+    where: Named
+
+
+#: Calls, the keys of those whose results are kept, and the bytes of their arguments.
+_Job = tuple[dict[Any, Call], Sequence[Any], int]
+
+
+def _bytes_of(args: Iterable[Any]) -> int:
+    return sum(sizeof(arg) for arg in args if not isinstance(arg, Future))
 
 
 class DaskPlace(Place):
@@ -129,7 +151,7 @@ class DaskPlace(Place):
         self._let_in: WeakSet[Future[Any]] = WeakSet()
         self._run = uuid4().hex[:12]
         with span(label):
-            self._annotations = {**dask.get_annotations(), "allow_other_workers": True}
+            self._annotations = dask.get_annotations()
         self._dealt = Dealt([], most)
         self._use(*responsive_workers(self.client, self._annotations, _enrolment()))
         #: What the user calls the fit, and the scheduler that it began with.
@@ -191,15 +213,45 @@ class DaskPlace(Place):
             return value
         return scatter(self.client, f"sent-{uuid4().hex}", value, self._dealt.address(p))
 
-    def load(
-        self, word: str, function: Function, pieces: Sequence[Any], p: int, *first: Any
-    ) -> Future[Any]:
-        """Submit ``function(*first, *pieces)`` near shard `p`, and return its future; pieces as in `Source`."""
-        brought = [self.bring(piece() if callable(piece) else piece, p) for piece in pieces]
-        made = self.call(word, function, (*first, *brought), p)
-        sent = [one for one, piece in zip(brought, pieces, strict=True) if one is not piece]
-        made.add_done_callback(lambda _: self.release(sent))
-        return made
+    def load(self, word: str, loads: Iterable[Load]) -> Iterator[list[Future[Any]]]:
+        """Make data of pieces, and return for each of them the future of the result, or those of its elements."""
+        sent: list[list[Any]] = []
+
+        def jobs() -> Iterator[_Job]:
+            for function, pieces, p, n_elements in loads:
+                given = [piece() if callable(piece) else piece for piece in pieces]
+                brought = [self.bring(piece, p) for piece in given]
+                pairs = zip(brought, given, strict=True)
+                sent.append([one for one, piece in pairs if one is not piece])
+                run, where = f"{word}-{uuid4().hex}", self._where(self._dealt.address(p))
+                calls: dict[Any, Call] = {(run, p): Call(function, brought, where)}
+                parts = [(f"{run}-{at}", p) for at in range(n_elements)]
+                for at, key in enumerate(parts):
+                    calls[key] = Call(getitem, (TaskRef((run, p)), at), where)
+                yield calls, parts or [(run, p)], _bytes_of(given)
+
+        for made, pieces in zip(self._in_graphs(jobs()), sent, strict=False):
+            if pieces:
+                made[0].add_done_callback(lambda _, pieces=pieces: self.release(pieces))
+            yield made
+
+    def _in_graphs(self, jobs: Iterable[_Job]) -> Iterator[list[Future[Any]]]:
+        """Send jobs and return the futures of each; jobs with few bytes of arguments are one graph."""
+        calls, asked, n_bytes = dict[Any, Call](), list[Sequence[Any]](), 0
+        for some, keys, n_more in jobs:
+            calls |= some
+            asked.append(keys)
+            n_bytes += n_more
+            if n_bytes > _INLINE:
+                yield from self._sent(calls, asked)
+                calls, asked, n_bytes = {}, [], 0
+        yield from self._sent(calls, asked)
+
+    def _sent(
+        self, calls: Mapping[Any, Call], asked: Sequence[Sequence[Any]]
+    ) -> list[list[Future[Any]]]:
+        futures = iter(self._send(calls, [*chain(*asked)]) if calls else ())
+        return [list(islice(futures, len(keys))) for keys in asked]
 
     def call(
         self,
@@ -211,24 +263,24 @@ class DaskPlace(Place):
         pinned: bool = False,
     ) -> Future[Any]:
         """Submit a call near shard `p`, and return its future; with `pinned` it runs only on the shard's worker."""
-        return self._submit(
-            (f"{word}-{uuid4().hex}", p), function, args, self._dealt.address(p), pinned
-        )
+        where = self._where(self._dealt.address(p), pinned=pinned)
+        return self._send({(f"{word}-{uuid4().hex}", p): Call(function, args, where)})[0]
 
-    def _submit(
-        self,
-        key: Any,
-        function: Function,
-        args: Sequence[Any],
-        address: str | None,
-        pinned: bool = False,
-    ) -> Future[Any]:
-        options = {"key": key, "pure": False, **self._where(address, pinned=pinned)}
-        with dask.annotate(
-            span=self._annotations["span"]
-        ):  # the dashboard knows tasks by their span
-            made: Future[Any] = reach(self.client, self.client.submit, function, *args, **options)
-        self._let_in.add(made)
+    def _send(
+        self, calls: Mapping[Any, Call], asked: Sequence[Any] | None = None
+    ) -> list[Future[Any]]:
+        """Send calls by their keys as one graph; return the futures of those that are asked for, by default all."""
+        layers = {}
+        for key, (function, args, where) in calls.items():
+            refs = [TaskRef(arg.key) if isinstance(arg, Future) else arg for arg in args]
+            task = {key: DaskTask(key, function, *refs)}
+            layers[uuid4().hex] = MaterializedLayer(
+                task, annotations={**self._annotations, **where}
+            )
+        graph = HighLevelGraph(layers, {name: set() for name in layers})
+        keys = list(calls if asked is None else asked)
+        made = list(reach(self.client, self.client.get, graph, keys, sync=False))
+        self._let_in.update(made)
         return made
 
     def call_ranks(
@@ -252,11 +304,11 @@ class DaskPlace(Place):
         near : sequence of int
             A shard of each rank, which is where that shard is.
         take : callable, optional
-            Returns what the client gets of a result; the result itself stays on its worker.
+            Returns what the client gets of the result of rank 0; the results themselves stay on their workers.
 
         Returns
         -------
-        list, or two lists
+        list, or a list and an object
             The results; with `take` their futures, and what `take` has returned.
 
         Raises
@@ -267,16 +319,18 @@ class DaskPlace(Place):
             The error of a rank.
         """
         addresses = tuple(map(self._dealt.address, near))
-        made, asked, _ = self._send_ranks(word, function, args, addresses, take)
+        made, _ = self._send_ranks(word, function, args, addresses, take)
+        ranks = made[-len(addresses) :]
         kept = False
         try:
-            found = outcomes(self.client, asked, set(addresses))
+            asked = [made[0], *ranks[1:]]
+            found = outcomes(self.client, asked, set(addresses), ranks[1:] if take else ())
             if failed := [one for one in found if isinstance(one, Exception)]:
                 raise next((one for one in failed if not isinstance(one, WorkLostError)), failed[0])
             kept = take is not None
-            return (made, found) if kept else found
+            return (ranks, found[0]) if kept else found
         finally:
-            self.release(asked if kept else [*made, *asked])
+            self.release(made[:1] if kept else made)
 
     def serve(self, name: str, pieces: Sequence[Any]) -> GroupService:
         """Let workers make partitions from pieces, and return the service of the ranks that work on them."""
@@ -284,13 +338,12 @@ class DaskPlace(Place):
         members = self._dealt.members(len(pieces))
         addresses = tuple(members)
         groups = list(members.values())
-        held = list[Future[Any]]()
-        for p, piece in enumerate(pieces):
-            function, parts = piece if isinstance(piece, Piece) else (itself, (piece,))
-            held.append(self.load(f"{name}-load", function, parts, p))
+        whole = [piece if isinstance(piece, Piece) else (itself, (piece,)) for piece in pieces]
+        loads = [Load(function, parts, p) for p, (function, parts) in enumerate(whole)]
+        held = [one for [one] in self.load(f"{name}-load", loads)]
         self.wait(held)
         args = [(groups, *(held[p] for p in group)) for group in groups]
-        made, _, token = self._send_ranks(f"{name}-rounds", as_server, args, addresses, None)
+        made, token = self._send_ranks(f"{name}-rounds", as_server, args, addresses, None)
         return GroupService(self.client, addresses, token, made, held)
 
     def _send_ranks(
@@ -300,26 +353,24 @@ class DaskPlace(Place):
         args: Sequence[Sequence[Any]],
         addresses: tuple[str, ...],
         take: Unary | None,
-    ) -> tuple[list[Future[Any]], list[Future[Any]], str]:
-        """Send the tasks of ranks as one graph, so that those of two runs reach all workers in the same order."""
+    ) -> tuple[list[Future[Any]], str]:
+        """Send the tasks of ranks as one graph, so that those of two runs reach all workers in the same order.
+
+        Return their futures, after that of what is taken of the result of rank 0, and the token of the group.
+        """
         run = uuid4().hex
         token = f"{self._run}-{run}"
         keys = tuple([(f"{word}-{run}", rank) for rank in range(len(addresses))])
-        layers, asked = {}, list[Any](keys)
+        limit = parse_bytes(dask.config.get("schmp-estimators.exchange-limit", EXCHANGE_LIMIT))
+        calls, asked = dict[Any, Call](), list[Any](keys)
         for rank, (key, address, given) in enumerate(zip(keys, addresses, args, strict=True)):
-            refs = [TaskRef(arg.key) if isinstance(arg, Future) else arg for arg in given]
-            tasks = {
-                key: DaskTask(key, as_rank, Ranks(addresses, keys, rank, token), function, *refs)
-            }
-            if take is not None:
-                asked.append((f"{word}-results-{run}", rank))
-                tasks[asked[-1]] = DaskTask(asked[-1], taken, take, TaskRef(key))
-            only = {**self._annotations, "workers": [address], "allow_other_workers": False}
-            layers[f"{run}-{rank}"] = MaterializedLayer(tasks, annotations=only)
-        graph = HighLevelGraph(layers, {name: set() for name in layers})
-        futures = list(reach(self.client, self.client.get, graph, asked, sync=False))
-        self._let_in.update(futures)
-        return futures[: len(keys)], futures[-len(keys) :], token
+            one = Ranks(addresses, keys, rank, token, limit)
+            calls[key] = Call(as_rank, (one, function, *given), self._where(address, pinned=True))
+        if take is not None:
+            asked.insert(0, (f"{word}-results-{run}", 0))
+            where = self._where(addresses[0], pinned=True)
+            calls[asked[0]] = Call(taken, (take, TaskRef(keys[0])), where)
+        return self._send(calls, asked), token
 
     def results(self, futures: Futures) -> list[Any]:
         """Return the results of futures, and watch the cluster meanwhile."""
@@ -350,11 +401,7 @@ class DaskPlace(Place):
             if one.status in ("running", "paused") and one.may_take(self._annotations)
         ]
         silent = [one for one in found if one.status == SILENT]
-        known = {*self.addresses}
-        come = [worker.address for worker in workers if worker.address not in known]
-        stayed = [worker.address for worker in workers if worker.address in known]
-        if come:
-            check_alike(self.client, [*stayed[:1], *come], _enrolment())
+        check_alike(self.client, workers, _enrolment())
         self._use(workers or self._dealt.workers, silent)
 
     def settle(self, pieces: Sequence[Futures]) -> None:
@@ -395,7 +442,11 @@ class DaskPlace(Place):
         """Submit the calls, and return their futures."""
         run = f"{name}-{uuid4().hex}"
         own = [self._dealt.address(i) if by_shard else None for i in range(len(arguments))]
-        return [self._submit((run, i), function, row, own[i]) for i, row in enumerate(arguments)]
+        jobs = (
+            ({(run, i): Call(function, row, self._where(own[i]))}, [(run, i)], _bytes_of(row))
+            for i, row in enumerate(arguments)
+        )
+        return [*chain(*self._in_graphs(jobs))]
 
     def gather(self, held: Sequence[Any]) -> list[Any]:
         """Return the values, and watch the cluster meanwhile."""
@@ -447,7 +498,9 @@ class DaskPlace(Place):
         details = details or {}
         if event == "begin":
             self._fit = details["estimator"]
-            details = {"shards": self._dealt.n_places, **details}
+            used, n_all = len(self._dealt.addresses), len(self.addresses)
+            workers = f"{used} of {n_all} workers" if 0 < used < n_all else ""
+            details = {"shards": self._dealt.n_places, "workers": workers, **details}
         self._teller.tell(event, details)
 
     def close(self) -> None:
@@ -458,12 +511,12 @@ class DaskPlace(Place):
     def reset(self, told: str = "") -> None:
         """Wait for workers, and distribute the shards anew."""
         self._dealt.forget()
+        forget_answers(self.client)
         try:
             self._use(*responsive_workers(self.client, self._annotations, _enrolment()), told)
         except (NoWorkersError, SchedulerLostError) as error:
-            with suppress(WorkLostError):
-                if scheduler_id(self.client) != self._scheduler:
-                    told = "the scheduler was restarted, and workers end with their scheduler"
+            if scheduler_id(self.client) != self._scheduler:
+                told = "the scheduler was restarted, and workers end with their scheduler"
             raise type(error)(f"{self._fit} has ended, because {told}: {error}") from error
 
     def deal(self) -> bool:

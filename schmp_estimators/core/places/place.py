@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from itertools import starmap
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import joblib
 import numpy as np
@@ -50,6 +50,16 @@ SMALL = 1.0
 MAX_RESTORES = 5
 #: Seconds of the pause before work is repeated for the second time, and the factor of each further pause.
 PAUSE, LONGER = 0.5, 2.0
+
+
+class Load(NamedTuple):
+    """A call that makes data near a shard of pieces, as in `Source`."""
+
+    function: Function
+    pieces: Sequence[Any]
+    p: int
+    #: How many elements of the result are wanted one by one; 0: the result itself.
+    n_elements: int = 0
 
 
 class Place:

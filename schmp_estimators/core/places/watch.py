@@ -75,8 +75,12 @@ def gather(
     return values
 
 
-def outcomes(client: Client, futures: Futures, holders: Collection[str]) -> list[Any]:
+def outcomes(
+    client: Client, futures: Futures, holders: Collection[str], kept: Futures = ()
+) -> list[Any]:
     """Return the outcome of each rank, a value or an exception, once all have ended, or soon after an error.
+
+    Values of `kept` stay where they are: their outcome is None.
 
     Ranks depend on each other, so if the worker of one has died, the function does not wait for the others.
 
@@ -96,8 +100,11 @@ def outcomes(client: Client, futures: Futures, holders: Collection[str]) -> list
                 async for _ in ending:
                     pass
         finished = [future for future in futures if future.status == "finished"]
-        values = await client.gather(finished, asynchronous=True)
-        return dict(zip([future.key for future in finished], values, strict=True))
+        stay = {future.key: None for future in kept if future.type is not WorkLostError}
+        come = [future for future in finished if future.key not in stay]
+        values = await client.gather(come, asynchronous=True)
+        found = dict.fromkeys([future.key for future in finished])
+        return found | dict(zip([future.key for future in come], values, strict=True))
 
     try:
         values = watched(client, ended, futures, holders, are_ranks=True)

@@ -1,8 +1,11 @@
-"""Word rows: made from tokens, lists or parts of shards, cut, stacked, and converted to the attribute of the estimator.
+"""Word rows: made, cut, stacked, and converted to the attribute of the estimator.
 
-There are three forms.  A `WordBlock` is what shards sample and send: dense rows of heavy words, and for the others the
-topics of their tokens; where all tokens are there, no word is heavy.  `TopicRows` are counts by topic that do not
-change, and `TopicLists` the same with room to change.  Rows for single look-ups are in `kernels.rows`.
+They are made from tokens, lists or parts of shards.
+
+There are three forms.  A `WordBlock` is what shards sample and send: dense rows of heavy words, and
+for the others the topics of their tokens; where all tokens are there, no word is heavy.
+`TopicRows` are counts by topic that do not change, and `TopicLists` the same with room to change.
+Rows for single look-ups are in `kernels.rows`.
 """
 
 from collections.abc import Callable, Sequence
@@ -62,7 +65,9 @@ def _tally(cells: Integers, n_cells: int) -> tuple[Array, Integers]:
 def list_topics(
     doc_ptr: Integers, place: Unsigned32, topic: AnySigned, n_topics: int
 ) -> tuple[Unsigned32, TopicLists]:
-    """Return the document of each token, word-major, and the topic lists of documents, in the order of the topics.
+    """Return the document of each token, word-major, and the topic lists of documents.
+
+    The lists are in the order of the topics.
 
     Parameters
     ----------
@@ -87,7 +92,7 @@ def list_topics(
 
 
 def some_words(ptr: Integers) -> list[IntPair]:
-    """Return ranges of words, each with at most `AT_ONCE` entries, those of its last word not counted."""
+    """Return ranges of words, each with at most `AT_ONCE` entries before its last word."""
     cuts = np.searchsorted(ptr, np.arange(0, ptr[-1], AT_ONCE))
     return list(pairwise(np.unique(np.concatenate([[0], cuts, [len(ptr) - 1]])).tolist()))
 
@@ -114,9 +119,12 @@ def counts_of_rows(
     n_topics: int,
     empty: Callable[[int, Any], Array] = np.empty,
 ) -> sparse.csc_array:
-    """Return the counts as an int32 array of shape (n_topics, n_words), from the rows of all blocks in layout order.
+    """Return the counts as an int32 array of shape (n_topics, n_words).
 
-    The rows of a single block whose words are in the order of the columns are not copied; else `empty` makes arrays.
+    They come from the rows of all blocks in layout order.
+
+    The rows of a single block whose words are in the order of the columns are not copied; else
+    `empty` makes arrays.
     """
     n_words = len(layout.column)
     ptr = np.zeros(n_words + 1, np.int64)
@@ -146,7 +154,7 @@ def counts_of_rows(
 
 
 def rows_of_counts_array(counts: sparse.csc_array) -> TopicRows:
-    """Return the rows by column of what `counts_of_rows` returned, or of such an array with other numbers."""
+    """Return the rows by column of what `counts_of_rows` returned, or of a similar array."""
     return TopicRows(
         np.asarray(counts.indptr, np.int64), np.asarray(counts.indices, np.int32), counts.data
     )
@@ -207,7 +215,10 @@ def make_parts(
 
 
 def combine_parts(parts: Sequence[WordPart], n_components: int) -> WordBlock:
-    """Return a block, made from the parts of all shards: lists are joined word by word, dense rows added up."""
+    """Return a block, made from the parts of all shards.
+
+    Lists are joined word by word, dense rows are added up.
+    """
     total = np.zeros(len(parts[0].lengths), np.int64)
     for part in parts:
         total += part.lengths
@@ -222,7 +233,10 @@ def combine_parts(parts: Sequence[WordPart], n_components: int) -> WordBlock:
 
 
 def rows_of_tokens(word_ptr: Integers, topic: Array, n_components: int) -> WordBlock:
-    """Return the block of words whose tokens are all given, in word-major order: all rows are lists of topics."""
+    """Return the block of words whose tokens are all given, in word-major order.
+
+    All rows are lists of topics.
+    """
     return WordBlock(np.zeros((0, n_components), np.int32), word_ptr, topic)
 
 

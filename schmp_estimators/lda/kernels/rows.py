@@ -1,8 +1,8 @@
 """Word rows: topics of tokens in word-major order, rows of a block, and rows for single look-ups.
 
-Rows for look-ups are dense, or hash tables with open addressing if these are shorter.  This is LightLDA's storage (Yuan
-et al., WWW 2015, section 5): the table of a word has at least twice as many places as the word can have topics, so that
-a look-up takes one or two probes.
+Rows for look-ups are dense, or hash tables with open addressing if these are shorter.  This is
+LightLDA's storage (Yuan et al., WWW 2015, section 5): the table of a word has at least twice as
+many places as the word can have topics, so that a look-up takes one or two probes.
 """
 
 import numpy as np
@@ -25,7 +25,7 @@ def add_row(block, word, row):
 
 @part
 def count_row(block, word, row, topics):
-    """Add the counts of a word to `row` (K,), zero before, and list its topics; return how many there are."""
+    """Add the counts of a word to `row` (K,), zero before, list its topics, and return how many."""
     n, tail = 0, word - len(block.heads)
     if tail < 0:
         for k in range(len(row)):
@@ -45,7 +45,10 @@ def count_row(block, word, row, topics):
 
 @kernel
 def look_up(block, words, ptr, topics, n_topics, out):
-    """Write how many tokens words of a WordBlock have in topics, those of word i from ``ptr[i]`` on; O(K) each."""
+    """Write how many tokens words of a WordBlock have in topics; O(K) each.
+
+    Those of word i begin at ``ptr[i]``.
+    """
     row = np.zeros(n_topics, np.int64)
     for i in range(len(words)):
         add_row(block, words[i], row)
@@ -56,7 +59,9 @@ def look_up(block, words, ptr, topics, n_topics, out):
 
 @kernel
 def pack_rows(word_ptr, topic, n_topics):
-    """Pack the topics of a shard's tokens of consecutive words: a dense row where that is shorter, else a list.
+    """Pack the topics of a shard's tokens of consecutive words.
+
+    A dense row is made where that is shorter, else a list.
 
     Parameters
     ----------
@@ -159,7 +164,10 @@ def cell_of(start, mask, topic):
 
 @inlined
 def _find(cells, start, mask, topic):
-    """Return the place of a topic in a row by open addressing, or the free one where the search for it ends."""
+    """Return the place of a topic in a row, or the free one where the search for it ends.
+
+    The search is by open addressing.
+    """
     base, wrap = index(start), index(mask)
     place = _hashed(topic, wrap)
     while cells[base + (place << _ONE)] >= 0 and np.uint32(
@@ -195,7 +203,10 @@ def add_to(cells, start, mask, topic, n):
 
 @inlined
 def take_one(cells, start, mask, topic):
-    """Take a token from a topic of a row; if its place becomes free, later entries that passed it move up."""
+    """Take a token from a topic of a row.
+
+    If its place becomes free, later entries that passed it move up.
+    """
     if mask < 0:
         cells[index(start + np.int64(topic))] -= 1
     else:
@@ -227,9 +238,11 @@ def make_rows(block, n_topics):
     Returns
     -------
     rows : (2 * n_words,) int64
-        For each word where its row begins in `cells`, and one less than its places; -1 for a dense row.
+        For each word where its row begins in `cells`, and one less than its places; -1 for a dense
+        row.
     cells : int32
-        Counts by topic of dense rows, pairs of topic and count of others; a free place has topic -1.
+        Counts by topic of dense rows, pairs of topic and count of others; a free place has topic
+        -1.
     """
     n_heads = len(block.heads)
     n_words = n_heads + len(block.tail_ptr) - 1

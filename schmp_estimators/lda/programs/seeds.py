@@ -1,7 +1,7 @@
 """Seeds of words in the joint log-likelihood, and first topics that are uniform.
 
-A token is known by its number in the corpus, so that first topics do not depend on how documents are divided among
-shards.
+A token is known by its number in the corpus, so that first topics do not depend on how documents
+are divided among shards.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,10 @@ class SeedCounts(NamedTuple):
 
 
 def count_seeds(rows: SeedRows, block: WordBlock, first: int, n_topics: int) -> SeedCounts:
-    """Count the tokens of the seeded words of a block, whose first word has number `first` among those with `rows`."""
+    """Count the tokens of the seeded words of a block.
+
+    Its first word has number `first` among those with `rows`.
+    """
     n_words = len(block.heads) + len(block.tail_ptr) - 1
     words = np.flatnonzero(rows.number[first : first + n_words] >= 0)
     numbers = rows.number[first + words]
@@ -63,7 +66,9 @@ _AT_ONCE = 1 << 14
 
 
 def draw_uniform_topics(first_token: int, key: np.uint64, n_topics: int, out: Array) -> None:
-    """Write a uniform topic for every token of a shard, in document order; token i is number `first_token` + i.
+    """Write a uniform topic for every token of a shard, in document order.
+
+    Token i is number `first_token` + i.
 
     In NumPy: a kernel would take longer to compile than most corpora take here.
     """

@@ -1,4 +1,7 @@
-"""What all programs for topic models share: first topics, word blocks, priors and the joint log-likelihood."""
+"""What all programs for topic models share.
+
+First topics, word blocks, priors and the joint log-likelihood.
+"""
 
 import hashlib
 from abc import abstractmethod
@@ -67,7 +70,10 @@ State = TypeVar("State", bound=Any)
 
 
 def topic_dtype(n_components: int) -> type[np.integer]:
-    """Return the dtype of topic numbers: as few bits as suffice, because kernels wait for memory."""
+    """Return the dtype of topic numbers.
+
+    It has as few bits as suffice, because kernels wait for memory.
+    """
     if n_components <= 1 << 8:
         return np.uint8
     return np.int16 if n_components < 1 << 15 else np.int32
@@ -92,7 +98,8 @@ class SweepModel(NamedTuple):
     learned_before: Learned = Learned()
     # Where shards change counts token by token: see `programs.sequential`.
     n_tokens: int = 0
-    #: The largest error of the shards' copies of the totals in a step of the last sweep, for each shard and token.
+    #: The largest error of the shards' copies of the totals in a step of the last sweep, for each
+    #: shard and token.
     s_error: float = 0.0
     #: The same in the present sweep so far, and the tokens that moved in it.
     s_error_now: float = 0.0
@@ -107,7 +114,8 @@ class Measured(NamedTuple):
     singles: TopicCounts
     #: Of the lengths of documents, as if all their tokens had topic 0.
     lengths: TopicCounts
-    #: Of topics in the words of a block, or in its own words; nothing if only document-topic priors are learned.
+    #: Of topics in the words of a block, or in its own words; nothing if only document-topic priors
+    #: are learned.
     words: TopicCounts
     #: Of seeded words among these words.
     seeds: seeding.SeedCounts
@@ -119,8 +127,8 @@ class Measured(NamedTuple):
 class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
     """Base of samplers for latent Dirichlet allocation.
 
-    A sampler is a program.  The fields that a subclass adds, as a frozen dataclass, are the parameters of the sampler,
-    for `sklearn.base.clone` and searches, too.  A fit sets these fields:
+    A sampler is a program.  The fields that a subclass adds, as a frozen dataclass, are the
+    parameters of the sampler, for `sklearn.base.clone` and searches, too.  A fit sets these fields:
 
     Parameters
     ----------
@@ -135,16 +143,17 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
     evaluate_every : int
         Number of sweeps between two evaluations of the joint log-likelihood; 0 for none.
     hot_priors : tuple of two floats
-        The priors of the first `hot_sweeps` sweeps, as far as they are larger than `doc_topic_prior` and
-        `topic_word_prior`.  With larger priors, documents and words do not keep so long to the few topics that they
-        began with by chance: the same held-out perplexity is reached in fewer sweeps.
+        The priors of the first `hot_sweeps` sweeps, as far as they are larger than
+        `doc_topic_prior` and `topic_word_prior`.  With larger priors, documents and words do not
+        keep so long to the few topics that they began with by chance: the same held-out perplexity
+        is reached in fewer sweeps.
     hot_sweeps : int
         For how many sweeps `hot_priors` are used.
     own_alphas : (K,) float64, optional
         Alpha of every topic, where they are not the same; a larger mean is their multiple.
     learn_every : tuple of two ints
-        Number of sweeps between two times that `own_alphas` are learned, first after `hot_sweeps`, and the same of
-        `topic_word_prior`; 0 for never.
+        Number of sweeps between two times that `own_alphas` are learned, first after `hot_sweeps`,
+        and the same of `topic_word_prior`; 0 for never.
     drawn_alphas : (K,) float64, optional
         In a fit that goes on from a checkpoint: the prior that pending proposals were drawn with.
     seed_totals : (K,) float64, optional
@@ -166,7 +175,8 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
     seed: int = field(default=0, repr=False)
     hot_priors: FloatPair = field(default=(0.0, 0.0), repr=False)
     evaluate_every: int = field(default=0, repr=False)
-    # What is not compared: a fit that goes on from a checkpoint may have another value, or `prior_identity` has it.
+    # What is not compared: a fit that goes on from a checkpoint may have another value, or
+    # `prior_identity` has it.
     hot_sweeps: int = field(default=0, repr=False, compare=False)
     own_alphas: Floats | None = field(default=None, repr=False, compare=False)
     learn_every: IntPair = field(default=(0, 0), repr=False, compare=False)
@@ -177,8 +187,8 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
 
     name: ClassVar[str] = "lda"
     saves_blocks: ClassVar[bool] = False
-    #: Whether topics do not depend on how documents are divided among shards.  Such a program divides the work of a
-    #: shard among threads, so that a process needs only one shard.
+    #: Whether topics do not depend on how documents are divided among shards.  Such a program
+    #: divides the work of a shard among threads, so that a process needs only one shard.
     partition_invariant: ClassVar[bool] = False
     #: Whether blocks of words go round a ring of shards.
     rotates: ClassVar[bool] = True
@@ -206,7 +216,7 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
         return stream_key(self.seed, at.sweep, stream)
 
     def takes(self, mh_steps: int | str, size: int) -> bool:
-        """Return whether a sampler given by its name makes another number of proposals for a token than 2."""
+        """Return whether a sampler given by its name makes other than 2 proposals for a token."""
         return False
 
     def by_word(self, at: At, state: State) -> Array:
@@ -232,10 +242,12 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
         """Return the entries of a record about the tokens that moved."""
 
     def priors(self, sweep: int, model: SweepModel | None) -> FloatPair:
-        """Return the document-topic prior (the mean, if each topic has its own) and the topic-word prior of a sweep.
+        """Return the document-topic prior and the topic-word prior of a sweep.
 
-        `model` is ``at.model``, which has a learned topic-word prior; learned document-topic priors are in `alphas`.
-        Before the first sweep they are those of the first.
+        If each topic has a document-topic prior of its own, the mean is returned.
+
+        `model` is ``at.model``, which has a learned topic-word prior; learned document-topic priors
+        are in `alphas`.  Before the first sweep they are those of the first.
         """
         hot = self.hot_priors if max(0, sweep) < self.hot_sweeps else (0.0, 0.0)
         learned = None if model is None else model.learned.beta
@@ -247,7 +259,10 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
         return self.priors(at.sweep, at.model)[1]
 
     def alphas(self, sweep: int, model: SweepModel | None) -> Floats:
-        """Return the document-topic prior of every topic in a sweep; `model`, ``at.model``, has learned ones."""
+        """Return the document-topic prior of every topic in a sweep.
+
+        `model`, ``at.model``, has learned ones.
+        """
         if model is not None and model.learned.alphas is not None:
             return model.learned.alphas
         mean = self.priors(sweep, None)[0]
@@ -256,21 +271,27 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
         return self.own_alphas * (mean / self.doc_topic_prior)
 
     def alphas_before(self, at: At) -> Floats:
-        """Return the document-topic prior that pending proposals were drawn with, for `restore` to draw them again."""
+        """Return the document-topic prior that pending proposals were drawn with.
+
+        With it `restore` draws them again.
+        """
         found = None if at.model is None else at.model.learned_before.alphas
         if found is None:
             found = self.alphas(at.sweep, None) if self.drawn_alphas is None else self.drawn_alphas
         return found
 
     def beta_sums(self, beta: float) -> Prior:
-        """Return the sum of a topic-word prior over all words; if words are seeded, one sum for each topic."""
+        """Return the sum of a topic-word prior over all words.
+
+        If words are seeded, one sum for each topic.
+        """
         beta_sum = self.n_words * beta
         return beta_sum if self.seed_totals is None else freeze(beta_sum + self.seed_totals)
 
     def seeds_of(
         self, shard: TokenShard, words: AnyIntegers | slice = slice(None)
     ) -> SeedRows | None:
-        """Return the seeds of words in the layout of a shard, by default of all, if there are any."""
+        """Return the seeds of words in a shard's layout, by default of all, if there are any."""
         if self.seed_totals is None:
             return None
         return freeze(shard.seeds._replace(number=shard.seeds.number[words]))
@@ -293,15 +314,24 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
         return 6 * topic_bytes(self.n_components)
 
     def row_bytes(self) -> int:
-        """Return how many bytes a shard needs for each of its words, beside `state_bytes` for each token."""
+        """Return how many bytes a shard needs for each of its words.
+
+        `state_bytes` for each token come on top.
+        """
         return 0
 
     def count_local_words(self, word_totals: Integers, layout: Layout) -> Integers:
-        """Return how many words of each block are sampled locally: all, if no tokens are exchanged."""
+        """Return how many words of each block are sampled locally.
+
+        They are all, if no tokens are exchanged.
+        """
         return np.diff(layout.block_ptr)
 
     def init(self, at: At) -> tuple[State, Mapping[int, Any]]:
-        """Return the state with the first topics of tokens: uniform ones, if words do not restrict them."""
+        """Return the state with the first topics of tokens.
+
+        They are uniform, if words do not restrict them.
+        """
         topics = np.empty(len(at.shard.place), topic_dtype(self.n_components))
         shard = at.shard
         if len(shard.first.ptr) > 1:
@@ -332,7 +362,7 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
         return self
 
     def begun(self, at: At, saved: Array) -> tuple[Array, Array, Integers]:
-        """Return saved topics in document order and in word-major order, and the tokens of each topic."""
+        """Return saved topics in document order and word-major order, and tokens of topics."""
         topic = saved.copy()
         by_word = np.empty_like(saved)
         by_word[at.shard.place] = topic
@@ -346,7 +376,7 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
         return [observes(self.measured, merge=self.merge_measured)] if of_documents else []
 
     def learns(self, sweep: int) -> list[bool]:
-        """Return whether document-topic priors, and the topic-word prior, are learned after this sweep."""
+        """Return whether document-topic and topic-word priors are learned after this sweep."""
         return [
             every > 0 and sweep >= self.hot_sweeps and (sweep + 1) % every == 0
             for every in self.learn_every
@@ -362,7 +392,7 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
         return self.evaluate_every > 0 and (sweep + 1) % self.evaluate_every == 0
 
     def measure(self, at: At, state: State, block: WordBlock | None = None) -> Measured:
-        """Return the counts of a shard for the joint log-likelihood, and of a block if there is one."""
+        """Return a shard's counts for the joint log-likelihood, and a block's if there is one."""
         if block is not None:
             return self.measured(at, state, [(at.shard, block, int(at.shard.block_ptr[at.block]))])
         topic = freeze(np.ascontiguousarray(self.by_word(at, state)))
@@ -372,9 +402,10 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
     def measured(
         self, at: At, state: State, some: Sequence[tuple[TokenShard, WordBlock, int]] = ()
     ) -> Measured:
-        """Return the counts of a shard, from which document-topic priors are learned, and of some blocks.
+        """Return the counts to learn document-topic priors from, of a shard and of some blocks.
 
-        Each block comes with a shard that knows its words, and with the number of its first word there.
+        Each block comes with a shard that knows its words, and with the number of its first word
+        there.
         """
         shard = at.shard
         topic = freeze(self.by_word(at, state))
@@ -398,7 +429,7 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
         return _together([one, other])
 
     def with_measured(self, model: SweepModel, measured: Sequence[Measured]) -> SweepModel:
-        """Return the model with priors learned, and with the joint log-likelihood, where it is time."""
+        """Return the model with learned priors and joint log-likelihood, where it is time."""
         documents, singles, lengths, words, seeded, sweep = _together(measured)
         of_documents, of_words = self.learns(sweep)
         before = model.learned_before
@@ -433,7 +464,10 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
         return model._replace(likelihood=(document + word, document, word))
 
     def record(self, sweep: int, model: SweepModel) -> Named:
-        """Return how many tokens moved, under which priors, and the joint log-likelihood if it was measured."""
+        """Return how many tokens moved, under which priors, and the joint log-likelihood.
+
+        The latter is there if it was measured.
+        """
         alpha, beta = self.priors(sweep, None)
         before = model.learned_before
         if before.alphas is not None:
@@ -466,22 +500,26 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
 class FrozenCountsSampler(TopicSampler[State]):
     """Base of samplers whose tokens all read counts of the beginning of a sweep, or of a pass.
 
-    Their topics do not depend on how documents are divided.  What changes of a shard has the tokens of each topic,
-    `totals`, and how many tokens `moved` in the last sweep, perhaps in each pass.  Parameters are those of
-    `TopicSampler`.
+    Their topics do not depend on how documents are divided.  What changes of a shard has the tokens
+    of each topic, `totals`, and how many tokens `moved` in the last sweep, perhaps in each pass.
+    Parameters are those of `TopicSampler`.
     """
 
     partition_invariant: ClassVar[bool] = True
     begins_tempered: ClassVar[bool] = True
 
     def jobs(self, ptr: Integers) -> list[IntPair]:
-        """Cut documents or words with these offsets into jobs for several threads, worth the O(K) that each costs."""
+        """Cut documents or words with these offsets into jobs for several threads.
+
+        A job is worth the O(K) that it costs.
+        """
         return cut_jobs(ptr, max(MIN_JOB, 4 * self.n_components), MAX_JOBS)
 
     def over(self, at: At, ptr: Integers, kernel: Function) -> tuple[Integers, int]:
         """Call ``kernel(first, last, totals)`` for jobs of documents or words with these offsets.
 
-        It adds the topics of their tokens to the totals (K,), and returns how many moved; both sums are returned.
+        It adds the topics of their tokens to the totals (K,), and returns how many moved; both sums
+        are returned.
         """
 
         def work(job: IntPair) -> tuple[Integers, int]:

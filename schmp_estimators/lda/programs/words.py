@@ -1,7 +1,7 @@
 """The loop over words that samplers share.
 
-It is the counterpart of `documents`: tokens are in word-major order, the row of the present word is dense, and the
-topics of documents are short lists.
+It is the counterpart of `documents`: tokens are in word-major order, the row of the present word is
+dense, and the topics of documents are short lists.
 """
 
 from typing import Any, NamedTuple
@@ -72,18 +72,22 @@ def word_loop(
     leave: Any = nothing,
     fetch: Any = nothing,
 ) -> Any:
-    """Return the loop with these functions inside, for a kernel: it takes a `Cell`, and returns how many tokens moved.
+    """Return the loop with these functions inside, for a kernel.
+
+    It takes a `Cell`, and returns how many tokens moved.
 
     Parameters
     ----------
     begin : ``begin(cell) -> own``
         Returns what the sampler keeps, a tuple of arrays.  Compiled by `core.jit.maker`.
     draw : ``draw(own, cell, row, token, word, old, counter) -> topic``
-        Returns the new topic (uint64) of a token, given its place in word-major order and its topic (both uint64), and
-        its word in the block.  All counts include the token.  ``mix(counter)`` are its random bits, as are those of
-        the next ``n_random - 1`` multiples of `GAMMA` above.  Compiled by `core.jit.inlined`, as the others.
+        Returns the new topic (uint64) of a token, given its place in word-major order and its topic
+        (both uint64), and its word in the block.  All counts include the token.  ``mix(counter)``
+        are its random bits, as are those of the next ``n_random - 1`` multiples of `GAMMA` above.
+        Compiled by `core.jit.inlined`, as the others.
     moved : ``moved(own, cell, row, token, word, old, new)``
-        Called when all counts have changed but those in the list of the document, which it has to change.
+        Called when all counts have changed but those in the list of the document, which it has to
+        change.
     enter : ``enter(own, cell, row, word, is_seeded)``, optional
         Called before the first token of a word.
     leave : ``leave(own, cell, row, word)``, optional
@@ -140,7 +144,8 @@ class WordState(NamedTuple):
     lists: TopicLists
     #: (K,) the shard's tokens of each topic.
     total: Integers
-    #: For "data-parallel": the same at the beginning of the sweep, and the tokens that have moved since.
+    #: For "data-parallel": the same at the beginning of the sweep, and the tokens that have moved
+    #: since.
     began: Integers
     moved: int = 0
 

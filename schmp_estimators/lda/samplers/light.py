@@ -1,16 +1,21 @@
-"""Metropolis–Hastings with constant time for each token, document by document (LightLDA: Yuan et al., WWW 2015).
+"""Metropolis–Hastings with constant time for each token, document by document.
 
-A token of word w in document d is offered topics in turn by its word and by its document, all counts without the token
-itself::
+This is LightLDA (Yuan et al., WWW 2015).
 
-    word      q(t) proportional to n_wt + beta,     accepted with f_t / f_s,  f_k = (n_dk + alpha_k) / (n_k + V beta)
-    document  q(t) proportional to n_dt + alpha_t,  accepted with g_t / g_s,  g_k = (n_wk + beta) / (n_k + V beta)
+A token of word w in document d is offered topics in turn by its word and by its document, all
+counts without the token itself::
 
-Both draw either the topic of a random other token, of the word or of the document, or from the prior, which includes
-the seeds of the word.  The paper draws from the document in this way, but from the word by an alias table, which is
-made of older counts and includes the token itself.  Here topics of tokens are up to date, and the token itself is left
-out.  So both proposals are independent of the present topic, the counts that they are drawn from cancel in the
-acceptance, and with one shard the sampler is exact.
+    by the word      q(t) proportional to n_wt + beta
+                     accepted with f_t / f_s,  f_k = (n_dk + alpha_k) / (n_k + V beta)
+    by the document  q(t) proportional to n_dt + alpha_t
+                     accepted with g_t / g_s,  g_k = (n_wk + beta) / (n_k + V beta)
+
+Both draw either the topic of a random other token, of the word or of the document, or from the
+prior, which includes the seeds of the word.  The paper draws from the document in this way, but
+from the word by an alias table, which is made of older counts and includes the token itself.  Here
+topics of tokens are up to date, and the token itself is left out.  So both proposals are
+independent of the present topic, the counts that they are drawn from cancel in the acceptance, and
+with one shard the sampler is exact.
 """
 
 from dataclasses import dataclass
@@ -51,11 +56,13 @@ from schmp_estimators.sampling import (
 
 @maker
 def _fill_slots(cell):
-    """Return the block of a `Cell` with lists for all words, as the shard sees it, and the array `shift` of `Light`.
+    """Return the block of a `Cell` with lists for all words, and the array `shift` of `Light`.
 
-    Slot ``r`` of the list of a word is its token of rank ``r`` in document order.  Tail words have such lists already.
-    Of a head word the shard knows only its own tokens one by one.  The topics of other shards' tokens, which do not
-    change in this cell, fill the other slots, in topic order.
+    The block is as the shard sees it.
+
+    Slot ``r`` of the list of a word is its token of rank ``r`` in document order.  Tail words have
+    such lists already.  Of a head word the shard knows only its own tokens one by one.  The topics
+    of other shards' tokens, which do not change in this cell, fill the other slots, in topic order.
 
     Notes
     -----
@@ -103,7 +110,8 @@ class Light(NamedTuple):
     #: From `kernels.rows.make_rows`.
     rows: Integers
     cells: Integers32
-    #: From `_fill_slots`; and (n_words,) what has to be added to a token's place in word-major order to get its slot.
+    #: From `_fill_slots`; and (n_words,) what has to be added to a token's place in word-major
+    #: order to get its slot.
     slots: WordBlock
     shift: Integers
     #: (K,) the alias table of the document-topic prior, and (1,) the prior's sum.
@@ -157,7 +165,10 @@ def _fetch(own, cell, near, far):
 
 @inlined
 def _propose_by_word(own, cell, word, own_slot, n_slots, x):
-    """Return the topic at x in the word's `n_slots` other tokens, then its prior; `own_slot` is left out."""
+    """Return the topic at x in the word's `n_slots` other tokens, then its prior.
+
+    `own_slot` is left out.
+    """
     slots = own.slots
     if x < n_slots:
         at = slots.tail_ptr[index(word)] + np.int64(x)
@@ -194,7 +205,10 @@ def weigh(own, cell, document, word, topic, less):
 
 @inlined
 def _draw(own, cell, document, token, word, old, counter):
-    """Return the new topic of a token, after `cell.n_random` proposals; 35 ns for each, whatever K."""
+    """Return the new topic of a token, after `cell.n_random` proposals.
+
+    35 ns for each, whatever K.
+    """
     slots, s = own.slots, old
     n_slots = slots.tail_ptr[index(word + 1)] - slots.tail_ptr[index(word)] - 1
     own_slot = own.shift[index(word)] + np.int64(cell.shard.place[token])
@@ -233,7 +247,10 @@ def moved(own, cell, document, token, word, old, new):
 
 @part
 def _write_back(own, cell):
-    """Write the topics of the slots to the rows of the block; 1 ns per token, where writing each at once takes 50."""
+    """Write the topics of the slots to the rows of the block.
+
+    1 ns per token, where writing each at once takes 50.
+    """
     block, slots = cell.block, own.slots
     copy_to(slots.tails[slots.tail_ptr[len(block.heads)] :], block.tails)
     block.heads[:] = 0
@@ -257,7 +274,9 @@ def sample_light(cell):
 
 @dataclass(frozen=True)
 class LightLDA(DocumentSampler):
-    """Latent Dirichlet allocation by Metropolis–Hastings, with proposals of a token's word and of its document in turn.
+    """Latent Dirichlet allocation by Metropolis–Hastings.
+
+    A token's word and its document make proposals in turn.
 
     With one shard the sampler is exact; with more, topic totals are stale (`SequentialSampler`).
 

@@ -1,11 +1,12 @@
 """Latent Dirichlet allocation by a sampler with frozen counts (WarpLDA: Chen et al., VLDB 2016).
 
-One sweep is a pass over the words and a pass over the documents (`kernels.warp`, `kernels.warp_documents`).
-All that a token reads is either frozen for the pass or belongs to its own document, and random bits are addressed by
-canonical positions.  So topics do not depend on how documents, words and jobs are divided.
+One sweep is a pass over the words and a pass over the documents (`kernels.warp`,
+`kernels.warp_documents`).  All that a token reads is either frozen for the pass or belongs to its
+own document, and random bits are addressed by canonical positions.  So topics do not depend on how
+documents, words and jobs are divided.
 
-Several shards exchange tokens for the word pass: each word has an owner, the shard whose block it is in.  Heavy words
-are sampled locally instead, with rows that their owners make (`data.shards`).
+Several shards exchange tokens for the word pass: each word has an owner, the shard whose block it
+is in.  Heavy words are sampled locally instead, with rows that their owners make (`data.shards`).
 """
 
 from __future__ import annotations
@@ -65,11 +66,13 @@ from schmp_estimators.schmp import each, exchanges, observes
 class WarpState(NamedTuple):
     """What changes of a shard."""
 
-    #: (n_tokens, 1 + mh_steps) topic and pending proposals of each token, word-major; see `topic_dtype`.
+    #: (n_tokens, 1 + mh_steps) topic and pending proposals of each token, word-major; see
+    #: `topic_dtype`.
     tokens: AnyIntegers
     #: (K,) tokens of each topic.
     totals: Integers
-    #: Tokens that moved to another topic in the word pass and in the document pass of the last sweep.
+    #: Tokens that moved to another topic in the word pass and in the document pass of the last
+    #: sweep.
     moved: IntPair = (0, 0)
 
 
@@ -80,7 +83,8 @@ class WarpPiece(NamedTuple):
     part: WordPart | None
     #: Tokens of the other words, word-major; only their topics, if they are not to be sampled.
     tokens: Array
-    #: (n,) numbers of the words of these tokens among those that the owner samples, and how many there are of each.
+    #: (n,) numbers of the words of these tokens among those that the owner samples, and how many
+    #: there are of each.
     word: Integers32
     n_tokens: Integers
 
@@ -92,7 +96,8 @@ class WarpAnswer(NamedTuple):
     block: WordBlock | None
     #: Tokens of the other words, sampled, in the order in which they were sent.
     tokens: Array
-    #: Tokens that moved to another topic: those of all shards in the answer to the first shard, else 0.
+    #: Tokens that moved to another topic: those of all shards in the answer to the first shard,
+    #: else 0.
     moved: int
 
 
@@ -109,7 +114,9 @@ class ReceivedWords(NamedTuple):
 
     @classmethod
     def of(cls, at: At, given: Sequence[WarpPiece]) -> ReceivedWords:
-        """Return the words that a shard owns, given the pieces of all shards; their tokens are writable.
+        """Return the words that a shard owns, given the pieces of all shards.
+
+        Their tokens are writable.
 
         Raises
         ------
@@ -142,7 +149,9 @@ class ReceivedWords(NamedTuple):
 
 
 def writable(tokens: Array) -> Array:
-    """Return received tokens as a writable array: that of the sending shard, if it is in this process.
+    """Return received tokens as a writable array.
+
+    If the sending shard is in this process, it is that shard's array.
 
     That shard does not read them until it has the answer.
     """
@@ -210,7 +219,10 @@ class WarpLDA(FrozenCountsSampler[WarpState]):
         return count_local_words(word_totals, layout, *sizes, far=self.far)
 
     def restore(self, at: At, saved: AnyIntegers) -> tuple[WarpState, Numbered]:
-        """Return topics that were saved in document order, with the proposals of a document pass that moves nothing."""
+        """Return topics that were saved in document order, with proposals.
+
+        They are the proposals of a document pass that moves nothing.
+        """
         width = 1 + int(self.mh_steps)
         even = freeze(np.ones(self.n_components, np.float32))
         topic = self.begun(at, saved)[1]
@@ -231,7 +243,7 @@ class WarpLDA(FrozenCountsSampler[WarpState]):
         return self._pieces(at.shard, self.by_word(at, state), state.tokens)
 
     def sample_words(self, at: At, pieces: Sequence[WarpPiece]) -> list[WarpAnswer]:
-        """Do the word pass for the words that are not local, and make the rows of those that are."""
+        """Do the word pass for words that are not local, and make the rows of those that are."""
         block, received = self._receive(at, pieces)
         words = (
             received.pieces,
@@ -245,7 +257,10 @@ class WarpLDA(FrozenCountsSampler[WarpState]):
     def sample_documents(
         self, at: At, state: WarpState, answers: Sequence[WarpAnswer]
     ) -> WarpState:
-        """Take the tokens that owners have sampled, do the word pass for local words, and the document pass."""
+        """Take the tokens that owners have sampled, and do the two passes.
+
+        The word pass is for local words, the document pass for all documents.
+        """
         for sent, answer in zip(_sent_tokens(at.shard), answers, strict=True):
             if answer.tokens.ctypes.data != state.tokens[sent].ctypes.data:  # else they are there
                 state.tokens[sent] = answer.tokens
@@ -266,8 +281,8 @@ class WarpLDA(FrozenCountsSampler[WarpState]):
     ) -> int:
         """Do the word pass of words, and return how many tokens moved.
 
-        Given are the arguments of `kernels.warp.sample_words` from `pieces` to `seeds`, each with the offsets of the
-        words, and tokens of the dtype and shape of theirs.
+        Given are the arguments of `kernels.warp.sample_words` from `pieces` to `seeds`, each with
+        the offsets of the words, and tokens of the dtype and shape of theirs.
         """
         prior = np.float32(self.beta(at))
         key = self.key(at)
@@ -304,7 +319,10 @@ class WarpLDA(FrozenCountsSampler[WarpState]):
         return freeze((1.0 / (at.model.topic_total + with_seeds)).astype(np.float32))
 
     def measuring(self, n_shards: int) -> Stage:
-        """Return the stage that measures the joint log-likelihood; several shards exchange topics for it."""
+        """Return the stage that measures the joint log-likelihood.
+
+        Several shards exchange topics for it.
+        """
         if n_shards == 1:
             return observes(self.measure, merge=self.merge_measured)
         return observes(self.measure_owned, split=self.split_topics, merge=self.merge_measured)
@@ -315,7 +333,7 @@ class WarpLDA(FrozenCountsSampler[WarpState]):
         return self._pieces(at.shard, topic, topic)
 
     def measure_owned(self, at: At, state: WarpState, pieces: Sequence[WarpPiece]) -> Measured:
-        """Return the shard's share of the joint log-likelihood, and that of the words that it owns."""
+        """Return the shares of the joint log-likelihood of a shard and of the words it owns."""
         return self.measured(at, state, self._owned(at, pieces))
 
     def harvesting(self, n_shards: int) -> Stage | None:
@@ -329,7 +347,10 @@ class WarpLDA(FrozenCountsSampler[WarpState]):
     def _owned(
         self, at: At, pieces: Sequence[WarpPiece]
     ) -> list[tuple[TokenShard, WordBlock, int]]:
-        """Return the words that a shard owns, as `measured` takes them; the pieces have topics as tokens."""
+        """Return the words that a shard owns, as `measured` takes them.
+
+        The pieces have topics as tokens.
+        """
         block, received = self._receive(at, pieces)
         others = rows_of_tokens(received.ptr, freeze(received.together()), self.n_components)
         local = [] if block is None else [(at.shard, block, int(at.shard.block_ptr[at.number]))]
@@ -338,7 +359,10 @@ class WarpLDA(FrozenCountsSampler[WarpState]):
     def _pieces(
         self, shard: TokenShard, topic: AnyIntegers, tokens: AnyIntegers
     ) -> list[WarpPiece]:
-        """Return the pieces for the owners of all blocks, given topics and tokens; `tokens` may be the topics."""
+        """Return the pieces for the owners of all blocks, given topics and tokens.
+
+        `tokens` may be the topics.
+        """
         parts = (
             make_parts(shard, topic, self.n_components, shard.n_local)
             if shard.n_local.any()
@@ -358,7 +382,10 @@ class WarpLDA(FrozenCountsSampler[WarpState]):
     def _receive(
         self, at: At, pieces: Sequence[WarpPiece]
     ) -> tuple[WordBlock | None, ReceivedWords]:
-        """Return the rows of local words, if there are any, and the other words, from the pieces of all shards."""
+        """Return the rows of local words, if there are any, and the other words.
+
+        Both come from the pieces of all shards.
+        """
         parts = [piece.part for piece in pieces if piece.part is not None]
         block = freeze(combine_parts(parts, self.n_components)) if parts else None
         return block, ReceivedWords.of(at, pieces)
@@ -372,12 +399,15 @@ class WarpLDA(FrozenCountsSampler[WarpState]):
         return {"moved_by_words": model.moved[0], "moved_by_documents": model.moved[1]}
 
     def state_bytes(self) -> int:
-        """Return how many bytes of a shard's state there are for each token: its topic and its proposals."""
+        """Return how many bytes of a shard's state there are for each token.
+
+        They are for its topic and its proposals.
+        """
         return (1 + self.mh_steps) * topic_bytes(self.n_components)
 
     @property
     def _steps(self) -> tuple[int, ...]:
-        """Return a tuple whose length is the number of proposals, which kernels get as a constant."""
+        """Return a tuple as long as there are proposals, which kernels get as a constant."""
         return (0,) * int(self.mh_steps)
 
 

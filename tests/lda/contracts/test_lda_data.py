@@ -1,4 +1,7 @@
-"""Documents as numbers: counts that are sound, shards that are even, and words that travel at the least cost."""
+"""Documents as numbers.
+
+Counts are sound, shards are even, and words travel at the least cost.
+"""
 
 import tracemalloc
 
@@ -13,6 +16,7 @@ from schmp_estimators.lda.data import shards
 from schmp_estimators.lda.data.corpus import narrow
 from schmp_estimators.lda.data.counts import Counts, canonical_counts, count_words
 from schmp_estimators.lda.data.shards import (
+    TOKENS_OF_EXCHANGE,
     TOKENS_PER_CELL,
     cut_documents,
     default_shards,
@@ -86,21 +90,27 @@ def test_shards_are_consecutive_complete_and_about_equal(lengths, n_shards):
 
 
 @pytest.mark.parametrize(
-    ("n_tokens", "n_docs", "n_features", "rotating", "exchanging"),
+    ("n_tokens", "n_docs", "n_features", "rotating"),
     [
-        (0, 1, 1, 1, 1),
-        (TOKENS_PER_CELL * 4 - 1, 10**6, 10**5, 1, 3),
-        (TOKENS_PER_CELL * 4, 10**6, 10**5, 2, 4),
-        (TOKENS_PER_CELL * 64, 10**6, 10**5, 8, 64),
-        (TOKENS_PER_CELL * 64, 3, 10**5, 3, 3),
-        (TOKENS_PER_CELL * 64, 10**6, 5, 5, 5),
+        (0, 1, 1, 1),
+        (TOKENS_PER_CELL * 4 - 1, 10**6, 10**5, 1),
+        (TOKENS_PER_CELL * 4, 10**6, 10**5, 2),
+        (TOKENS_PER_CELL * 64, 10**6, 10**5, 8),
+        (TOKENS_PER_CELL * 64, 3, 10**5, 3),
+        (TOKENS_PER_CELL * 64, 10**6, 5, 5),
     ],
 )
-def test_number_of_shards_follows_from_the_size_of_the_data(
-    n_tokens, n_docs, n_features, rotating, exchanging
-):
-    assert default_shards(n_tokens, n_docs, n_features, rotates=True) == rotating
-    assert default_shards(n_tokens, n_docs, n_features, rotates=False) == exchanging
+def test_number_of_shards_follows_from_the_size_of_the_data(n_tokens, n_docs, n_features, rotating):
+    assert default_shards(n_tokens, n_docs, n_features, invariant=False) == rotating
+
+
+@pytest.mark.parametrize("n_tokens", [10**5, 10**6, 3 * 10**6, 3 * 10**7, 10**10])
+def test_a_sweep_is_about_as_short_as_with_the_best_number_of_shards(n_tokens):
+    n = np.arange(1, 2000)
+    costs = n_tokens / n + n * TOKENS_OF_EXCHANGE
+    chosen = default_shards(n_tokens, 10**9, 10**9, invariant=True)
+    assert costs[chosen - 1] < 1.1 * costs.min()
+    assert chosen <= 1 + n[costs.argmin()]
 
 
 def test_a_shard_of_too_many_tokens_is_refused():
@@ -113,7 +123,10 @@ def test_a_shard_of_too_many_tokens_is_refused():
 
 
 def bytes_of_a_word(n, n_shards, n_topics, *, local):
-    """What a word costs, by hand: two proposals, topics and counts of two bytes, as many tokens in every shard."""
+    """What a word costs, by hand.
+
+    Two proposals, topics and counts of two bytes, as many tokens in every shard.
+    """
     others = n_shards - 1
     if not local:
         return 2 * 6 * n * others / n_shards

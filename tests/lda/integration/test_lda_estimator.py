@@ -1,4 +1,7 @@
-"""DistributedLDA as its users meet it: quality on corpora whose topics are known, and work with scikit-learn."""
+"""DistributedLDA as its users meet it.
+
+Quality on corpora whose topics are known, and work with scikit-learn.
+"""
 
 import math
 from fractions import Fraction

@@ -1,4 +1,7 @@
-"""Posteriors of corpora so small that all assignments of topics can be listed, and what samplers make of them."""
+"""Posteriors of corpora so small that all assignments of topics can be listed.
+
+And what samplers make of them.
+"""
 
 import numpy as np
 from definition import run_serial
@@ -23,7 +26,10 @@ def log_posterior(counts, topic, alpha, beta, seeds):
 
 
 def all_states(counts, alpha, beta, seeds):
-    """Every assignment of topics, read as a number in document order, and its posterior probability."""
+    """Every assignment of topics and its posterior probability.
+
+    An assignment is read as a number in document order.
+    """
     states = (
         np.indices((len(alpha),) * int(counts.sum())).reshape(counts.sum(), -1).T.astype(np.int16)
     )
@@ -33,7 +39,10 @@ def all_states(counts, alpha, beta, seeds):
 
 
 def assert_distributed_like(expected, seen):
-    """Pearson's statistic is neither too large nor too small; the states with less than five visits make one cell."""
+    """Pearson's statistic is neither too large nor too small.
+
+    The states with less than five visits make one cell.
+    """
     expected = expected * seen.sum()
     rare = expected < 5
     expected, seen = (
@@ -73,7 +82,10 @@ TINY = {
 
 
 def assert_keeps_the_posterior(program, case, n_samples, **options):
-    """Topics drawn from the posterior, by enumeration, are still distributed like it after a sweep."""
+    """Topics drawn from the posterior are still distributed like it after a sweep.
+
+    They are drawn by enumeration.
+    """
     n_components, counts, has_seeds = TINY[case]
     counts, beta = np.array(counts, np.int32), 0.4
     alpha = np.array([0.9, 0.2, 0.5])[:n_components]

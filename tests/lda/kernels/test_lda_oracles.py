@@ -1,4 +1,7 @@
-"""Every sampler draws the topics of its oracle, however work is divided; likelihoods are those of dense tables."""
+"""Every sampler draws the topics of its oracle, however work is divided.
+
+Likelihoods are those of dense tables.
+"""
 
 import sys
 from collections.abc import Callable
@@ -95,7 +98,10 @@ CASES = {
 
 
 def suits(sampler, name):
-    """Say whether an oracle knows of tempering, and whether its arithmetic has the range of the priors."""
+    """Say whether an oracle knows of tempering, and whether it has the range of the priors.
+
+    The range is that of its arithmetic.
+    """
     case = CASES[name]
     return sampler in QUICK[1:] or (
         case.alpha not in (1e-30, 1e30) and (sampler == "warp" or not case.hot)
@@ -118,7 +124,10 @@ def is_slow(sampler, name):
 
 
 def some_seeds(counts, n_components):
-    """Seeds of about half of the words, words without tokens among them, as a table of words × topics."""
+    """Seeds of about half of the words, as a table of words × topics.
+
+    Words without tokens are among them.
+    """
     rng = np.random.default_rng(0)
     table = rng.gamma(1.0, 5.0, (counts.shape[1], n_components)) * (
         rng.random((counts.shape[1], n_components)) < 0.3
@@ -151,8 +160,10 @@ def assert_equals_oracle(sampler, case, **options):
     if sampler == "hybrid":
         options["long_document"] = min(8, case.n_components - 1)
     mean = float(np.mean(alpha))
-    go = partial(fit, counts, case.n_components, kind=kind, cuts=case.cuts, n_sweeps=3, doc_topic_prior=mean,
-                 topic_word_prior=case.beta, evaluate_every=0, **given, **options)  # fmt: skip
+    go = partial(
+        fit, counts, case.n_components, kind=kind, cuts=case.cuts, n_sweeps=3,
+        doc_topic_prior=mean, topic_word_prior=case.beta, evaluate_every=0, **given, **options,
+    )  # fmt: skip
     result, bounds, layout = go(), [0, *case.cuts, len(counts)], make_shards(counts, case.cuts)[1]
     oracle = ORACLES[sampler](
         counts, case.n_components, alpha, case.beta, 5, bounds, layout, **shared, **options
@@ -263,7 +274,10 @@ def test_fits_record_the_likelihood_of_dense_tables(cuts, least):
 
 
 def test_weights_below_all_float32_are_told_apart():
-    """A document and a word for each token: no count is left but those of the topics, about 200 tokens each."""
+    """A document and a word for each token.
+
+    No count is left but those of the topics, about 200 tokens each.
+    """
     priors = {"doc_topic_prior": 1e-30, "topic_word_prior": 1e-30}
     result = fit(np.eye(1000, dtype=np.int32), 5, kind=FrozenLDA, **priors, n_sweeps=1)
     found = np.bincount(result.topics[-1], minlength=5)

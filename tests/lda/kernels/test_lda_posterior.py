@@ -1,4 +1,7 @@
-"""Samplers keep the posterior of topics, by enumeration of all assignments; and the sampler of the user guide."""
+"""Samplers keep the posterior of topics, by enumeration of all assignments.
+
+The sampler of the user guide does, too.
+"""
 
 import numpy as np
 import pytest
@@ -20,7 +23,8 @@ Gibbs = example("plot_your_own_sampler").Gibbs
 #: Kernels are compiled for these tests alone.
 pytestmark = pytest.mark.slow
 
-#: Of samplers that keep the posterior to the letter, a program, and what it has beside its defaults.
+#: Of samplers that keep the posterior to the letter, a program, and what it has beside its
+#: defaults.
 SWEEPS = {
     "sparse": (SparseLDA, {}),
     "light, 1": (LightLDA, {"mh_steps": 1}),

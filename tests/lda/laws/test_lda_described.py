@@ -1,4 +1,7 @@
-"""What is said of fitted topics: words, sizes, coherence, documents, tokens, diagnostics and matches, by definition."""
+"""What is said of fitted topics, by definition.
+
+Words, sizes, coherence, documents, tokens, diagnostics and matches.
+"""
 
 import gzip
 from functools import partial

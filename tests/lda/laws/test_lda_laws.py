@@ -1,4 +1,7 @@
-"""Laws of DistributedLDA: the same bits however the work is divided, counts conserved, and fits that can be resumed."""
+"""Laws of DistributedLDA.
+
+The same bits however the work is divided, counts conserved, and fits that can be resumed.
+"""
 
 from contextlib import nullcontext
 from functools import partial
@@ -181,7 +184,10 @@ def test_other_shards_may_go_on_with_warp(tmp_path):
 
 
 def maximum(counts, phi, alpha):
-    """Return proportions of documents by dense matrices, after so many steps of EM that nothing moves any more."""
+    """Return proportions of documents by dense matrices.
+
+    They follow so many steps of EM that nothing moves any more.
+    """
     weight = np.ones((len(counts), phi.shape[1]))
     for _ in range(20_000):
         weight = alpha + weight * ((counts / (weight @ phi.T)) @ phi)

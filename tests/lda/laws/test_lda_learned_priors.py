@@ -127,7 +127,10 @@ def test_topics_are_drawn_with_the_prior_that_was_learned_last():
 
 
 def test_counts_of_parts_give_the_sums_of_the_whole_table_to_the_bit():
-    """Small counts are one term with its multiple, large ones a term each, however the table was divided."""
+    """Small counts are one term with its multiple, large ones a term each.
+
+    It is so however the table was divided.
+    """
     table = np.random.default_rng(8).integers(0, 30, (40, 6)) * np.array([1, 1, 1, 1, 500, 500])
     whole = count_table(table)
     parts = merge_counts([count_table(some) for some in np.array_split(table, 7)])

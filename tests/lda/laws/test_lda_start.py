@@ -85,7 +85,10 @@ def test_documents_get_five_times_their_prior_but_no_more_than_half_their_length
 
 
 def test_words_get_ten_times_their_prior_where_documents_are_short_and_topics_have_tokens_enough():
-    """With K = 4 a topic has 100 tokens; 25 used words times a prior of 1 are outweighed four times."""
+    """With K = 4 a topic has 100 tokens.
+
+    25 used words times a prior of 1 are outweighed four times.
+    """
     counts = np.zeros((10, 30), int)
     counts[:, :25] = 2
     counts[:5, 1:3] -= 2
