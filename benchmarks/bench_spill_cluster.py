@@ -1,6 +1,6 @@
 """Topic models beyond the memory of workers.
 
-These are the figures of docs/measurements/scale, section "Beyond memory".
+These are the figures of a row of docs/measurements/limits.
 
     SCHMP_DATA=folder python benchmarks/bench_spill_cluster.py --corpus msdocs \
         --copies 9 --limit 800

@@ -35,11 +35,9 @@ def sentences(text):
 
 root = Path(schmp_estimators.__file__).parents[1]
 texts = {
-    str(guide.relative_to(root)): guide.read_text() for guide in sorted(root.glob("docs/*.rst"))
-}
-texts |= {
     str(guide.relative_to(root)): guide.read_text()
-    for guide in sorted(root.glob("docs/user_guide/*.rst"))
+    for folder in ("docs", "docs/stories", "docs/user_guide")
+    for guide in sorted(root.glob(f"{folder}/*.rst"))
 }
 owners = [
     (module.__name__, module) for module in (schmp_estimators, schmp, penalised, ranking, datasets)
