@@ -144,17 +144,9 @@ def movable(coef, gradient, norms, penalty, order):
     return count
 
 
-@kernel
-def shuffled_passes(columns, quadratic, coef, residual, gradient, penalty, most, part):
-    """Descend in random orders; `coef` (k,) and `residual` v (n,) are updated.
-
-    Only the support moves, and columns that a first step makes nonzero.  `columns` are
-    `Columns` or `Rounded`, `gradient` (k,) is that at the start.  Every pass has another
-    order, drawn with a fixed seed.  For columns with large correlations, such as counts, this takes
-    a fifth of the passes of a fixed order.  Ends when a pass lowers the objective by at most `part`
-    times the gain of the first, or after `most` passes.  Returns the number of passes, the number
-    of visited columns, and whether it ended before `most`.
-    """
+@maker
+def _descend(columns, quadratic, coef, residual, gradient, penalty, most, part):
+    """Do the same as `shuffled_passes`, within a kernel."""
     norms, means, sums, weights, _ = quadratic
     order = np.empty(coef.shape[0], np.int64)
     count = movable(coef, gradient, norms, penalty, order)
@@ -187,6 +179,20 @@ def shuffled_passes(columns, quadratic, coef, residual, gradient, penalty, most,
         count = left
     fold_shift(residual, shift, weights)
     return most, visited, False
+
+
+@kernel
+def shuffled_passes(columns, quadratic, coef, residual, gradient, penalty, most, part):
+    """Descend in random orders; `coef` (k,) and `residual` v (n,) are updated.
+
+    Only the support moves, and columns that a first step makes nonzero.  `columns` are
+    `Columns` or `Rounded`, `gradient` (k,) is that at the start.  Every pass has another
+    order, drawn with a fixed seed.  For columns with large correlations, such as counts, this takes
+    a fifth of the passes of a fixed order.  Ends when a pass lowers the objective by at most `part`
+    times the gain of the first, or after `most` passes.  Returns the number of passes, the number
+    of visited columns, and whether it ended before `most`.
+    """
+    return _descend(columns, quadratic, coef, residual, gradient, penalty, most, part)
 
 
 @inlined
@@ -314,7 +320,7 @@ def newton_steps(
         copy_to(coef, new)
         for i in range(n_rows):
             residual[i] = slope[i] - push * curvature[i]
-        _, went, arrived = shuffled_passes(
+        _, went, arrived = _descend(
             columns, quadratic, new, residual, gradient, penalty, FEW_PASSES, PASS_LEFT
         )
         visited += went

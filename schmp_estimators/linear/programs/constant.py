@@ -18,7 +18,7 @@ from schmp_estimators.linear.kernels.sparse import Quadratic
 from schmp_estimators.linear.losses.base import weigh
 from schmp_estimators.linear.penalties.base import Penalty, gap_or_merit, take
 from schmp_estimators.linear.programs import joint_jobs as jobs
-from schmp_estimators.linear.programs.certificate import LAST_BITS
+from schmp_estimators.linear.programs.certificate import LAST_BITS, Screening
 from schmp_estimators.linear.programs.design import NO_CHANGE
 from schmp_estimators.linear.programs.gram import LARGEST_GRAM, GramProblem
 from schmp_estimators.linear.programs.jobs import stacked
@@ -27,7 +27,6 @@ from schmp_estimators.linear.programs.layout import Chosen
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.residual import ResidualProblem, ridges_of
 from schmp_estimators.linear.programs.resolve import Resolve
-from schmp_estimators.linear.programs.screening import Screening
 
 #: Number of columns that are tried per wanted one, and passes over them: most of them remain zero.
 _TRIED, _PASSES = 4, 3

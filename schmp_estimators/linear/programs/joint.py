@@ -25,8 +25,7 @@ from schmp_estimators.core.engine.dynamic import Steps, Sum
 from schmp_estimators.linear.contracts import declared
 from schmp_estimators.linear.kernels.smooth import FLAT, MOST_HALVINGS, RISE
 from schmp_estimators.linear.programs import joint_jobs as jobs
-from schmp_estimators.linear.programs.block_model import BlockModel
-from schmp_estimators.linear.programs.certificate import LAST_BITS
+from schmp_estimators.linear.programs.certificate import FEW, LAST_BITS, NEAR, Screening
 from schmp_estimators.linear.programs.constant import Solved
 from schmp_estimators.linear.programs.design import NO_CHANGE, NO_COLUMNS
 from schmp_estimators.linear.programs.gram import LARGEST_GRAM
@@ -34,8 +33,7 @@ from schmp_estimators.linear.programs.jobs import stacked
 from schmp_estimators.linear.programs.joint_point import MOST, all_or
 from schmp_estimators.linear.programs.layout import Chosen
 from schmp_estimators.linear.programs.matrix import Floats, Indices
-from schmp_estimators.linear.programs.row_model import RowModel
-from schmp_estimators.linear.programs.screening import FEW, NEAR, Screening
+from schmp_estimators.linear.programs.models import BlockModel, RowModel
 from schmp_estimators.linear.programs.single import SingleSteps
 from schmp_estimators.linear.programs.smooth_point import damped
 

@@ -9,23 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.engine.dynamic import Steps, Sum
-from schmp_estimators.core.jit import compiled_for
 from schmp_estimators.core.reduction import tree_sum
-from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.contracts import declared, is_quadratic
-from schmp_estimators.linear.kernels import blocks as kernels
 from schmp_estimators.linear.kernels.smooth import MOST_HALVINGS, RISE
 from schmp_estimators.linear.penalties.base import Penalty, fields_of
 from schmp_estimators.linear.programs import joint_jobs as jobs
-from schmp_estimators.linear.programs.block_model import violation_of
-from schmp_estimators.linear.programs.certificate import LAST_BITS, LEAST, Certificate
+from schmp_estimators.linear.programs.certificate import LAST_BITS, LEAST, Certificate, Screening
 from schmp_estimators.linear.programs.design import NO_CHANGE, NO_COLUMNS, Design
 from schmp_estimators.linear.programs.jobs import Sums
 from schmp_estimators.linear.programs.layout import Layout
 from schmp_estimators.linear.programs.matrix import Floats, Indices
+from schmp_estimators.linear.programs.models import value_of, violation_of
 from schmp_estimators.linear.programs.offsets import Span, centre, check_small, find_span
 from schmp_estimators.linear.programs.residual import Pace
-from schmp_estimators.linear.programs.screening import Screening
 from schmp_estimators.linear.programs.smooth_point import damped
 from schmp_estimators.linear.programs.solution import Point, Work
 
@@ -137,9 +133,7 @@ class JointPoint:
         coef, layout = np.ravel(self.point.coef), self.layout
         support = np.flatnonzero(self.layout.support(self.point.coef, None))
         chosen = layout.chosen(support)
-        value = compiled_for(self.penalty, kernels.blocks_value)
-        given = freeze(coef[chosen.places]), freeze(chosen.starts), freeze(chosen.numbers)
-        return float(value(self._own, *given))
+        return value_of(self._own, chosen, coef[chosen.places])
 
     def follow(self, other: Any) -> None:
         """Take over the columns of an earlier fit to the same partitions."""

@@ -11,10 +11,9 @@ import numpy as np
 
 from schmp_estimators.core.engine.dynamic import Report, Save, Steps
 from schmp_estimators.linear.penalties.base import Penalty, of_strength
-from schmp_estimators.linear.programs.certificate import LEAST
+from schmp_estimators.linear.programs.certificate import LEAST, Screening
 from schmp_estimators.linear.programs.joint_point import JointPoint
 from schmp_estimators.linear.programs.matrix import Floats
-from schmp_estimators.linear.programs.screening import Screening
 from schmp_estimators.linear.programs.solution import (
     OF_STEP,
     Points,

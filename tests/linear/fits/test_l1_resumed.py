@@ -62,7 +62,14 @@ CASES = {
         np.column_stack([Y, Y[::-1]]), None, False,
     ),
     "residual": (PrioritizedLasso, {**LASSO, "n_shards": 3}, SPARSE, Y, WEIGHTS, True),
-    "residual, copies": (PrioritizedLasso, {**LASSO, "n_shards": 2}, COPIES, FROM_COPIES, None, True),
+    "residual, copies": (
+        PrioritizedLasso,
+        {**LASSO, "n_shards": 2},
+        COPIES,
+        FROM_COPIES,
+        None,
+        True,
+    ),
     "Gram, net": (PrioritizedLasso, {**LASSO, **NET, "n_shards": 2}, OFFSET, Y, WEIGHTS, False),
     "residual, net": (PrioritizedLasso, {**LASSO, **NET, "n_shards": 3}, SPARSE, Y, WEIGHTS, True),
     "logistic, net": (

@@ -9,7 +9,7 @@ import pytest
 from schmp_estimators.core import jit
 from schmp_estimators.core.jit import kernel
 from schmp_estimators.core.values import freeze
-from schmp_estimators.linear.kernels import blocks, dense, gram, sparse
+from schmp_estimators.linear.kernels import blocks, dense, descent, gram, sparse
 from schmp_estimators.linear.penalties import base
 from schmp_estimators.linear.penalties.choose import check_factors, choose_penalty
 from schmp_estimators.linear.penalties.elastic_net import L1, ElasticNet
@@ -169,7 +169,7 @@ class Own(MCP):
 
 
 def test_kernels_for_such_a_penalty_are_kept_in_this_process_alone():
-    on_sparse = sparse.sparse_passes, sparse.shuffled_passes
+    on_sparse = sparse.sparse_passes, descent.shuffled_passes
     for compiled in (gram.gram_passes, *on_sparse, dense.proximal_steps):
         own = jit.compiled_for(Own(0.1, 3.0), compiled)
         assert own is not compiled and own is jit.compiled_for(Own(0.2, 5.0), compiled)

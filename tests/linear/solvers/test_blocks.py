@@ -12,8 +12,8 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.blocks import blocks_violation
 from schmp_estimators.linear.penalties.group import group_penalty
 from schmp_estimators.linear.programs import choose, joint
-from schmp_estimators.linear.programs.block_model import BlockModel
 from schmp_estimators.linear.programs.layout import Layout
+from schmp_estimators.linear.programs.models import BlockModel
 
 NAMES = ["squared", "logistic", "poisson", "huber", "multinomial"]
 FORMS = {

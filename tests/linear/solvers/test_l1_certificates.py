@@ -19,12 +19,11 @@ from schmp_estimators.linear.losses.logistic import Logistic
 from schmp_estimators.linear.losses.squared import Squared
 from schmp_estimators.linear.penalties.elastic_net import L1
 from schmp_estimators.linear.programs import input as parts
-from schmp_estimators.linear.programs.certificate import Certificate
+from schmp_estimators.linear.programs.certificate import Certificate, Screening
 from schmp_estimators.linear.programs.design import Design
 from schmp_estimators.linear.programs.jobs import Sums
 from schmp_estimators.linear.programs.joint import ResolveJoint
 from schmp_estimators.linear.programs.joint_jobs import DualValue, Looked
-from schmp_estimators.linear.programs.screening import Screening
 
 
 def correlated(seed, n=80, p=300):

@@ -1,4 +1,4 @@
-"""The second-order model of a step on some blocks of coefficients, given its matrix."""
+"""Second-order models of steps on some blocks of coefficients, given the matrix or all rows."""
 
 from itertools import pairwise
 from typing import Any
@@ -11,6 +11,8 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.contracts import declared
 from schmp_estimators.linear.kernels import blocks as kernels
 from schmp_estimators.linear.kernels.descent import PASS_LEFT
+from schmp_estimators.linear.kernels.smooth import MOST_HALVINGS, RISE
+from schmp_estimators.linear.kernels.sparse import Columns, sparse_gradient
 from schmp_estimators.linear.kernels.working_set import (
     COEF,
     FACTOR,
@@ -20,14 +22,20 @@ from schmp_estimators.linear.kernels.working_set import (
     SLOPE,
     solve_model,
 )
+from schmp_estimators.linear.losses.base import Seen
 from schmp_estimators.linear.penalties.base import Floats, Indices, merit, take
 from schmp_estimators.linear.programs.homotopy import make_room
+from schmp_estimators.linear.programs.joint_jobs import look
 from schmp_estimators.linear.programs.layout import Chosen
 
 #: Passes of descent on a model between two exact steps, and number of exact steps.
 _PASSES, _MOST_ROUNDS = 20, 50
 #: A model of single coefficients is solved to this part of its gap.
 _PART_OF_GAP = 0.01
+#: Maximum number of steps on one choice of blocks, and the part of the first violation that they
+#: leave; maximum number of passes on a model, and the part of the gain of its first pass at which
+#: they end.
+_MOST_STEPS, _LEFT, _ON_ROWS, _PASS_LEFT = 8, 0.03, 200, 0.01
 
 
 class BlockModel:
@@ -121,15 +129,107 @@ class BlockModel:
             new[narrow & (new * old <= NOTHING * old * old)] = 0.0
             slopes, coef = self.slopes - (new - old) @ self.gram[support], self.coef.copy()
             coef[support] = new
+            given = self.penalty, self.chosen
             fall = 0.5 * float((new - old) @ (self.slopes + slopes)[support])
-            if fall - (self._value(coef) - self._value(self.coef)) > 0.0:
+            if fall - (value_of(*given, coef) - value_of(*given, self.coef)) > 0.0:
                 self.slopes[:], self.coef[:] = slopes, coef
                 return True
         return False
 
-    def _value(self, coef: Floats) -> float:
-        value = compiled_for(self.penalty, kernels.blocks_value)
-        return float(value(self.penalty, freeze(coef), *self._numbers))
+
+class RowModel:
+    """A point of the problem on some blocks and F; `solve` changes `coef` (m,) and `levels` (K, f).
+
+    Coefficient a is of column ``members[a]`` of `columns`, and of output ``outputs[a]``; `image`
+    (K, n) is that of all penalised coefficients.
+    """
+
+    def __init__(
+        self,
+        loss: Any,
+        penalty: Any,
+        chosen: Chosen,
+        members: Indices,
+        outputs: Indices,
+        coef: Floats,
+        levels: Floats,
+        columns: Columns,
+        image: Floats,
+        target: Floats,
+        weights: Floats,
+        extra: Floats,
+    ) -> None:
+        self.loss, self.penalty = loss, penalty
+        self.coef, self.levels, self.columns, self.extra = coef, levels.copy(), columns, extra
+        self._rows = target, weights
+        self._decision = image + levels @ extra
+        self._members = members, outputs
+        self._given = freeze(members), freeze(outputs), freeze(chosen.starts)
+        self._chosen, self._numbers = chosen, freeze(chosen.numbers)
+        self.visited, self._damping = 0.0, 0.0
+
+    def solve(self, floor: float, damping: float) -> None:
+        """Make steps until blocks violate their condition by a part of the first, or `floor`."""
+        self._damping = damping
+        seen, goal = look(self.loss, self._decision, *self._rows, damping), -1.0
+        for _ in range(_MOST_STEPS):
+            slopes, bounds = self._slopes(seen), self._bounds(seen)
+            given = self._chosen.starts, self._chosen.numbers, bounds
+            left = violation_of(self.penalty, slopes, self.coef, *given)
+            if left <= goal:
+                break
+            goal = max(goal, floor, _LEFT * left)
+            moved = self._moved(seen, slopes, bounds)
+            if moved is None:
+                break
+            seen = moved
+
+    def _slopes(self, seen: Seen) -> Floats:
+        """Return the slope of each coefficient."""
+        members, outputs = self._members
+        found = np.empty(len(members))
+        for k, slope in enumerate(seen.slope):
+            here = np.flatnonzero(outputs == k)
+            out = np.empty(len(here))
+            sparse_gradient(self.columns, freeze(members[here]), freeze(slope), out)
+            found[here] = out
+        self.visited += len(found)
+        return found
+
+    def _bounds(self, seen: Seen) -> Floats:
+        found = np.empty(len(self._numbers))
+        curvature = freeze(seen.curvature), freeze(seen.shares)
+        kernels.column_bounds(self.columns, *self._given, *curvature, found)
+        return found
+
+    def _moved(self, seen: Seen, slopes: Floats, bounds: Floats) -> Seen | None:
+        """Make the step to the minimum of the model, halved until the objective falls."""
+        coef, levels = self.coef.copy(), self.levels.copy()
+        image, mean = np.zeros_like(seen.slope), np.zeros(seen.slope.shape[1])
+        descend = compiled_for(self.penalty, kernels.descend_on_columns)
+        self.visited += descend(
+            self.penalty, self.columns, *self._given, self._numbers, freeze(bounds),
+            freeze(slopes), coef, freeze(self.extra), freeze(seen.slope @ self.extra.T), levels,
+            freeze(seen.curvature), freeze(seen.shares), image, mean, _ON_ROWS, _PASS_LEFT,
+        )  # fmt: skip
+        change, shift = coef - self.coef, levels - self.levels
+        given = self.penalty, self._chosen
+        before, length = seen.loss + value_of(*given, self.coef), 1.0
+        for _ in range(MOST_HALVINGS):
+            decision, there = self._decision + length * image, self.coef + length * change
+            found = look(self.loss, decision, *self._rows, self._damping)
+            if found.loss + value_of(*given, there) <= before * (1.0 + RISE):
+                self.coef, self.levels = there, self.levels + length * shift
+                self._decision = decision
+                return found
+            length *= 0.5
+        return None
+
+
+def value_of(penalty: Any, chosen: Chosen, coef: Floats) -> float:
+    """Return the penalty of coefficients in some blocks."""
+    value = compiled_for(penalty, kernels.blocks_value)
+    return float(value(penalty, freeze(coef), freeze(chosen.starts), freeze(chosen.numbers)))
 
 
 def violation_of(
