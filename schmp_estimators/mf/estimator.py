@@ -76,11 +76,10 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     alpha : float or "auto", default="auto"
         Weight of the squared lengths of vectors and biases in the objective, at most 1e30.  It
         refers to ratings divided by their standard deviation, so one value suits scales from 1 to 5
-        and from 0 to 100.  "auto" is ``0.55
-        * s * (1 / sqrt(n) + 1 / sqrt(m))``, or ``0.55 * s * (sqrt(n) + sqrt(m))`` with
-          ``penalty="per_row"``.  Here n
-        and m are the mean numbers of ratings per user and per item. s estimates the standard
-        deviation of these ratings after the biases have been subtracted; it ignores
+        and from 0 to 100.  "auto" is ``0.55 * s * (1 / sqrt(n) + 1 / sqrt(m))``, or with
+        ``penalty="per_row"`` ``0.55 * s * (sqrt(n) + sqrt(m))``.  Here n and m are the mean numbers
+        of ratings per user and per item. s estimates the standard deviation of these ratings after
+        the biases have been subtracted; it ignores
         `sample_weight`.  "auto" is 0.07 with `unobserved_weight`, and 0.05 with a `loss` that
         ranks.  A number as `penalty` scales it, as the user guide says.
     penalty : {"per_rating", "per_row"} or float, default="per_rating"
