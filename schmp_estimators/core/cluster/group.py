@@ -38,11 +38,9 @@ KEPT = 60.0
 _ENDED = ("memory", "error", "cancelled", "released", "forgotten")
 #: Largest number of time spans in a message about the work of a rank, and of such messages in a second.
 SPANS_OF_A_MESSAGE, MESSAGES_A_SECOND = 60, 8
-#: Seconds; shorter waits are not recorded.
+#: Seconds: shorter waits are not recorded, and so often somebody looks whether there is room for a message.
 SHORT_WAIT = 1e-3
 
-#: Seconds between two looks whether there is room for a message.
-ROOM_EVERY = 5e-3
 
 _SEND, _ASK = "schmp-send", "schmp-ask"
 #: The last message of a group on a connection, which may then be used for something else; and the answer to a sender
@@ -140,7 +138,7 @@ def prepare(dask_worker: Any) -> None:
             while (message := await comm.read()) != _END:
                 if "form" not in message:  # it asks for room
                     while not inbox.admits(rank, message["n_bytes"], limit):
-                        await asyncio.sleep(ROOM_EVERY)
+                        await asyncio.sleep(SHORT_WAIT)
                     await comm.write(_GO)
                     message = {**await comm.read(), **message}
                     await comm.write(_GO)
