@@ -1,4 +1,4 @@
-"""A point of the problem on a working set with all rows in one place, and the search for its best intercept."""
+"""Newton steps with all rows in one place: on a sparse working set, and on few columns at a time."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -79,8 +79,9 @@ class SmoothWorkingSet:
 
         A last step that descent alone can make is cheap, and is made in any case.
         """
-        seen, goal = self._look(self.decision), np.inf
+        goal = np.inf
         for number in range(most):
+            seen = self._look(self.decision)
             problem, gradient, push = self._model(seen)
             distance = self._merit(problem, gradient)
             last = number > 0 and distance <= goal
@@ -93,7 +94,7 @@ class SmoothWorkingSet:
                 merit_of = partial(self._merit, problem)
                 problem.solve(merit_of, 0.1 * distance, pace, may_finish, rounds=30)
             self.visited += problem.visited
-            seen = self._search(problem, seen, push)
+            self._search(problem, seen.loss, push)
             if descends and (last or distance <= _ONE_MORE * floor):
                 return
 
@@ -121,25 +122,24 @@ class SmoothWorkingSet:
         given = self.columns, quadratic, self.coef.copy(), residual, self.penalty
         return ResidualProblem(*given), gradient, push
 
-    def _search(self, problem: ResidualProblem, seen: Seen, push: float) -> Seen:
-        """Go to the solution of the model, or make the first of its halved steps that lowers the objective."""
+    def _search(self, problem: ResidualProblem, loss: float, push: float) -> None:
+        """Go to the solution of the model, halved while the objective does not fall."""
         change = problem.coef - self.coef
         moved = np.flatnonzero(change)
         image = np.zeros_like(self.decision)
         sparse_combine(self.columns, freeze(moved), freeze(change[moved]), image)
         shift = push - float(problem.quadratic.means @ change)
-        before = seen.loss + self.penalty.value(self.coef)
+        before = loss + self.penalty.value(self.coef)
         length = 1.0
         for halvings in range(MOST_HALVINGS):
             coef, decision = self.coef + length * change, self.decision + length * (image + shift)
-            tried = self._look(decision)
-            if tried.loss + self.penalty.value(coef) <= before * (1.0 + RISE):
+            after = self._look(decision).loss + self.penalty.value(coef)
+            if after <= before * (1.0 + RISE):
                 self.coef, self.level = coef, self.level + length * shift
                 self.decision, self.damping = decision, damped(self.damping, halvings)
-                return tried
+                return
             length *= 0.5
         self.damping = damped(self.damping, MOST_HALVINGS)
-        return seen
 
 
 #: Columns whose gradient exceeds this part of the limit are likely to have a coefficient.
