@@ -2,10 +2,10 @@
 My corpus does not fit into memory
 ==================================
 
-A topic model needs some bytes for every token: its position, its topic, and its proposals.  With ``spill`` these bytes
-are in files, and a fit works on one slice of the documents after the other.  The result does not change.  Here the
-corpus is small enough to fit with and without ``spill``, and to compare the memory.  On a Dask cluster the same
-parameter uses the disks of the workers.
+A topic model needs some bytes for every token: its position, its topic, and its proposals.  With
+``spill`` these bytes are in files, and a fit works on one slice of the documents after the other.
+The result does not change.  Here the corpus is small enough to fit with and without ``spill``, and
+to compare the memory.  On a Dask cluster the same parameter uses the disks of the workers.
 """
 
 # %%

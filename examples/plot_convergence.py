@@ -2,9 +2,9 @@
 Progress for each token, progress in time
 =========================================
 
-A sampler can be faster because it makes more progress with each token, or because it visits more tokens per second.
-Kim et al. (EuroSys 2016) show both separately: the objective against the data samples operated upon, and the samples
-against time.  Together they give the objective against time.
+A sampler can be faster because it makes more progress with each token, or because it visits more
+tokens per second.  Kim et al. (EuroSys 2016) show both separately: the objective against the data
+samples operated upon, and the samples against time.  Together they give the objective against time.
 
 Here the sampler "warp" makes one to four proposals for each token in each pass: ``mh_steps``.
 """

@@ -2,8 +2,9 @@
 When to stop
 ============
 
-The likelihood of the training documents hardly ever stops rising.  `~schmp_estimators.HeldOutPerplexity` measures how
-well the model predicts other documents, and ends the fit when this no longer improves.
+The likelihood of the training documents hardly ever stops rising.
+`~schmp_estimators.HeldOutPerplexity` measures how well the model predicts other documents, and ends
+the fit when this no longer improves.
 """
 
 # %%

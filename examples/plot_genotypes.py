@@ -2,13 +2,14 @@
 Genotypes, a byte each
 ======================
 
-Which of half a million genetic variants are associated with a trait?  A genotype is 0, 1 or 2, so one byte is enough.
-`~schmp_estimators.PrioritizedLasso` reads bytes without a copy: 1,000 people with 500,000 variants are 500 MB, and a
-fit needs little more.  Sex, age and ancestry influence the trait, too.  They must be in the model, but without a
-penalty.  Otherwise variants that are more frequent in one population would explain a part of their influence.
+Which of half a million genetic variants are associated with a trait?  A genotype is 0, 1 or 2, so
+one byte is enough.  `~schmp_estimators.PrioritizedLasso` reads bytes without a copy: 1,000 people
+with 500,000 variants are 500 MB, and a fit needs little more.  Sex, age and ancestry influence the
+trait, too.  They must be in the model, but without a penalty.  Otherwise variants that are more
+frequent in one population would explain a part of their influence.
 
-This page uses 22,000 variants.  ``study(1000, 500_000)`` makes all of them; :doc:`../measurements/l1` has memory and
-time.
+This page uses 22,000 variants.  ``study(1000, 500_000)`` makes all of them;
+:doc:`../measurements/l1` has memory and time.
 """
 
 import tracemalloc
@@ -25,7 +26,8 @@ WHOLE = 2  # covariates that are whole numbers, in front of the genotypes: sex a
 def genotypes(n_people, n_variants, rng):
     """Return everybody's shares of three populations, and genotypes by columns behind room for covariates.
 
-    Within a block of linked variants everybody inherits twice from eight founders, whose odds depend on ancestry.
+    Within a block of linked variants everybody inherits twice from eight founders, whose odds
+    depend on ancestry.
     """
     ancestry = rng.dirichlet([0.3, 0.3, 0.3], n_people)
     X = np.zeros((n_people, WHOLE + n_variants), np.int8, order="F")

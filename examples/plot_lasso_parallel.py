@@ -2,10 +2,11 @@
 How many coefficients at a time?
 ================================
 
-If several coefficients are updated from the same residual, no update takes the others into account.  For correlated
-columns the sum of the steps is then too long: Shotgun (Bradley et al., ICML 2011) diverges if too many coefficients are
-updated at a time.  STRADS (Lee et al., NIPS 2014) adds *priorities*, which prefer coefficients that still change, and a
-*dependency check*, which keeps correlated columns out of the same round.  This page shows that each needs the other.
+If several coefficients are updated from the same residual, no update takes the others into account.
+For correlated columns the sum of the steps is then too long: Shotgun (Bradley et al., ICML 2011)
+diverges if too many coefficients are updated at a time.  STRADS (Lee et al., NIPS 2014) adds
+*priorities*, which prefer coefficients that still change, and a *dependency check*, which keeps
+correlated columns out of the same round.  This page shows that each needs the other.
 """
 
 # %%

@@ -2,11 +2,11 @@
 Which coefficients next?
 ========================
 
-Coordinate descent may visit coefficients in any order.  Simple orders are in turn (Lasso-RR) and at random (Shotgun,
-Bradley et al., ICML 2011).  STRADS (Lee et al., NIPS 2014) draws coefficients that changed most, and leaves out columns
-that are correlated with them.  Our default, ``"resolve"``, solves for a growing working set of columns.  The figure
-repeats the comparison of the papers on generated genotypes, whose neighbouring columns are correlated, and on the
-sparse data of Lee et al.
+Coordinate descent may visit coefficients in any order.  Simple orders are in turn (Lasso-RR) and at
+random (Shotgun, Bradley et al., ICML 2011).  STRADS (Lee et al., NIPS 2014) draws coefficients that
+changed most, and leaves out columns that are correlated with them.  Our default, ``"resolve"``,
+solves for a growing working set of columns.  The figure repeats the comparison of the papers on
+generated genotypes, whose neighbouring columns are correlated, and on the sparse data of Lee et al.
 """
 
 # %%

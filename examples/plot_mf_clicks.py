@@ -2,8 +2,8 @@
 Implicit clicks
 ===============
 
-We only know which user clicked on which item.  As ratings all clicks are 1, so there is nothing to learn.  With
-``unobserved_weight`` missing pairs count, too, with a small weight.
+We only know which user clicked on which item.  As ratings all clicks are 1, so there is nothing to
+learn.  With ``unobserved_weight`` missing pairs count, too, with a small weight.
 """
 
 # %%

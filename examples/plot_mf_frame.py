@@ -2,7 +2,8 @@
 Recommend from a data frame
 ===========================
 
-A data frame has the columns reader, book and stars.  We fit it and recommend books; ids may be strings.
+A data frame has the columns reader, book and stars.  We fit it and recommend books; ids may be
+strings.
 """
 
 # %%

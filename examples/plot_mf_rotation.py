@@ -2,11 +2,12 @@
 Rotation keeps the step of a serial run
 =======================================
 
-Several workers can factorise one matrix of ratings by stochastic gradient descent in two ways.  *Bulk synchronous
-parallel* (BSP): each worker takes some users and changes its own copy of all items; at a barrier the changes are added.
-*Rotation* (Kim et al., EuroSys 2016, section 4.3): items are divided, too, and no two workers have the same items at a
-time.  With BSP an item gets one step from each worker, all from the same starting point.  So BSP needs a smaller step
-size.  `~schmp_estimators.ModelParallelMF` can do both, with one barrier per epoch and adaptive steps.
+Several workers can factorise one matrix of ratings by stochastic gradient descent in two ways.
+*Bulk synchronous parallel* (BSP): each worker takes some users and changes its own copy of all
+items; at a barrier the changes are added.  *Rotation* (Kim et al., EuroSys 2016, section 4.3):
+items are divided, too, and no two workers have the same items at a time.  With BSP an item gets one
+step from each worker, all from the same starting point.  So BSP needs a smaller step size.
+`~schmp_estimators.ModelParallelMF` can do both, with one barrier per epoch and adaptive steps.
 """
 
 # %%

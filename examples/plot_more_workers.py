@@ -2,10 +2,11 @@
 What more workers save
 ======================
 
-On a cluster documents are divided among workers, and words are exchanged once per sweep.  The tokens of a word are sent
-to the worker that owns the word, and back; or the row of the word, its count in every topic, is sent to all workers.
-For each word the cheaper way is chosen.  So the more workers there are, the less each of them receives and keeps.  The
-picture shows formulas, and measurements of small fits.
+On a cluster documents are divided among workers, and words are exchanged once per sweep.  The
+tokens of a word are sent to the worker that owns the word, and back; or the row of the word, its
+count in every topic, is sent to all workers.  For each word the cheaper way is chosen.  So the more
+workers there are, the less each of them receives and keeps.  The picture shows formulas, and
+measurements of small fits.
 """
 
 # %%

@@ -2,9 +2,9 @@
 How many topics?
 ================
 
-Three measures need no labels.  *Perplexity* says how well one half of the tokens of new documents predicts the other
-half.  *Coherence* says whether the words of a topic occur together.  *Stability* says whether other seeds find the same
-topics.  We generate a corpus with a known number of topics.
+Three measures need no labels.  *Perplexity* says how well one half of the tokens of new documents
+predicts the other half.  *Coherence* says whether the words of a topic occur together.  *Stability*
+says whether other seeds find the same topics.  We generate a corpus with a known number of topics.
 """
 
 # %%

@@ -2,8 +2,8 @@
 The same bits, however the work is divided
 ==========================================
 
-With the default sampler, the number of threads or shards and the use of a cluster change only the time of a fit.  We
-fit the same corpus in seven ways, and compare digests of the fitted counts.
+With the default sampler, the number of threads or shards and the use of a cluster change only the
+time of a fit.  We fit the same corpus in seven ways, and compare digests of the fitted counts.
 """
 
 # %%

@@ -2,9 +2,10 @@
 Where not everyone must meet everyone
 =====================================
 
-In a rotation every shard of the data works on every block of the model.  Many of these pairs may have no work, for
-example texts in one language and words of another.  `~schmp_estimators.schmp.schedule_from_costs` leaves such pairs
-out.  It puts pairs of similar cost into the same step, so that shards wait little for each other.
+In a rotation every shard of the data works on every block of the model.  Many of these pairs may
+have no work, for example texts in one language and words of another.
+`~schmp_estimators.schmp.schedule_from_costs` leaves such pairs out.  It puts pairs of similar cost
+into the same step, so that shards wait little for each other.
 """
 
 # %%

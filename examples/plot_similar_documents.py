@@ -2,8 +2,8 @@
 Similar documents
 =================
 
-Fifty topic proportions describe a docstring nearly as well as thousands of word counts.  They also explain why two
-docstrings are similar: they share topics.
+Fifty topic proportions describe a docstring nearly as well as thousands of word counts.  They also
+explain why two docstrings are similar: they share topics.
 """
 
 # %%

@@ -2,8 +2,9 @@
 Documents that arrive in batches
 ================================
 
-``partial_fit`` takes new documents and never reads old ones again.  Batches have words of their own: those that are new
-become new columns.  With a half-life, the model follows what the stream is about now.
+``partial_fit`` takes new documents and never reads old ones again.  Batches have words of their
+own: those that are new become new columns.  With a half-life, the model follows what the stream is
+about now.
 """
 
 # %%

@@ -2,8 +2,8 @@
 Text on Dask
 ============
 
-The workers turn texts in files or in a bag into counts, chunk by chunk.  Topics are then fitted on the same workers.
-Neither texts nor counts come to the client.
+The workers turn texts in files or in a bag into counts, chunk by chunk.  Topics are then fitted on
+the same workers.  Neither texts nor counts come to the client.
 """
 
 # %%

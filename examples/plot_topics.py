@@ -2,9 +2,9 @@
 Topics of my documents
 ======================
 
-Docstrings are real texts that are already installed.  The model sees only their word counts, not which package a
-docstring is from, and finds twenty topics.  Then we ask: what are the topics about, which packages use them, and are
-they good?
+Docstrings are real texts that are already installed.  The model sees only their word counts, not
+which package a docstring is from, and finds twenty topics.  Then we ask: what are the topics about,
+which packages use them, and are they good?
 """
 
 # %%

@@ -2,8 +2,8 @@
 Watch a fit: the ring and the exchange
 ======================================
 
-While a fit runs on a cluster, the page ``/schmp`` of Dask's dashboard shows its progress and what every worker does
-(:ref:`watching`).
+While a fit runs on a cluster, the page ``/schmp`` of Dask's dashboard shows its progress and what
+every worker does (:ref:`watching`).
 
 .. container:: wide
 
@@ -12,8 +12,8 @@ While a fit runs on a cluster, the page ``/schmp`` of Dask's dashboard shows its
       :alt: The page of fits: a table of fits, curves of their objective, and what workers did.
 
 After the fit, the scheduler still knows for a while which worker worked on what, and when.
-`~schmp_estimators.ScheduleDisplay` draws it: a row for each worker, a bar for each stage of each shard, and below it a
-thin bar for the time in which the worker waited for another one.
+`~schmp_estimators.ScheduleDisplay` draws it: a row for each worker, a bar for each stage of each
+shard, and below it a thin bar for the time in which the worker waited for another one.
 """
 
 # %%

@@ -2,9 +2,9 @@
 Your own loss: the squared hinge
 ================================
 
-This is a support vector machine with the squared hinge loss, max(0, 1 − yu)², and an L1 penalty.  A loss returns its
-value at a prediction u, and its first and second derivative.  For a duality gap it also returns its dual.  `SparseGLM`
-does the rest: working sets and Newton steps.
+This is a support vector machine with the squared hinge loss, max(0, 1 − yu)², and an L1 penalty.  A
+loss returns its value at a prediction u, and its first and second derivative.  For a duality gap it
+also returns its dual.  `SparseGLM` does the rest: working sets and Newton steps.
 """
 
 from dataclasses import dataclass

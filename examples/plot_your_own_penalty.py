@@ -2,10 +2,11 @@
 Your own penalty: MCP
 =====================
 
-The L1 penalty shrinks large coefficients by as much as small ones.  The *minimax concave penalty* (Zhang, Annals of
-Statistics 2010) shrinks large ones less: it is ``λ|b| − b²/2γ`` up to a size of γλ, and constant beyond.  It is not
-convex, so there is no duality gap: the fit ends when no coefficient can be improved.  `SparseGLM` has this penalty as
-``penalty="mcp"``; here we write it ourselves.
+The L1 penalty shrinks large coefficients by as much as small ones.  The *minimax concave penalty*
+(Zhang, Annals of Statistics 2010) shrinks large ones less: it is ``λ|b| − b²/2γ`` up to a size of
+γλ, and constant beyond.  It is not convex, so there is no duality gap: the fit ends when no
+coefficient can be improved.  `SparseGLM` has this penalty as ``penalty="mcp"``; here we write it
+ourselves.
 """
 
 from typing import NamedTuple

@@ -2,10 +2,10 @@
 Your own program: Poisson factorisation on a ring
 =================================================
 
-We model word counts of documents as Poisson variables.  Their means are products of a few factors of documents and
-words, which are fitted by expectation–maximisation.  Each worker keeps the factors of its documents.  The factors of
-words are blocks that rotate over the workers.  Each worker adds its expected counts to a block, and the last one
-computes the new factors.
+We model word counts of documents as Poisson variables.  Their means are products of a few factors
+of documents and words, which are fitted by expectation–maximisation.  Each worker keeps the factors
+of its documents.  The factors of words are blocks that rotate over the workers.  Each worker adds
+its expected counts to a block, and the last one computes the new factors.
 """
 
 from typing import NamedTuple

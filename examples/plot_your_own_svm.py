@@ -2,9 +2,10 @@
 Your own program: a support vector machine
 ==========================================
 
-*Dual coordinate descent* (Hsieh et al., ICML 2008) gives each row a dual variable between 0 and C, and optimises one at
-a time.  A dynamic schedule optimises several at a time: the most urgent ones, of rows that are nearly orthogonal.
-Workers keep slices of the *features*: each answers with its part of the products of rows and weights.
+*Dual coordinate descent* (Hsieh et al., ICML 2008) gives each row a dual variable between 0 and C,
+and optimises one at a time.  A dynamic schedule optimises several at a time: the most urgent ones,
+of rows that are nearly orthogonal.  Workers keep slices of the *features*: each answers with its
+part of the products of rows and weights.
 """
 
 from functools import partial

@@ -138,8 +138,9 @@ class _Unheard:
 class FollowedEstimator(CallbackSupportMixin):  # type: ignore[misc]  # scikit-learn has no types
     """Base of estimators whose fits can be followed: by callbacks, a progress bar, and the records in `history_`.
 
-    Subclasses have the parameter `verbose`.  `_objective` is the name of their objective in the records.  During a fit
-    they set `_snapshot`, a function that returns the fitted attributes as they are now.
+    Subclasses have the parameter `verbose`.  `_objective` is the name of their objective in the
+    records.  During a fit they set `_snapshot`, a function that returns the fitted attributes as
+    they are now.
     """
 
     _objective: str
@@ -164,8 +165,8 @@ class FollowedEstimator(CallbackSupportMixin):  # type: ignore[misc]  # scikit-l
     def _as_if_fitted(self) -> Any:
         """Return a copy of this estimator as if the fit ended now.
 
-        Scikit-learn passes such a copy to callbacks that ask for a ``fitted_estimator``.  Here it is made on demand,
-        because it takes time, and some callbacks need it only now and then.
+        Scikit-learn passes such a copy to callbacks that ask for a ``fitted_estimator``.  Here it
+        is made on demand, because it takes time, and some callbacks need it only now and then.
         """
         fitted = copy.copy(self)
         for name, value in self._snapshot().items():
@@ -269,9 +270,11 @@ class SweepingEstimator(FollowedEstimator):
         snapshot : callable
             Returns the fitted attributes as they are after the current sweep.
         seconds : float
-            If `history_` is empty: what those sweeps took whose records are ready when `run` begins.
+            If `history_` is empty: what those sweeps took whose records are ready when `run`
+            begins.
         took : callable
-            Returns the seconds of the current sweep, or None if they are those that the fit waited for its record.
+            Returns the seconds of the current sweep, or None if they are those that the fit waited
+            for its record.
 
         Yields
         ------

@@ -1,11 +1,13 @@
 """Compilation of kernels and their parts: the only module that declares how.
 
-Every kernel releases the GIL, so that several threads can run kernels at the same time.  Every kernel is cached on
-disk, so that a second process starts in milliseconds.  No kernel is compiled with ``parallel=True``: numba's default
-threading layer aborts the process if two Python threads enter such kernels together.  No kernel whose result is kept
-may be compiled with reassociation or contraction: the bits would depend on the instruction set.
+Every kernel releases the GIL, so that several threads can run kernels at the same time.  Every
+kernel is cached on disk, so that a second process starts in milliseconds.  No kernel is compiled
+with ``parallel=True``: numba's default threading layer aborts the process if two Python threads
+enter such kernels together.  No kernel whose result is kept may be compiled with reassociation or
+contraction: the bits would depend on the instruction set.
 
-A compiled kernel that is damaged on disk is named in the log and compiled again; a fit never fails because of it.
+A compiled kernel that is damaged on disk is named in the log and compiled again; a fit never fails
+because of it.
 """
 
 import gc
@@ -34,7 +36,8 @@ logger = logging.getLogger(__name__)
 #: The type of an index that is not negative: kernels need not look whether it counts from the end.
 index = np.uint64
 
-#: A file ends with this mark and the checksum of all bytes before the mark; size of the checksum in bytes.
+#: A file ends with this mark and the checksum of all bytes before the mark; size of the checksum in
+#: bytes.
 _MARK, _SIZE = b"crc:", 4
 
 
@@ -84,7 +87,8 @@ class KernelCache(FunctionCache):
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return a compiled kernel from the cache, or None if there is none that can be used.
 
-        numba's own method would first load what compilation needs, which takes about a quarter of a second.
+        numba's own method would first load what compilation needs, which takes about a quarter of a
+        second.
         """
         try:
             rtsys.initialize(target_context)
@@ -258,8 +262,8 @@ def kernel_of_this_process(kernel: Any) -> Any:
 def compiled_for(kind: Any, kernel: Any) -> Any:
     """Return the kernel to call with this penalty, loss or sampler.
 
-    Kernels for classes outside this package are compiled in each process: a cache on disk would not notice changes to
-    the class, and could not be read without it.
+    Kernels for classes outside this package are compiled in each process: a cache on disk would not
+    notice changes to the class, and could not be read without it.
     """
     ours = type(kind).__module__.startswith("schmp_estimators.")
     return kernel if ours else kernel_of_this_process(kernel)
@@ -268,8 +272,9 @@ def compiled_for(kind: Any, kernel: Any) -> Any:
 def part(function: Function) -> Any:
     """Compile `function` as a part: kernels call it, Python does not, and it makes no arrays except views.
 
-    A part does not count references.  Otherwise each array argument would cost two atomic instructions, and code for
-    counting would take a third of the compilation time.  numba refuses a part that returns a new array.
+    A part does not count references.  Otherwise each array argument would cost two atomic
+    instructions, and code for counting would take a third of the compilation time.  numba refuses a
+    part that returns a new array.
     """
     return _by_kinds(njit(**_PART)(function))
 
@@ -297,7 +302,8 @@ def inlined(function: Function) -> Any:
 def pasted(function: Function) -> Any:
     """Let numba copy `function` into each of its callers before it infers types.
 
-    This is slow, because the types of each copy are inferred separately; use it where measurements show faster code.
+    This is slow, because the types of each copy are inferred separately; use it where measurements
+    show faster code.
     """
     return njit(inline="always", **_ARITHMETIC)(function)
 
@@ -306,7 +312,8 @@ def pasted(function: Function) -> Any:
 def copy_to(values, out):
     """Set out[k] = values[k] for all k of `out`, both of one axis.
 
-    ``out[:] = values`` would also compile the text of an error about their shapes, which takes 2 seconds.
+    ``out[:] = values`` would also compile the text of an error about their shapes, which takes 2
+    seconds.
     """
     for k in range(out.shape[0]):
         out[k] = values[k]
@@ -320,8 +327,9 @@ def ready(function: Function, how: Function = inlined) -> Any:
 def by_types(function: Function, *, copied: bool = False, strict: bool = True) -> Any:
     """Let calls of `function` in kernels use what the decorated function returns for the types of the arguments.
 
-    Only calls that occur are compiled, so a further type costs nothing where it is not used.  With `copied` the result
-    is `inlined`; unless `strict`, arguments may have other names and annotations.
+    Only calls that occur are compiled, so a further type costs nothing where it is not used.  With
+    `copied` the result is `inlined`; unless `strict`, arguments may have other names and
+    annotations.
     """
     options: Any = {**_PART, "forceinline": True} if copied else _MAKER
     return overload(function, jit_options=options, strict=strict)

@@ -1,16 +1,18 @@
 """Vector instructions for kernels, and sums and products whose order is fixed by construction.
 
-A compiler may vectorise a sum only if it may reorder it, and then the bits depend on the instruction set.  Here the
-order is fixed: `UNROLLED` registers of `LANES` numbers side by side, added up as a binary tree.  LLVM maps them onto
-the registers of the processor; the additions, and so the bits, are the same on all processors.
+A compiler may vectorise a sum only if it may reorder it, and then the bits depend on the
+instruction set.  Here the order is fixed: `UNROLLED` registers of `LANES` numbers side by side,
+added up as a binary tree.  LLVM maps them onto the registers of the processor; the additions, and
+so the bits, are the same on all processors.
 
-A function decorated with `emitted` runs while a kernel is compiled.  Its operators emit vector instructions.  No bounds
-are checked.
+A function decorated with `emitted` runs while a kernel is compiled.  Its operators emit vector
+instructions.  No bounds are checked.
 
-`dot` sums in float64 over vectors of any length and dtype.  On 463 × 50,000 float64 it does 4.1 G multiply–adds per
-second, where OpenBLAS's matrix–vector product does 2.4; on int8 columns, which it converts, it does 8.2.  `row_dot` and
-the functions after it are for float32 rows that are padded to whole registers.  (A loop with eight scalar accumulators
-is the same sum, but the compiler does not vectorise it: 12 against 37 million ratings per second at rank 128.)
+`dot` sums in float64 over vectors of any length and dtype.  On 463 × 50,000 float64 it does 4.1 G
+multiply–adds per second, where OpenBLAS's matrix–vector product does 2.4; on int8 columns, which it
+converts, it does 8.2.  `row_dot` and the functions after it are for float32 rows that are padded to
+whole registers.  (A loop with eight scalar accumulators is the same sum, but the compiler does not
+vectorise it: 12 against 37 million ratings per second at rank 128.)
 """
 
 from __future__ import annotations
@@ -260,8 +262,8 @@ def emitted(
 ) -> Callable[[Function], Any]:
     """Make an instruction of ``emit(code, *arguments)``; `returns` gives the type of its result for those of arguments.
 
-    Arrays become `Registers`, tuples lists of values, and other arguments values; integers are indices, and other
-    numbers are float32.
+    Arrays become `Registers`, tuples lists of values, and other arguments values; integers are
+    indices, and other numbers are float32.
     """
 
     def decorate(emit: Function) -> Any:
@@ -354,8 +356,8 @@ def pad_rows(factors: np.ndarray) -> np.ndarray:
 def empty_rows(n_rows: int, n_components: int) -> np.ndarray:
     """Return C-contiguous float32 of shape (n_rows, padded_width(n_components)), at the start of a cache line.
 
-    NumPy puts large arrays at other addresses, where every second register of a row would be in two cache lines.  Only
-    the added columns are set, to zero.
+    NumPy puts large arrays at other addresses, where every second register of a row would be in two
+    cache lines.  Only the added columns are set, to zero.
     """
     rows = at_line((n_rows, padded_width(n_components)), np.float32)
     rows[:, n_components:] = 0.0
@@ -434,7 +436,8 @@ def add_scaled(code, target, at, source, row, scale):
 def add_products(code, target, at, source, row):
     """Add all products of two numbers of register `row` of `source` to `PRODUCTS` registers of `target` from `at`.
 
-    Product k·l of numbers k and l = (k + d) mod `LANES` is added to lane k of register d, for d = 0 … `LANES` / 2.
+    Product k·l of numbers k and l = (k + d) mod `LANES` is added to lane k of register d, for d = 0
+    … `LANES` / 2.
     """
     numbers = source[row]
     for distance in range(PRODUCTS):

@@ -1,7 +1,7 @@
 """Dask, imported only where it is needed: the import takes longer than many fits, and most fits do not use Dask.
 
-While ``dask`` has not been imported, no input can be a Dask collection.  While ``distributed`` has not been imported,
-no client can be active, and the code cannot run in a Dask task.
+While ``dask`` has not been imported, no input can be a Dask collection.  While ``distributed`` has
+not been imported, no client can be active, and the code cannot run in a Dask task.
 """
 
 import os

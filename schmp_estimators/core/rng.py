@@ -1,8 +1,9 @@
 """Addressed random numbers: a value is a hash of the place where it is used, not the next number of a stream.
 
-A kernel computes the bits for (seed, sweep, pass, token, draw) where it needs them, so the bits depend neither on the
-order in which tokens are visited nor on how they are divided between workers.  The hash is the finaliser of SplitMix64
-(Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
+A kernel computes the bits for (seed, sweep, pass, token, draw) where it needs them, so the bits
+depend neither on the order in which tokens are visited nor on how they are divided between workers.
+The hash is the finaliser of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
+generators", OOPSLA 2014).
 """
 
 import numpy as np
@@ -15,7 +16,8 @@ _SECOND = np.uint64(0x94D049BB133111EB)
 _HALF = np.uint64(32)
 _S11, _S27, _S30, _S31 = np.uint64(11), np.uint64(27), np.uint64(30), np.uint64(31)
 
-#: The upper 24 bits of a hash make the uniform number of an acceptance test, the lower 40 that of a proposal.
+#: The upper 24 bits of a hash make the uniform number of an acceptance test, the lower 40 that of a
+#: proposal.
 SHIFT_ACCEPT = np.uint64(40)
 MASK_PROPOSE = np.uint64((1 << 40) - 1)
 SCALE_ACCEPT = np.float32(2.0**-24)

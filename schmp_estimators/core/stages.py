@@ -1,12 +1,13 @@
 """A stage of a sweep names a function of the program, and the order in which it is called on shards and blocks.
 
-=========  ==================================================================================================
-reads      the function gets a shard and a block, and changes the state of the shard
-changes    the same, but it also changes the block, which is then sent to the next shard
-exchanges  every shard gets a piece of all states, works on them together, and answers; there are no blocks
-each       the function gets one shard; the stage ends with `Program.aggregate`, the barrier of a sweep
-observes   every shard reports, and nothing is changed; the stage ends with `Program.aggregate`
-=========  ==================================================================================================
+=========
+==================================================================================================
+reads the function gets a shard and a block, and changes the state of the shard changes the same,
+but it also changes the block, which is then sent to the next shard exchanges every shard gets a
+piece of all states, works on them together, and answers; there are no blocks each the function gets
+one shard; the stage ends with `Program.aggregate`, the barrier of a sweep observes every shard
+reports, and nothing is changed; the stage ends with `Program.aggregate` =========
+==================================================================================================
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,7 +25,8 @@ Lines = Iterable[Sequence[int]]
 Order = tuple[tuple[int, ...], ...]
 
 
-#: Applies a function to jobs, perhaps with several threads; the results are in the order of the jobs.
+#: Applies a function to jobs, perhaps with several threads; the results are in the order of the
+#: jobs.
 Each = Callable[[Unary, Iterable[Any]], list[Any]]
 
 
@@ -37,8 +39,8 @@ class At(NamedTuple):
     """Where a function of a program is called, and what it may read there."""
 
     shard: Any
-    #: None before the first `Program.aggregate` and in a `split` function; in `Program.restore`, the saved model, if
-    #: there is one.
+    #: None before the first `Program.aggregate` and in a `split` function; in `Program.restore`,
+    #: the saved model, if there is one.
     model: Any
     #: In `Program.init` and `Program.restore`, the number of the sweep before the first one.
     sweep: int
@@ -50,9 +52,11 @@ class At(NamedTuple):
     n_blocks: int = 0
     #: Whether the shard meets no further block in this stage.
     is_last: bool = True
-    #: ``each(function, jobs)`` returns ``[function(job) for job in jobs]``, perhaps with several threads.
+    #: ``each(function, jobs)`` returns ``[function(job) for job in jobs]``, perhaps with several
+    #: threads.
     each: Each = in_turn
-    #: Whether `Program.save` will be called after the sweep, as far as that is known; no result may depend on it.
+    #: Whether `Program.save` will be called after the sweep, as far as that is known; no result may
+    #: depend on it.
     saves: bool = False
 
 
@@ -96,13 +100,13 @@ def reads(
     Parameters
     ----------
     function : method of the program
-        ``function(at, state, block, *args)`` returns the state, and with `synced` also a report.  It may write into the
-        state; the block is read-only.
+        ``function(at, state, block, *args)`` returns the state, and with `synced` also a report.
+        It may write into the state; the block is read-only.
     *args : object
         Further arguments of the function.
     order : sequence of sequences of int
-        ``order[step][shard]`` is the number of the block that the shard gets in this step, or -1 for none; see
-        `schedule_rotation`.
+        ``order[step][shard]`` is the number of the block that the shard gets in this step, or -1
+        for none; see `schedule_rotation`.
     synced : bool, default=False
         Whether every step ends with `Program.aggregate`, so that the next step reads the new model.
 
@@ -126,15 +130,17 @@ def changes(
     Parameters
     ----------
     function : method of the program
-        ``function(at, state, block, *args)`` returns the state and the block, and with `synced` also a report.  It may
-        write into both.  The block is then sent to the next shard, without waiting for other blocks.
+        ``function(at, state, block, *args)`` returns the state and the block, and with `synced`
+        also a report.  It may write into both.  The block is then sent to the next shard, without
+        waiting for other blocks.
     *args, order, synced
         As in `reads`.
     together : method of the program, optional
-        ``together(ats, states, blocks, visits, *args)`` does what `function` does, for many visits in one call: where
-        there are many shards, calls take longer than the work.  ``visits`` is a list of (step, shard, block) in an
-        order in which they may be done; the other arguments are dicts by the numbers of shards, or blocks.  It changes
-        states and blocks in place.  Only without `synced`.
+        ``together(ats, states, blocks, visits, *args)`` does what `function` does, for many visits
+        in one call: where there are many shards, calls take longer than the work.  ``visits`` is a
+        list of (step, shard, block) in an order in which they may be done; the other arguments are
+        dicts by the numbers of shards, or blocks.  It changes states and blocks in place.  Only
+        without `synced`.
 
     Returns
     -------
@@ -158,19 +164,21 @@ def exchanges(
 ) -> Stage:
     """Return a stage in which every shard gets a piece of all states, works on these pieces together, and answers.
 
-    The next stage must be made by `each`: its function gets the answers of all shards, in their order, as its third
-    argument.  The size of the messages then grows with the data, not with the model times the number of shards.
+    The next stage must be made by `each`: its function gets the answers of all shards, in their
+    order, as its third argument.  The size of the messages then grows with the data, not with the
+    model times the number of shards.
 
     Parameters
     ----------
     function : method of the program
-        ``function(at, pieces, *args)`` returns a list with the answer to every shard.  ``at.shard`` is the shard that
-        works; `pieces` has one piece from every shard, in their order.  Both are read-only.
+        ``function(at, pieces, *args)`` returns a list with the answer to every shard.  ``at.shard``
+        is the shard that works; `pieces` has one piece from every shard, in their order.  Both are
+        read-only.
     *args : object
         As in `reads`.
     split : method of the program
-        ``split(at, state)`` returns a list with the piece for every shard, preferably views of the state.  It may be
-        called before the model has been aggregated, so ``at.model`` is None.
+        ``split(at, state)`` returns a list with the piece for every shard, preferably views of the
+        state.  It may be called before the model has been aggregated, so ``at.model`` is None.
 
     Returns
     -------
@@ -192,20 +200,20 @@ def each(
     Parameters
     ----------
     function : method of the program
-        ``function(at, state, *args)`` returns the state, with `parts` also the parts, and with `reports` also the
-        report.  It may write into the state.  After a stage made by `exchanges` it is ``function(at, state, answers,
-        *args)``.
+        ``function(at, state, *args)`` returns the state, with `parts` also the parts, and with
+        `reports` also the report.  It may write into the state.  After a stage made by `exchanges`
+        it is ``function(at, state, answers, *args)``.
     *args : object
         As in `reads`.
     parts : bool, default=False
-        Whether the function returns a dictionary of parts, by the number of the block.  `Program.combine` then makes
-        all blocks again from these parts.
+        Whether the function returns a dictionary of parts, by the number of the block.
+        `Program.combine` then makes all blocks again from these parts.
     reports : bool, default=False
         Whether the function returns the report.  Otherwise `Program.report` makes it.
     merge : method of the program, optional
-        ``merge(report, other)`` joins the reports of neighbouring shards to one, and does not write into them.  Reports
-        may be merged in a binary tree on their way to `Program.aggregate`.  The resulting model must be the same with
-        and without merging: add integers, or use `tree_sum`.
+        ``merge(report, other)`` joins the reports of neighbouring shards to one, and does not write
+        into them.  Reports may be merged in a binary tree on their way to `Program.aggregate`.  The
+        resulting model must be the same with and without merging: add integers, or use `tree_sum`.
 
     Returns
     -------
@@ -227,13 +235,14 @@ def observes(
     Parameters
     ----------
     function : method of the program
-        ``function(at, state, *args)`` returns a report.  With `order` it is ``function(at, state, block, *args)``, with
-        `split` ``function(at, state, pieces, *args)``.  It may not write into its arguments.
+        ``function(at, state, *args)`` returns a report.  With `order` it is
+        ``function(at, state, block, *args)``, with `split` ``function(at, state, pieces, *args)``.
+        It may not write into its arguments.
     *args : object
         As in `reads`.
     order : sequence of sequences of int, optional
-        As in `reads`.  `Program.aggregate` gets the reports of the first shard, in the order of its steps, then those
-        of the second, and so on.
+        As in `reads`.  `Program.aggregate` gets the reports of the first shard, in the order of its
+        steps, then those of the second, and so on.
     merge : method of the program, optional
         As in `each`.
     split : method of the program, optional

@@ -19,14 +19,16 @@ _ALIGNED, _ALIGNED_OR_WRITEABLE = 0x100, 0x500
 def freeze(value: T, known: set[int] | None = None) -> T:
     """Return `value` with read-only views of all its arrays, so that nobody can change what others read.
 
-    Kernels always get frozen arrays, and so are compiled for one signature only.  For the same reason arrays at
-    unaligned addresses, where messages may leave them, are copied.  A tuple whose arrays are frozen is returned itself.
+    Kernels always get frozen arrays, and so are compiled for one signature only.  For the same
+    reason arrays at unaligned addresses, where messages may leave them, are copied.  A tuple whose
+    arrays are frozen is returned itself.
 
     Parameters
     ----------
     value : object
     known : set of int, optional
-        Ids of such tuples that were found before, because one block may be part of many values; mutated.
+        Ids of such tuples that were found before, because one block may be part of many values;
+        mutated.
     """
     if isinstance(value, np.ndarray):
         return cast(
@@ -70,7 +72,8 @@ def claim(value: T) -> T:
 def align(value: T) -> T:
     """Return `value` with copies of those of its arrays that are at unaligned addresses, as after sending.
 
-    NumPy adds the elements of such an array in another order, some thousands at a time, so sums have other bits.
+    NumPy adds the elements of such an array in another order, some thousands at a time, so sums
+    have other bits.
     """
     return cast(T, replace_leaves(value, np.ndarray, _aligned))
 

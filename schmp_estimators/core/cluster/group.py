@@ -1,8 +1,9 @@
 """Ranks on the workers of a Dask cluster: tasks that run at the same time, and send each other messages.
 
-Messages use the connections between workers, so they use the ports and the encryption of the cluster.  A connection is
-opened when it is first needed.  A rank that waits for another rank regularly asks that rank's worker whether the rank
-is still there.  So it waits for a busy worker, but not for one that has died or cannot be reached.
+Messages use the connections between workers, so they use the ports and the encryption of the
+cluster.  A connection is opened when it is first needed.  A rank that waits for another rank
+regularly asks that rank's worker whether the rank is still there.  So it waits for a busy worker,
+but not for one that has died or cannot be reached.
 """
 
 from __future__ import annotations
@@ -28,23 +29,26 @@ from schmp_estimators.core.typing import Arguments, Function, Numbered, Unary
 
 #: Seconds between two checks whether the client still waits for the result.
 LOOK = 1.0
-#: Seconds without a message after which the worker of the other rank is asked, and seconds that it has to answer: a
-#: worker that has just started may import and compile for that long, and answers nothing meanwhile.
+#: Seconds without a message after which the worker of the other rank is asked, and seconds that it
+#: has to answer: a worker that has just started may import and compile for that long, and answers
+#: nothing meanwhile.
 SILENCE, ANSWER = 5.0, 25.0
 #: Seconds for which messages are kept for a rank that does not begin.
 KEPT = 60.0
 
 #: States of tasks that have ended, in Dask's words.
 _ENDED = ("memory", "error", "cancelled", "released", "forgotten")
-#: Largest number of time spans in a message about the work of a rank, and of such messages in a second.
+#: Largest number of time spans in a message about the work of a rank, and of such messages in a
+#: second.
 SPANS_OF_A_MESSAGE, MESSAGES_A_SECOND = 60, 8
-#: Seconds: shorter waits are not recorded, and so often somebody looks whether there is room for a message.
+#: Seconds: shorter waits are not recorded, and so often somebody looks whether there is room for a
+#: message.
 SHORT_WAIT = 1e-3
 
 
 _SEND, _ASK = "schmp-send", "schmp-ask"
-#: The last message of a group on a connection, which may then be used for something else; and the answer to a sender
-#: that has asked for room, or whose message has arrived.
+#: The last message of a group on a connection, which may then be used for something else; and the
+#: answer to a sender that has asked for room, or whose message has arrived.
 _END, _GO = {"end": True}, {"go": True}
 
 T = TypeVar("T")
@@ -100,8 +104,8 @@ class Ranks(NamedTuple):
 class InPlace(NamedTuple):
     """An argument of a rank: what its worker holds in memory under a key of Dask.
 
-    For Dask the task does not depend on that key.  Otherwise Dask would remember all tasks of a run, because each takes
-    the result of the one before.  Whoever passes this must hold the future.
+    For Dask the task does not depend on that key.  Otherwise Dask would remember all tasks of a
+    run, because each takes the result of the one before.  Whoever passes this must hold the future.
     """
 
     key: Any
@@ -168,7 +172,8 @@ class Group(Communicator):
     Raises
     ------
     RankLostError
-        By any method, if a rank is lost or cannot be reached, or if the client no longer waits for this one.
+        By any method, if a rank is lost or cannot be reached, or if the client no longer waits for
+        this one.
     """
 
     def __init__(self, ranks: Ranks) -> None:

@@ -19,7 +19,8 @@ from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.places.watch import AFTER_ERROR, begin, look_until, outcomes
 from schmp_estimators.core.typing import Named
 
-#: Seconds in which the client itself has to reach a worker; otherwise the scheduler relays messages.
+#: Seconds in which the client itself has to reach a worker; otherwise the scheduler relays
+#: messages.
 REACH = 3.0
 
 _COMMAND = "schmp-command"

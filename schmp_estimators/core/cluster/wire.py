@@ -1,7 +1,8 @@
 """Values between ranks: a value is sent as its form and one buffer, in which its arrays lie one after the other.
 
-Integers are sent in as few bytes as the largest number of an array needs.  The buffer is a copy, so the memory of what
-was sent may be written to at once.  Arrays that arrive are parts of the buffer, unless their numbers are widened.
+Integers are sent in as few bytes as the largest number of an array needs.  The buffer is a copy, so
+the memory of what was sent may be written to at once.  Arrays that arrive are parts of the buffer,
+unless their numbers are widened.
 """
 
 from typing import Any
@@ -12,8 +13,8 @@ from distributed.protocol.pickle import dumps, loads
 
 from schmp_estimators.core.typing import Array, Named
 
-#: Largest array, in bytes, whose integers are sent as they are; and size from which Dask is to read a buffer apart from
-#: what else is in the message.  Then it is aligned.
+#: Largest array, in bytes, whose integers are sent as they are; and size from which Dask is to read
+#: a buffer apart from what else is in the message.  Then it is aligned.
 SMALL, LARGE = 1 << 10, 1 << 20
 #: Between arrays, so that each begins at a multiple of as many bytes.
 _GAP = np.zeros(16, np.uint8)

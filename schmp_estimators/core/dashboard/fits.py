@@ -1,9 +1,9 @@
 """The events of fits, and who receives them.
 
-A fit sends events to a topic of the scheduler, and must not be disturbed by this.  The thread of the fit appends an
-event to a list; the event loop of the client sends all events of the list, a few times a second at most.  An error
-there stops the sending, never the fit.  The scheduler serves the page.  It keeps the events of fits, and the work of
-ranks while somebody views the page.
+A fit sends events to a topic of the scheduler, and must not be disturbed by this.  The thread of
+the fit appends an event to a list; the event loop of the client sends all events of the list, a few
+times a second at most.  An error there stops the sending, never the fit.  The scheduler serves the
+page.  It keeps the events of fits, and the work of ranks while somebody views the page.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ logger = logging.getLogger(__name__)
 
 #: The topic of events of fits.
 TOPIC = "schmp"
-#: The topic of the work of ranks: messages with the name of the run, the address of the worker, and `spans`, lists of
-#: a name, the numbers of the sweep and of the block (-1 if there is none) and of the thread, start and stop in seconds
-#: since the epoch.
+#: The topic of the work of ranks: messages with the name of the run, the address of the worker, and
+#: `spans`, lists of a name, the numbers of the sweep and of the block (-1 if there is none) and of
+#: the thread, start and stop in seconds since the epoch.
 SPANS = "schmp-spans"
 
 #: Seconds between two messages of a fit.
@@ -45,7 +45,8 @@ _pages: WeakKeyDictionary[Client, bool] = WeakKeyDictionary()
 POINTS = 2000
 #: Number of ended fits that are still shown, and seconds for which they are.
 ENDED, FOR_SECONDS = 8, 900.0
-#: Number of spans that are kept while somebody views the page, and seconds for which they are shown.
+#: Number of spans that are kept while somebody views the page, and seconds for which they are
+#: shown.
 KEPT_SPANS, WINDOW = 5000, 30.0
 
 #: Entries of records that are no objectives.

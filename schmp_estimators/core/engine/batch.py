@@ -15,7 +15,8 @@ from schmp_estimators.core.program import AnyProgram, Groups, Saved
 from schmp_estimators.core.typing import Function, Named, Numbered
 from schmp_estimators.core.values import claim, freeze, nbytes
 
-#: Gets the records of a batch so far, and says whether the run ends there; all ranks get the same records.
+#: Gets the records of a batch so far, and says whether the run ends there; all ranks get the same
+#: records.
 Ends = Callable[[Sequence[Named]], bool] | None
 
 
@@ -34,21 +35,23 @@ class Course(NamedTuple):
 
     #: The run stops before the sweep with this number.
     n_sweeps: int
-    #: What `save` returned after sweep ``first - 1``.  If its model is None, it is made from the shards' reports.
+    #: What `save` returned after sweep ``first - 1``.  If its model is None, it is made from the
+    #: shards' reports.
     saved: Saved | None = None
     #: Number of the first sweep.
     first: int = 0
-    #: ``may_ask(sweep)`` says whether after this sweep the caller may end the run, or ask for more than the record.  If
-    #: it may not, the sweep may be in the middle of a batch; a run in this process does not ask.
+    #: ``may_ask(sweep)`` says whether after this sweep the caller may end the run, or ask for more
+    #: than the record.  If it may not, the sweep may be in the middle of a batch; a run in this
+    #: process does not ask.
     may_ask: Callable[[int], bool] = lambda sweep: True
-    #: ``saves(sweep)`` says whether the caller will ask for a snapshot after this sweep, so that the program can
-    #: prepare it; by default this is not known.
+    #: ``saves(sweep)`` says whether the caller will ask for a snapshot after this sweep, so that
+    #: the program can prepare it; by default this is not known.
     saves: Callable[[int], bool] = lambda sweep: False
-    #: Files of the client for what does not fit into memory, shards, and all that `Rank` keeps in files; workers have
-    #: their own.
+    #: Files of the client for what does not fit into memory, shards, and all that `Rank` keeps in
+    #: files; workers have their own.
     slices: Slices | None = None
-    #: Called before each batch, on a cluster.  Returns a function that can be pickled, or None.  The function gets the
-    #: records of the batch so far, and says whether the run ends there.
+    #: Called before each batch, on a cluster.  Returns a function that can be pickled, or None.
+    #: The function gets the records of the batch so far, and says whether the run ends there.
     ends: Callable[[], Ends] = lambda: None
     #: Called when all shards have been loaded in this process.
     release: Callable[[], None] = lambda: None
@@ -92,8 +95,8 @@ class Beginning:
 class Held:
     """A rank between two tasks.  The next batch takes the rank out, and changes its states in place.
 
-    Dask may move the object to disk and back; the states are then writable copies.  Once a batch has taken the rank,
-    the object is empty, so Dask never writes states to disk while they change.
+    Dask may move the object to disk and back; the states are then writable copies.  Once a batch
+    has taken the rank, the object is empty, so Dask never writes states to disk while they change.
     """
 
     def __init__(self, rank: Rank, sweep: int, told: Told | None = None) -> None:
@@ -157,7 +160,8 @@ def advance(
         The rank after its last batch, or what it begins with.
     batch : Batch
     saved : object
-        For a rank that begins, its part of a snapshot; otherwise something that has to be computed before this task.
+        For a rank that begins, its part of a snapshot; otherwise something that has to be computed
+        before this task.
     *shards : object
         The data of its shards.
     """

@@ -13,14 +13,16 @@ from schmp_estimators.core.stages import Each, in_turn
 from schmp_estimators.core.typing import Binary, Numbered, Unary
 from schmp_estimators.core.values import nbytes
 
-#: Number of ranks from which small values are relayed by other ranks, and the largest size of such a value in bytes.
+#: Number of ranks from which small values are relayed by other ranks, and the largest size of such
+#: a value in bytes.
 MANY, SMALL = 8, 1 << 16
 
 
 class Communicator(ABC):
     """A group of ranks, seen from one of them.
 
-    All ranks call the same methods in the same order.  What has been sent may be written to at once.
+    All ranks call the same methods in the same order.  What has been sent may be written to at
+    once.
 
     Attributes
     ----------
@@ -67,8 +69,9 @@ class Communicator(ABC):
     def alltoall(self, values: list[Any]) -> list[Any]:
         """Send ``values[r]`` to rank r, and return what all ranks have sent to this one, by rank; empties `values`.
 
-        If there are many ranks, other ranks relay small values, so that a rank sends few messages.  For all other
-        values pairs of ranks take turns, so that few values are under way at the same time.
+        If there are many ranks, other ranks relay small values, so that a rank sends few messages.
+        For all other values pairs of ranks take turns, so that few values are under way at the same
+        time.
         """
         direct = {
             to: value
@@ -94,7 +97,8 @@ class Communicator(ABC):
     def _relay(self, values: Numbered) -> Numbered:
         """Exchange values through other ranks; return those for this rank, by their senders.
 
-        Ranks form a square.  A rank sends values for other columns along its row, and their receivers send them on.
+        Ranks form a square.  A rank sends values for other columns along its row, and their
+        receivers send them on.
         """
         width = isqrt(self.size - 1) + 1
 

@@ -1,9 +1,10 @@
 """Rounds of a dynamic program: a job is applied to all partitions, and their answers come back.
 
-The coroutine runs in the caller's process.  Partitions are in this process, or with ranks on the workers of a cluster.
-These ranks wait for commands: the client sends a command to rank 0, ranks pass it on along a tree, and the answers take
-the way back.  If a worker is lost, partitions are loaded again and restored to what was saved last; then the rounds
-since that moment are repeated, which is possible because jobs are pure.
+The coroutine runs in the caller's process.  Partitions are in this process, or with ranks on the
+workers of a cluster.  These ranks wait for commands: the client sends a command to rank 0, ranks
+pass it on along a tree, and the answers take the way back.  If a worker is lost, partitions are
+loaded again and restored to what was saved last; then the rounds since that moment are repeated,
+which is possible because jobs are pure.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,7 +27,8 @@ from schmp_estimators.core.values import align, itself, own
 
 T = TypeVar("T")
 
-#: Number of rounds after which the client saves what has changed in partitions, and forgets these rounds.
+#: Number of rounds after which the client saves what has changed in partitions, and forgets these
+#: rounds.
 KEEP_EVERY = 50
 
 
@@ -169,16 +171,18 @@ def make(piece: Any) -> Any:
 class Keeper(NamedTuple):
     """How to save what jobs have changed in the pieces of data.
 
-    Changes are saved for checkpoints, and on a cluster after every 50 rounds.  Without a keeper the whole pieces are
-    sent to the client if a job has changed one, that is, has returned another object than it got.
+    Changes are saved for checkpoints, and on a cluster after every 50 rounds.  Without a keeper the
+    whole pieces are sent to the client if a job has changed one, that is, has returned another
+    object than it got.
 
     Parameters
     ----------
     save : callable
-        ``save(piece)`` returns what jobs have changed: arrays, numbers, or tuples, lists and dicts of them.  It is sent
-        to the client, so it should be small.
+        ``save(piece)`` returns what jobs have changed: arrays, numbers, or tuples, lists and dicts
+        of them.  It is sent to the client, so it should be small.
     restore : callable
-        ``restore(piece, saved)`` returns the changed piece, given the original piece and what was saved.
+        ``restore(piece, saved)`` returns the changed piece, given the original piece and what was
+        saved.
     """
 
     save: Unary
@@ -206,12 +210,13 @@ class Rounds:
     place : Place
         Where the partitions are.
     partitions : sequence
-        The partitions in their order: futures, objects of class `Piece`, or values.  On a cluster the client keeps
-        the values, too, in case they are lost.
+        The partitions in their order: futures, objects of class `Piece`, or values.  On a cluster
+        the client keeps the values, too, in case they are lost.
     name : str
         Name of the tasks on the dashboard.
     keeper : Keeper, optional
-        How to save what has changed.  Without one the client gathers all partitions if any has changed.
+        How to save what has changed.  Without one the client gathers all partitions if any has
+        changed.
     around : callable, optional
         Called as ``around(function, partition, job)`` instead of ``function(partition, job)``.
     """
@@ -265,7 +270,8 @@ class Rounds:
     def _service(self) -> Any:
         """Return the partitions, or the service of ranks that work on them.
 
-        If there are none, they are made and restored to what was saved last, and the rounds since then are repeated.
+        If there are none, they are made and restored to what was saved last, and the rounds since
+        then are repeated.
         """
         if self._served is None:
             self._served = (

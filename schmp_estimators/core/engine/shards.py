@@ -1,6 +1,7 @@
 """The shards of a rank: their states, the calls of functions on them, and their reports.
 
-Threads of the rank work on all shards together.  If data are in files, the rank works on one shard after the other.
+Threads of the rank work on all shards together.  If data are in files, the rank works on one shard
+after the other.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -69,8 +70,8 @@ class Shards:
     shards : sequence
         The data of this rank's shards.
     slices : Slices, optional
-        Files for what does not fit into memory: states, blocks, and what shards exchange.  The rank then works on one
-        shard after the other.
+        Files for what does not fit into memory: states, blocks, and what shards exchange.  The rank
+        then works on one shard after the other.
 
     Attributes
     ----------

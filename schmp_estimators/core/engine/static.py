@@ -1,8 +1,9 @@
 """Runs of static programs on a cluster: ranks do batches of sweeps, and the client gets the records of each batch.
 
-It implements the static engine of STRADS (Kim et al., EuroSys 2016, section 3.3).  Each shard stays with its rank, and
-ranks send blocks and messages to each other.  The client only decides how many sweeps they do next.  From time to time
-it keeps a snapshot; if a worker is lost, the run continues from the last one.
+It implements the static engine of STRADS (Kim et al., EuroSys 2016, section 3.3).  Each shard stays
+with its rank, and ranks send blocks and messages to each other.  The client only decides how many
+sweeps they do next.  From time to time it keeps a snapshot; if a worker is lost, the run continues
+from the last one.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ T = TypeVar("T")
 
 #: Seconds that a batch should take at most, so that the client gets records that often.
 LONGEST_BATCH = 2.0
-#: Smallest time between two snapshots: in seconds, and as a multiple of the time for which the last one kept ranks from
-#: their sweeps.
+#: Smallest time between two snapshots: in seconds, and as a multiple of the time for which the last
+#: one kept ranks from their sweeps.
 SNAPSHOT_EVERY, SNAPSHOT_SHARE = 5.0, 50.0
 
 
@@ -50,8 +51,8 @@ class _Pending(NamedTuple):
 class GroupRun:
     """A run of a program on a cluster: iterate over it to get the record of each sweep.
 
-    Between two steps of the iteration the caller can ask the run for its result or for a snapshot.  Use it as a context
-    manager: it leaves nothing on the cluster, even after an error.
+    Between two steps of the iteration the caller can ask the run for its result or for a snapshot.
+    Use it as a context manager: it leaves nothing on the cluster, even after an error.
 
     Parameters
     ----------
@@ -87,11 +88,13 @@ class GroupRun:
         self._slices = course.slices
         self._restores = Restores(place, "a further sweep was recorded")
         self.took: float | None = None
-        #: Records and seconds of sweeps that are done: of all that the caller has not reached, and perhaps of others.
+        #: Records and seconds of sweeps that are done: of all that the caller has not reached, and
+        #: perhaps of others.
         self._told: dict[int, tuple[Named, float]] = {}
         #: Number of the sweep that the caller has reached.
         self._current = course.first - 1
-        #: The last snapshot, the sweep after which it was taken, and the time at which the next one is due.
+        #: The last snapshot, the sweep after which it was taken, and the time at which the next one
+        #: is due.
         self._saved = course.saved
         self._cut = course.first - 1
         self._due = monotonic() + SNAPSHOT_EVERY
@@ -99,16 +102,19 @@ class GroupRun:
         self._kept: Checkpoint | None = None
         #: Whether a snapshot has come since the run last looked for new workers.
         self._has_news = False
-        #: A requested checkpoint that was lost before it was made, and the sweep that it belongs to.
+        #: A requested checkpoint that was lost before it was made, and the sweep that it belongs
+        #: to.
         self._unmade: tuple[int, _Asked] | None = None
         self._groups: list[list[int]] = []
-        #: For each shard the number by which the place knows its worker: its own, or that of its first part.
+        #: For each shard the number by which the place knows its worker: its own, or that of its
+        #: first part.
         self._near: Sequence[int] = ()
         self._shards: list[Any] = []
         #: What sources return beside their shards, until the caller has asked for it.
         self._telling: Numbered = {}
         self._was_asked = not any(source.tells for source in self._sources)
-        #: Each rank after sweep `_done`, or what it begins with; empty if the run has lost its ranks.
+        #: Each rank after sweep `_done`, or what it begins with; empty if the run has lost its
+        #: ranks.
         self._ranks: list[Any] = []
         #: What each rank needs of the snapshot, until it has begun.
         self._given: list[Any] = []

@@ -1,8 +1,9 @@
 """The interpreter: it defines what the stages of a program do.
 
-All runs use it.  A run has one or more ranks (see the glossary), and each rank interprets the stages for its shards.
-It gets what it needs from other ranks through its communicator.  A run in one process has one rank, which holds all
-shards and exchanges nothing.  A shard *meets* a block when the function of a stage is called with both.
+All runs use it.  A run has one or more ranks (see the glossary), and each rank interprets the
+stages for its shards.  It gets what it needs from other ranks through its communicator.  A run in
+one process has one rank, which holds all shards and exchanges nothing.  A shard *meets* a block
+when the function of a stage is called with both.
 """
 
 from collections import Counter
@@ -108,7 +109,8 @@ class Rank(Shards):
     def observe(self, stages: Sequence[Stage]) -> Named:
         """Return the record that the last sweep would have if it ended with these stages, made by `observes`.
 
-        They have been checked.  They may belong to the client's copy of the program, which is equal to this one.
+        They have been checked.  They may belong to the client's copy of the program, which is equal
+        to this one.
         """
         before = self.model
         record = self._work(stages)
@@ -118,8 +120,8 @@ class Rank(Shards):
     def harvest(self) -> tuple[list[Any], Numbered]:
         """Return the results of this rank's shards, and results of blocks by the numbers of the blocks.
 
-        The latter are those of this rank's blocks.  If the program has a stage `Program.harvesting`, they are the
-        reports of this stage, on rank 0.
+        The latter are those of this rank's blocks.  If the program has a stage
+        `Program.harvesting`, they are the reports of this stage, on rank 0.
         """
         stage = self._program.harvesting(self._n_shards)
         if stage is None:
@@ -261,7 +263,8 @@ class Rank(Shards):
     def _meet(self, stage: Stage, left: Counter[int]) -> Reports:
         """Let the shards of this rank meet blocks in the order of the stage; return a list of reports for each shard.
 
-        In one step each shard and each block occur at most once, so threads can do all visits of a step together.
+        In one step each shard and each block occur at most once, so threads can do all visits of a
+        step together.
 
         Parameters
         ----------
@@ -313,7 +316,8 @@ class Rank(Shards):
 
         self._for_each(meet, self._model_for(stage))
         self.blocks = here
-        # wait for all ranks: those in one process share files, and none may change a block that another still reads
+        # wait for all ranks: those in one process share files, and none may change a block that
+        # another still reads
         self._communicator.alltoall([None] * len(self._groups))
 
     def _runs(self, stage: Stage, leg: Leg) -> Iterable[Sequence[Visit]]:
@@ -445,7 +449,8 @@ class Rank(Shards):
         """Return the reports of all shards on rank 0, merged if the stage allows it, and None on other ranks."""
         if reports.merge:
             nodes = self._communicator.reduce(reports.nodes, self._n_shards, reports.merge, least=2)
-            # at most two nodes, of one level: `tree_sum` of these has the bits of `tree_sum` of all reports
+            # at most two nodes, of one level: `tree_sum` of these has the bits of `tree_sum` of all
+            # reports
             return None if nodes is None else [nodes[place] for place in sorted(nodes)]
         gathered = self._communicator.gather([reports.nodes[0, at.number] for at in self._ats])
         if gathered is None:

@@ -1,8 +1,8 @@
 """Rows in files that workers can read: memory-mapped arrays where they are, and copies of all others.
 
-A path alone is not enough: another host may have another file or folder there.  So whoever reads a piece of a file
-compares its checksum with that of the client's data.  A folder is the client's if it contains a file whose name the
-client has just invented.
+A path alone is not enough: another host may have another file or folder there.  So whoever reads a
+piece of a file compares its checksum with that of the client's data.  A folder is the client's if
+it contains a file whose name the client has just invented.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ class Piece(NamedTuple):
         Raises
         ------
         NotSharedError
-            If the file has other bytes, or cannot be read; in the latter case the error has a cause.
+            If the file has other bytes, or cannot be read; in the latter case the error has a
+            cause.
         """
         path, dtype, count = self._place
         return self._checked(lambda: np.memmap(path, dtype, "r", self.offset, count))
@@ -209,7 +210,8 @@ def loads_of_workers(
 ) -> Iterator[list[Callable[[], Any]]]:
     """Give functions that make the partitions of a matrix on workers, which read its files.
 
-    If an array is in memory, or in a file that a worker cannot read, a copy is kept in a folder until the end.
+    If an array is in memory, or in a file that a worker cannot read, a copy is kept in a folder
+    until the end.
 
     Parameters
     ----------
@@ -227,7 +229,8 @@ def loads_of_workers(
     Raises
     ------
     NotSharedError
-        If workers cannot read the folder.  The functions raise it if a file has other bytes than the client's data.
+        If workers cannot read the folder.  The functions raise it if a file has other bytes than
+        the client's data.
     """
     is_sparse = sparse.issparse(matrix)
     arrays = [matrix.data, matrix.indices] if is_sparse else [matrix]

@@ -16,7 +16,8 @@ def unmask(values: Any, name: str, *, missing: bool = False) -> Any:
     name : str
         Its name for the user.
     missing : bool, default=False
-        Whether masked entries become NaN, which stands for missing ones; integers then become float64.
+        Whether masked entries become NaN, which stands for missing ones; integers then become
+        float64.
 
     Returns
     -------

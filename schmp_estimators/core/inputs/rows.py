@@ -1,6 +1,7 @@
 """The rows of an input as partitions: held in this process or by workers, or made again each time they are read.
 
-An input in memory makes one partition, or several if they are made again; on Dask every chunk of rows makes one.
+An input in memory makes one partition, or several if they are made again; on Dask every chunk of
+rows makes one.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from schmp_estimators.core.typing import Arguments, Function, Unary
 dask: Any = Later("dask")
 distributed: Any = Later("distributed")
 _delayed: Any = Later("dask.delayed")
-#: Entries of a sparse matrix in memory, or bytes of a dense one, that are prepared at a time if rows are made again.
+#: Entries of a sparse matrix in memory, or bytes of a dense one, that are prepared at a time if
+#: rows are made again.
 _ENTRIES_AT_ONCE, _BYTES_AT_ONCE = 1 << 22, 1 << 25
 #: Number of partial results that one task merges.
 _FAN_IN = 16
@@ -43,7 +45,8 @@ _FAN_IN = 16
 class Refused(NamedTuple):
     """What stands for a partition that is refused, and for all that should be made of it.
 
-    A task that raised an error would leave a traceback in the log of its worker, once for each partition.
+    A task that raised an error would leave a traceback in the log of its worker, once for each
+    partition.
     """
 
     error: ValueError
@@ -107,7 +110,8 @@ class Rows:
     def cut(self, function: Function, arguments: list[Arguments], name: str) -> list[Any]:
         """Do as `tasks` for the `arguments` of each shard, in the place where the shard will stay.
 
-        That is where the middle one of its partitions is, unless one place would get too many shards.
+        That is where the middle one of its partitions is, unless one place would get too many
+        shards.
         """
         self.place.settle([row[len(row) // 2 : len(row) // 2 + 1] for row in arguments])
         return self.place.map(function, arguments, name, by_shard=True)
@@ -182,8 +186,8 @@ def _now(value: Any) -> Any:
 class Rereading(Place):
     """A place that keeps nothing: its results are made again each time they are read.
 
-    It is for rows that do not fit into memory together.  Each thread has only one partition at a time, the one that it
-    has read last, because the next calls often need the same one.
+    It is for rows that do not fit into memory together.  Each thread has only one partition at a
+    time, the one that it has read last, because the next calls often need the same one.
 
     Parameters
     ----------
@@ -268,15 +272,16 @@ def open_rows(
 ) -> Rows:
     """Read an input of any kind, and hold its rows, or make them again each time they are read.
 
-    If they are made again, some rows of an input in memory, or in memory-mapped files, are prepared at a time in this
-    process; see `RowsAgain.elsewhere`.  Of an input on Dask a chunk is computed each time, in a task of a worker or in
-    this process.
+    If they are made again, some rows of an input in memory, or in memory-mapped files, are prepared
+    at a time in this process; see `RowsAgain.elsewhere`.  Of an input on Dask a chunk is computed
+    each time, in a task of a worker or in this process.
 
     Parameters
     ----------
     prepare : callable
-        ``prepare(rows)`` gets a CSR array or matrix or an ndarray, and returns the content of a partition.  On Dask it
-        runs in the task that makes the chunk, so that each thread holds at most one chunk before it is prepared.
+        ``prepare(rows)`` gets a CSR array or matrix or an ndarray, and returns the content of a
+        partition.  On Dask it runs in the task that makes the chunk, so that each thread holds at
+        most one chunk before it is prepared.
     X : input of any kind
         In memory it makes one partition; on Dask every chunk of rows makes one.
     estimator : estimator

@@ -1,13 +1,15 @@
 """Sizes of sparse data for Dask, which by itself takes a gigabyte of sparse counts for a few dozen bytes.
 
-Dask loads this module through its ``dask.sizeof`` entry point while Dask itself is being imported.  So neither this
-module nor the ``__init__`` modules above it may import Dask or anything that takes long.
+Dask loads this module through its ``dask.sizeof`` entry point while Dask itself is being imported.
+So neither this module nor the ``__init__`` modules above it may import Dask or anything that takes
+long.
 """
 
 import sys
 from typing import Any
 
-#: Bytes of one entry in the formats that store Python objects, at least: a number, a column and two pointers.
+#: Bytes of one entry in the formats that store Python objects, at least: a number, a column and two
+#: pointers.
 _BYTES_OF_AN_OBJECT_ENTRY = 100
 
 

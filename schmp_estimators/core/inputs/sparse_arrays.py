@@ -1,7 +1,7 @@
 """Checks of sparse input before it is converted: its arrays must fit its shape, and sums of its entries their dtype.
 
-SciPy's conversions and products, and our kernels, do not check index arrays: an index beyond the shape ends the
-process, or changes other memory.  So all sparse input is checked here, once.
+SciPy's conversions and products, and our kernels, do not check index arrays: an index beyond the
+shape ends the process, or changes other memory.  So all sparse input is checked here, once.
 """
 
 from itertools import chain
@@ -19,8 +19,9 @@ _LARGEST_OFFSET = np.iinfo(np.int32).max
 def check_sparse(X: Any, name: str = "X") -> Any:
     """Return a sparse X so that SciPy converts it safely and exactly, and any other X as it is.
 
-    The cost is one pass over the indices of the formats CSR, CSC, BSR and COO.  LIL and DOK, which consist of Python
-    objects, are converted to another format, COO integers are widened, and unused space for entries is cut off.
+    The cost is one pass over the indices of the formats CSR, CSC, BSR and COO.  LIL and DOK, which
+    consist of Python objects, are converted to another format, COO integers are widened, and unused
+    space for entries is cut off.
 
     Parameters
     ----------

@@ -1,8 +1,9 @@
 """Validation of inputs: the only module that looks at their types.
 
-In memory, an input is an array, a list of lists, a sparse array or matrix, or a data frame; scikit-learn validates it.
-On Dask, it is a Dask array with dense or sparse chunks, a Dask data frame, or a list of Delayed objects, each a chunk
-of rows.  Every chunk is then validated in its own task, and the client gets only its shape and sums.
+In memory, an input is an array, a list of lists, a sparse array or matrix, or a data frame;
+scikit-learn validates it.  On Dask, it is a Dask array with dense or sparse chunks, a Dask data
+frame, or a list of Delayed objects, each a chunk of rows.  Every chunk is then validated in its own
+task, and the client gets only its shape and sums.
 """
 
 from __future__ import annotations
@@ -89,7 +90,8 @@ def validate_in_memory(
     ----------
     X : array-like, sparse array or matrix of any format, or data frame
     estimator : estimator
-        Its `n_features_in_` and `feature_names_in_` are set by a fit, and else compared with those of X.
+        Its `n_features_in_` and `feature_names_in_` are set by a fit, and else compared with those
+        of X.
     reset : bool
         Whether this is a fit.
     name : str, default="X"
@@ -267,7 +269,8 @@ def read_chunk(chunk: Any, *, missing: bool = False) -> Any:
     if _is_text(chunk):
         raise ValueError(_TEXT)
     chunk = check_sparse(unmask(chunk, "X", missing=missing))
-    # The order of a frame's values in memory depends on whether it was sent, and the bits of a fit on that order.
+    # The order of a frame's values in memory depends on whether it was sent, and the bits of a fit
+    # on that order.
     order = "F" if hasattr(chunk, "columns") else None
     with name_input(chunk):
         found = check_array(
@@ -312,8 +315,8 @@ def map_rows(
     Parameters
     ----------
     function : callable
-        ``function(rows, model)`` gets a CSR array or matrix, or an ndarray, and returns an array of shape
-        (n_rows, n_outputs).  It must accept an array without rows.
+        ``function(rows, model)`` gets a CSR array or matrix, or an ndarray, and returns an array of
+        shape (n_rows, n_outputs).  It must accept an array without rows.
     X : input of any kind
     estimator : estimator
         Its number and names of features are compared with those of X.
@@ -329,8 +332,8 @@ def map_rows(
     Returns
     -------
     ndarray, dask.array.Array or list of Delayed
-        In memory an ndarray; for Dask arrays and data frames a Dask array with the same chunks of rows, also where
-        their sizes are unknown; for a list of Delayed objects another one.
+        In memory an ndarray; for Dask arrays and data frames a Dask array with the same chunks of
+        rows, also where their sizes are unknown; for a list of Delayed objects another one.
     """
     if not is_dask(X):
         return function(

@@ -1,11 +1,11 @@
 """Archives of nested values: a ``.npz`` file of arrays, and a JSON header that says how they nest.
 
-The header has the type, shape and checksum of each array.  An archive contains no pickle.  Reading gives the tree that
-was written: numbers, arrays, tuples, lists and dicts of the same types.  A named tuple keeps its type, which must be
-defined and have the same fields.
+The header has the type, shape and checksum of each array.  An archive contains no pickle.  Reading
+gives the tree that was written: numbers, arrays, tuples, lists and dicts of the same types.  A
+named tuple keeps its type, which must be defined and have the same fields.
 
-Nothing in an archive is compressed, and each array occurs once in the tree, so that reading takes no more memory than
-the file is large.
+Nothing in an archive is compressed, and each array occurs once in the tree, so that reading takes
+no more memory than the file is large.
 """
 
 import json
@@ -26,7 +26,8 @@ _PLAIN = {int, float, str, bool, type(None)}
 _HEADER = "header.json"
 #: Kinds of NumPy's numbers and strings whose types are stored.
 _SCALARS = "biufU"
-#: Between the head and the tree of values in the header; in a string of JSON the quotation marks would be escaped.
+#: Between the head and the tree of values in the header; in a string of JSON the quotation marks
+#: would be escaped.
 _TREE = ', "tree": '
 #: Largest number of bytes of a head.
 _LONGEST = 1 << 24

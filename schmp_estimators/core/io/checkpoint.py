@@ -1,10 +1,10 @@
 """Checkpoints: files from which a run can continue in any later process.
 
-A checkpoint is an archive of nested values (`archive`) with its identity: estimator, data, parameters, version.  It may
-be at any place that fsspec knows, and is replaced in one step.
+A checkpoint is an archive of nested values (`archive`) with its identity: estimator, data,
+parameters, version.  It may be at any place that fsspec knows, and is replaced in one step.
 
-Any damage raises an error that names the file and the array.  A forged file whose header is forged, too, may be
-recognised or not: only trusted users should be able to write the file.
+Any damage raises an error that names the file and the array.  A forged file whose header is forged,
+too, may be recognised or not: only trusted users should be able to write the file.
 """
 
 import hashlib
@@ -54,7 +54,8 @@ class Checkpoint:
     identity : mapping of str to JSON values
         The fit that it belongs to: estimator, data, parameters.
     before : mapping of str to JSON values, optional
-        The fit that it may be left from, because this fit follows that one: then it is as if there were none.
+        The fit that it may be left from, because this fit follows that one: then it is as if there
+        were none.
     """
 
     def __init__(self, url: PathLike, identity: Named, before: Named | None = None) -> None:
@@ -69,8 +70,8 @@ class Checkpoint:
         Raises
         ------
         CheckpointMismatchError
-            If it belongs to other data, parameters or versions, or if the file is damaged or no checkpoint at all; also
-            if `use` fails.
+            If it belongs to other data, parameters or versions, or if the file is damaged or no
+            checkpoint at all; also if `use` fails.
         """
         system, path = fsspec.core.url_to_fs(self.url)
         if not system.exists(path):

@@ -1,12 +1,13 @@
 """Files that are replaced in one step, so that readers see the old or the new one, complete; and folders for fits.
 
-On a local disk the new file is written beside the old one, as ``<name>.<16 hex digits>.part``, and renamed.  A writer
-locks its part.  A part without a lock was left by a process that died, and the next writer removes it.  Elsewhere the
-file is written in a transaction of fsspec, so that an object store shows it only when it is complete.
+On a local disk the new file is written beside the old one, as ``<name>.<16 hex digits>.part``, and
+renamed.  A writer locks its part.  A part without a lock was left by a process that died, and the
+next writer removes it.  Elsewhere the file is written in a transaction of fsspec, so that an object
+store shows it only when it is complete.
 
-Folders are on disks of this machine.  A folder that the user names has the fit's checkpoint, and a lock while a fit
-uses it.  A temporary folder is removed in the end, even after an error.  If its process was killed, the next process
-that makes a temporary folder removes it.
+Folders are on disks of this machine.  A folder that the user names has the fit's checkpoint, and a
+lock while a fit uses it.  A temporary folder is removed in the end, even after an error.  If its
+process was killed, the next process that makes a temporary folder removes it.
 """
 
 import os
@@ -31,10 +32,12 @@ from schmp_estimators.core.typing import Unary
 if sys.platform != "win32":  # Windows does not remove open files, so no lock is needed there
     import fcntl
 
-#: Names of the checkpoint and of copies of the input, and prefixes of marks (see `marked`) and temporary folders.
+#: Names of the checkpoint and of copies of the input, and prefixes of marks (see `marked`) and
+#: temporary folders.
 CHECKPOINT, INPUT, MARK, PREFIX = "checkpoint", "input", "mark-", "schmp-spill-"
 _LOCK = "lock"
-#: Names that a fit makes in a folder, or leaves if it is killed; names that begin with a dot are those of the system.
+#: Names that a fit makes in a folder, or leaves if it is killed; names that begin with a dot are
+#: those of the system.
 _OURS = re.compile(r"lock|checkpoint(\.[0-9a-f]{16}\.part)?|input|mark-[0-9a-f]+|\..*")
 #: A path as a user may give it.
 PathLike = str | os.PathLike[str]
@@ -87,14 +90,16 @@ def replace_file(url: PathLike, write: Unary, *, outlives_power: bool = True) ->
     write : callable
         Gets a binary file; it may only write to it.
     outlives_power : bool, default=True
-        Whether to wait until a local disk has the file, so that it survives a failure of the machine.
+        Whether to wait until a local disk has the file, so that it survives a failure of the
+        machine.
 
     Raises
     ------
     Exception
         Any error of `write` or of the file system; the old file at `url` is then still there.
     """
-    # A transaction belongs to an instance, and the instances that fsspec caches are shared with other threads.
+    # A transaction belongs to an instance, and the instances that fsspec caches are shared with
+    # other threads.
     system, path = fsspec.core.url_to_fs(os.fspath(url), skip_instance_cache=True)
     if isinstance(system, LocalFileSystem):
         _replace_local(path, write, outlives_power)

@@ -1,13 +1,16 @@
 """Data that do not fit into memory: values with arrays in files, and the memory that this process may still use.
 
-`Slices.keep` writes the large arrays of a value to a file, and returns the value with arrays that are mapped from it.
-The system reads pages of the file when they are used, and writes changed pages when it needs memory, so functions work
-on a shard where it is.  Arrays that are in a file already are not written again.
+`Slices.keep` writes the large arrays of a value to a file, and returns the value with arrays that
+are mapped from it.  The system reads pages of the file when they are used, and writes changed pages
+when it needs memory, so functions work on a shard where it is.  Arrays that are in a file already
+are not written again.
 
-Files have no names: the system removes a file with the last array that uses it, however the process ends.
+Files have no names: the system removes a file with the last array that uses it, however the process
+ends.
 
-The package `zict` also has buffers over files, but it reads and writes whole values: a sweep would copy all tokens into
-memory and back twice, and an exchange could not read its piece of a shard alone.
+The package `zict` also has buffers over files, but it reads and writes whole values: a sweep would
+copy all tokens into memory and back twice, and an exchange could not read its piece of a shard
+alone.
 """
 
 from __future__ import annotations
@@ -91,7 +94,8 @@ class Slices:
     folder : str, optional
         Where the files are, which have no names; by default, on a worker, in its own folder.
     is_named : bool, default=False
-        Whether the user has named the folder: then workers use it, too; else they use their ``local_directory``.
+        Whether the user has named the folder: then workers use it, too; else they use their
+        ``local_directory``.
     """
 
     def __init__(self, folder: str | None, *, is_named: bool = False) -> None:
@@ -110,7 +114,8 @@ class Slices:
     def keep(self, value: T) -> T:
         """Return `value` with its large arrays in a file.
 
-        Arrays that are in a file already share its bytes: a change to the result changes `value`, too.
+        Arrays that are in a file already share its bytes: a change to the result changes `value`,
+        too.
 
         Raises
         ------
@@ -274,9 +279,10 @@ def explained_errors(folder: str) -> Iterator[None]:
 def memory_left() -> int:
     """Return the bytes that this process may still use, beside its arrays, its libraries, and what it runs in.
 
-    The limit is the ``dask.config`` key ``schmp-estimators.memory-limit``, a number or a text such as "4 GiB".  Without
-    it, the result is the least that is left of three limits: the memory of the machine or its container, as Dask knows
-    it, and the limits of this process on addresses and on data.
+    The limit is the ``dask.config`` key ``schmp-estimators.memory-limit``, a number or a text such
+    as "4 GiB".  Without it, the result is the least that is left of three limits: the memory of the
+    machine or its container, as Dask knows it, and the limits of this process on addresses and on
+    data.
     """
     space, data, held = _taken()
     asked = setting("schmp-estimators.memory-limit")
@@ -299,8 +305,8 @@ def memory_left() -> int:
 def memory_left_of_worker(dask_worker: Worker) -> IntPair:
     """Return `memory_left` for a worker of a cluster: first by its own memory limit, then without it.
 
-    Dask counts all resident memory, including files.  A worker writes results to disk, and then pauses, long before it
-    reaches its limit; the first number is what is left until then.
+    Dask counts all resident memory, including files.  A worker writes results to disk, and then
+    pauses, long before it reaches its limit; the first number is what is left until then.
     """
     manager = dask_worker.memory_manager
     here = memory_left()

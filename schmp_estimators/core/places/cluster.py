@@ -82,8 +82,8 @@ def reach(client: Client, request: Callable[..., T], *args: Any, **options: Any)
 def live_workers(client: Client) -> list[Worker]:
     """Return the workers of the cluster in the order of their names, whether they can work or not.
 
-    It asks the scheduler.  `Client.scheduler_info` would not do: the client's own regular update may have overwritten
-    it without the workers.
+    It asks the scheduler.  `Client.scheduler_info` would not do: the client's own regular update
+    may have overwritten it without the workers.
 
     Raises
     ------
@@ -125,7 +125,8 @@ def scheduler_id(client: Client) -> str:
 def _now(client: Client, seen: list[float]) -> float:
     """Return the time of the scheduler's clock, from when it has last heard of each worker.
 
-    It may be less.  If no worker is heard, all may be busy, or the scheduler was asleep: then less time counts.
+    It may be less.  If no worker is heard, all may be busy, or the scheduler was asleep: then less
+    time counts.
     """
     newest = max(seen, default=0.0)
     here = time.monotonic()
@@ -265,8 +266,9 @@ class Dealt:
     def address(self, place: int) -> str:
         """Return the worker of a shard; it stays the same while the worker lives.
 
-        If there are more shards than threads, neighbours in the ring share a worker, so that fewer blocks are sent.  If
-        that worker has its share already, or has died, the shard goes to the one with the fewest shards per thread.
+        If there are more shards than threads, neighbours in the ring share a worker, so that fewer
+        blocks are sent.  If that worker has its share already, or has died, the shard goes to the
+        one with the fewest shards per thread.
         """
         if self._places.get(place) not in self._alive:
             self._places[place] = self._choose(place)

@@ -1,7 +1,7 @@
 """The Dask place: tasks on the workers of a cluster, and ranks, which are tasks that send each other messages.
 
-A task prefers the worker of its shard, but Dask may run it elsewhere if that worker dies.  A rank runs only on its
-worker.  Nothing large passes through the scheduler.
+A task prefers the worker of its shard, but Dask may run it elsewhere if that worker dies.  A rank
+runs only on its worker.  Nothing large passes through the scheduler.
 """
 
 import logging
@@ -59,7 +59,8 @@ logger = logging.getLogger(__name__)
 
 #: Largest argument, in bytes, that is part of a task; a larger one is sent to the worker.
 _INLINE = 1 << 20
-#: Largest value, in bytes, that `share` puts into a task: tasks pass through the scheduler, and Dask warns of more.
+#: Largest value, in bytes, that `share` puts into a task: tasks pass through the scheduler, and
+#: Dask warns of more.
 _IN_A_TASK = 8 << 20
 #: Bytes that may be under way to a rank, and from a rank.
 EXCHANGE_LIMIT = 256 << 20
@@ -76,8 +77,8 @@ def enrol(dask_worker: Any) -> dict[str, str]:
 def _enrolment() -> Function:
     """Return a function that is pickled by its code: it imports what this process has of the package, and enrols.
 
-    Its worker answers others meanwhile.  It would not while it imports what a task needs: on a busy machine that takes
-    longer than `answer_timeout`.
+    Its worker answers others meanwhile.  It would not while it imports what a task needs: on a busy
+    machine that takes longer than `answer_timeout`.
     """
     here = __name__
     modules = [here, *(name for name in sys.modules if name.startswith(__name__.split(".")[0]))]
@@ -304,7 +305,8 @@ class DaskPlace(Place):
         near : sequence of int
             A shard of each rank, which is where that shard is.
         take : callable, optional
-            Returns what the client gets of the result of rank 0; the results themselves stay on their workers.
+            Returns what the client gets of the result of rank 0; the results themselves stay on
+            their workers.
 
         Returns
         -------
@@ -356,7 +358,8 @@ class DaskPlace(Place):
     ) -> tuple[list[Future[Any]], str]:
         """Send the tasks of ranks as one graph, so that those of two runs reach all workers in the same order.
 
-        Return their futures, after that of what is taken of the result of rank 0, and the token of the group.
+        Return their futures, after that of what is taken of the result of rank 0, and the token of
+        the group.
         """
         run = uuid4().hex
         token = f"{self._run}-{run}"
@@ -393,7 +396,8 @@ class DaskPlace(Place):
     def _welcome(self, found: list[Worker]) -> None:
         """Record which workers there are; those that have come since the last look must be like the others.
 
-        A paused worker keeps its shards, because it may soon continue; a worker that is about to leave does not.
+        A paused worker keeps its shards, because it may soon continue; a worker that is about to
+        leave does not.
         """
         workers = [
             one
@@ -428,7 +432,8 @@ class DaskPlace(Place):
         held = reach(self.client, self.client.persist, lazy, **self._where())
         if isinstance(lazy, list):
             return self._noted([futures_of(one)[0] for one in held])
-        # Query planning may rename the tasks, but each key still ends with the numbers of its block.
+        # Query planning may rename the tasks, but each key still ends with the numbers of its
+        # block.
         return self._noted(sorted(futures_of(held), key=lambda future: future.key[1:]))
 
     def map(

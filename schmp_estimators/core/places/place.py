@@ -1,8 +1,8 @@
 """Places: where the functions of a fit are called and their results are kept.
 
-`Place` is this process: one thread, or a few over kernels that release the GIL.  Other classes do the same elsewhere.
-`choose_place` chooses the place of a fit.  `Restores` says how often lost work is repeated before a run is given up;
-engines and inputs follow this one rule.
+`Place` is this process: one thread, or a few over kernels that release the GIL.  Other classes do
+the same elsewhere.  `choose_place` chooses the place of a fit.  `Restores` says how often lost work
+is repeated before a run is given up; engines and inputs follow this one rule.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ _CHOICES = ("auto", "local", "dask")
 SMALL = 1.0
 #: How often work is repeated without any progress in between.
 MAX_RESTORES = 5
-#: Seconds of the pause before work is repeated for the second time, and the factor of each further pause.
+#: Seconds of the pause before work is repeated for the second time, and the factor of each further
+#: pause.
 PAUSE, LONGER = 0.5, 2.0
 
 
@@ -133,7 +134,8 @@ class Place:
     ) -> list[Any]:
         """Return ``function(*a)`` for all `arguments`, which may contain results that this place holds.
 
-        With `by_shard` there is a call for each shard; it is made where the shard is placed, if possible.
+        With `by_shard` there is a call for each shard; it is made where the shard is placed, if
+        possible.
         """
         return list(starmap(function, arguments))
 
@@ -167,8 +169,8 @@ class Place:
     def tell(self, event: str, details: Named | None = None) -> None:
         """Publish an event of a fit, if the place has a dashboard.  Only plain values of the details are sent.
 
-        Events are published from the first "begin" until the place is closed; the others are "record", "measured",
-        "restart" and "failed".
+        Events are published from the first "begin" until the place is closed; the others are
+        "record", "measured", "restart" and "failed".
         """
         if self._teller:
             self._teller.tell(event, details or {})
@@ -195,8 +197,8 @@ class Place:
 def n_threads(n_jobs: int | None) -> int:
     """Return the number of threads that `n_jobs` means: None is 1, -1 all cores, -2 all but one, ….
 
-    Joblib decides: it counts the cores that this process may use, ``joblib.parallel_config`` may change what None
-    means, and joblib's own workers have one thread each.
+    Joblib decides: it counts the cores that this process may use, ``joblib.parallel_config`` may
+    change what None means, and joblib's own workers have one thread each.
 
     Raises
     ------
@@ -208,7 +210,8 @@ def n_threads(n_jobs: int | None) -> int:
     told = get_active_backend()[1] if n_jobs is None else n_jobs
     if told == 1:  # counting cores takes a fiftieth of the time of a small fit
         return 1
-    # Joblib's Dask backend counts the threads of the cluster, but these are threads of this process.
+    # Joblib's Dask backend counts the threads of the cluster, but these are threads of this
+    # process.
     return int(min(joblib.effective_n_jobs(n_jobs), max(told or 1, joblib.cpu_count())))
 
 
@@ -222,13 +225,14 @@ def choose_place(
 ) -> Iterator[Place]:
     """Choose the place for a fit, and close it in the end.
 
-    Inside a Dask task the fit stays in that task, because waiting for other tasks can cause a deadlock.  But if the
-    input is a Dask collection, the task secedes from the threads of its worker, and the fit uses the cluster.  Outside
-    of tasks the fit uses the active Dask client if there is one, else this process.  The ``dask.config`` key
-    ``schmp-estimators.runtime`` overrides the choice: ``auto``, ``local`` or ``dask``.
+    Inside a Dask task the fit stays in that task, because waiting for other tasks can cause a
+    deadlock.  But if the input is a Dask collection, the task secedes from the threads of its
+    worker, and the fit uses the cluster.  Outside of tasks the fit uses the active Dask client if
+    there is one, else this process.  The ``dask.config`` key ``schmp-estimators.runtime`` overrides
+    the choice: ``auto``, ``local`` or ``dask``.
 
-    With ``auto`` a small fit stays in this process, or if the input is a Dask collection on one worker: messages
-    between workers would take longer than the fit.
+    With ``auto`` a small fit stays in this process, or if the input is a Dask collection on one
+    worker: messages between workers would take longer than the fit.
 
     Parameters
     ----------
@@ -239,8 +243,9 @@ def choose_place(
     label : str, default="schmp"
         Name of the fit on the dashboard.
     work : float, optional
-        About how many seconds the fit takes, by shape and type of its input and by its parameters.  It is small if this
-        is at most the ``dask.config`` key ``schmp-estimators.small-fit``.  By default it is not.
+        About how many seconds the fit takes, by shape and type of its input and by its parameters.
+        It is small if this is at most the ``dask.config`` key ``schmp-estimators.small-fit``.  By
+        default it is not.
 
     Yields
     ------
@@ -327,7 +332,8 @@ class Restores:
         Raises
         ------
         WorkLostError
-            If also some of `needed` is gone, what the place was given: only who gave it can make it again.
+            If also some of `needed` is gone, what the place was given: only who gave it can make it
+            again.
         WorkerLostError
             If work has been lost too often.
         NoWorkersError, SchedulerLostError

@@ -1,7 +1,8 @@
 """Waits for results of a Dask cluster, and checks meanwhile whether they can still come.
 
-Dask computes a future again if its worker has died.  But a future may also be cancelled, fail because its workers keep
-dying, or wait for workers that never come; `Client.gather` alone would then wait for ever.
+Dask computes a future again if its worker has died.  But a future may also be cancelled, fail
+because its workers keep dying, or wait for workers that never come; `Client.gather` alone would
+then wait for ever.
 """
 
 import asyncio
@@ -33,7 +34,8 @@ WATCH_EVERY = 1.0
 AFTER_ERROR = 2.0
 #: Number of checks in a row without the workers of the run after which these are taken for dead.
 LOOKS = 2
-#: Number of checks in a row with a silent worker, or a task that no worker can run, after which work is taken for lost.
+#: Number of checks in a row with a silent worker, or a task that no worker can run, after which
+#: work is taken for lost.
 PATIENCE = 5
 
 
@@ -50,9 +52,11 @@ def gather(
     client : distributed.Client
     futures : sequence of Future
     holders : collection of str, optional
-        Addresses of the workers that hold the arguments of the tasks.  None: any worker can compute the results.
+        Addresses of the workers that hold the arguments of the tasks.  None: any worker can compute
+        the results.
     others : iterable of str
-        Addresses of other workers that tasks may be on: if one falls silent, Dask does not repeat its tasks.
+        Addresses of other workers that tasks may be on: if one falls silent, Dask does not repeat
+        its tasks.
 
     Raises
     ------
@@ -82,7 +86,8 @@ def outcomes(
 
     Values of `kept` stay where they are: their outcome is None.
 
-    Ranks depend on each other, so if the worker of one has died, the function does not wait for the others.
+    Ranks depend on each other, so if the worker of one has died, the function does not wait for the
+    others.
 
     Raises
     ------
@@ -185,7 +190,8 @@ def watched(
 ) -> Any:
     """Run a coroutine of the client and return its result, while this thread checks the cluster as `look_until`.
 
-    If this thread stops waiting, the coroutine ends when its futures are released or its connection is closed.
+    If this thread stops waiting, the coroutine ends when its futures are released or its connection
+    is closed.
     """
     pending = begin(client, start)
     look_until(client, pending, futures, holders, others, **options)

@@ -1,8 +1,9 @@
 """Static schedules: rotations as in STRADS, in which blocks go round a ring of workers, and orders made from costs.
 
-Orders from costs are for pairs of shards and blocks of which not all have to meet.  Every rank knows the whole order,
-so it knows where each block is without asking.  The *route* of a rank through an order consists of *legs*: a leg has
-all visits that the rank can do before it has to wait for blocks of other ranks.
+Orders from costs are for pairs of shards and blocks of which not all have to meet.  Every rank
+knows the whole order, so it knows where each block is without asking.  The *route* of a rank
+through an order consists of *legs*: a leg has all visits that the rank can do before it has to wait
+for blocks of other ranks.
 """
 
 from collections import Counter
@@ -20,9 +21,9 @@ from schmp_estimators.core.typing import IntPair
 def schedule_rotation(n_shards: int, n_blocks: int | None = None) -> tuple[tuple[int, ...], ...]:
     """Return a rotation: in step ``s`` shard ``p`` works on block ``(p + s) % n`` with ``n = max(n_shards, n_blocks)``.
 
-    In n steps every shard works once on every block, and no two shards have the same block in the same step.  If there
-    is no block of that number, the shard rests.  This is ``scheduleStaticRota`` of Kim et al. (EuroSys 2016, section
-    4.2).
+    In n steps every shard works once on every block, and no two shards have the same block in the
+    same step.  If there is no block of that number, the shard rests.  This is
+    ``scheduleStaticRota`` of Kim et al. (EuroSys 2016, section 4.2).
 
     Parameters
     ----------
@@ -71,21 +72,21 @@ def schedule_rotation(n_shards: int, n_blocks: int | None = None) -> tuple[tuple
 def schedule_from_costs(cost: Any) -> tuple[tuple[int, ...], ...]:
     """Return an order of all pairs of a shard and a block with positive cost, in as few steps as possible.
 
-    The number of steps is the largest number of pairs of one shard, or of one block.  Pairs of similar cost share a
-    step, so that shards wait little for each other; the most expensive step comes first.  The same costs give the same
-    order.
+    The number of steps is the largest number of pairs of one shard, or of one block.  Pairs of
+    similar cost share a step, so that shards wait little for each other; the most expensive step
+    comes first.  The same costs give the same order.
 
     Parameters
     ----------
     cost : array-like or SciPy sparse, of shape (n_shards, n_blocks)
-        Cost of the work of a shard on a block, in any unit: for example seconds, or numbers of entries.  Costs must be
-        finite and not negative.  Zero: there is no work.
+        Cost of the work of a shard on a block, in any unit: for example seconds, or numbers of
+        entries.  Costs must be finite and not negative.  Zero: there is no work.
 
     Returns
     -------
     tuple of tuple of int
-        ``order[step][shard]``, the number of the block, or -1 if the shard rests in this step.  It has each pair of
-        positive cost once, and no other pair.  It is empty if all costs are zero.
+        ``order[step][shard]``, the number of the block, or -1 if the shard rests in this step.  It
+        has each pair of positive cost once, and no other pair.  It is empty if all costs are zero.
 
     Raises
     ------
@@ -98,12 +99,13 @@ def schedule_from_costs(cost: Any) -> tuple[tuple[int, ...], ...]:
 
     Notes
     -----
-    Such an order is an edge colouring of the bipartite graph of shards and blocks, in which steps are the colours.  D.
-    Kőnig (Mathematische Annalen 77, 1916) showed that as many colours as the largest degree are enough.  If a shard and
-    a block have no free step in common, pairs that were placed before are moved from one step to another.  Pairs are
-    placed from the most expensive to the cheapest, each in the first step that is free for both.  With a barrier after
-    every step, a run takes the sum of the largest costs of the steps.  This sum is not always the smallest possible
-    one, which is hard to find.
+    Such an order is an edge colouring of the bipartite graph of shards and blocks, in which steps
+    are the colours.  D.  Kőnig (Mathematische Annalen 77, 1916) showed that as many colours as the
+    largest degree are enough.  If a shard and a block have no free step in common, pairs that were
+    placed before are moved from one step to another.  Pairs are placed from the most expensive to
+    the cheapest, each in the first step that is free for both.  With a barrier after every step, a
+    run takes the sum of the largest costs of the steps.  This sum is not always the smallest
+    possible one, which is hard to find.
 
     Examples
     --------
@@ -189,7 +191,8 @@ def _exchange(
 ) -> None:
     """Make step `busy` free for `end`, where `other` is free: exchange both along the path that begins at `end`.
 
-    The path cannot reach the other node of the new pair: it would come there in step `busy`, which is free there.
+    The path cannot reach the other node of the new pair: it would come there in step `busy`, which
+    is free there.
     """
     path, step = [end], busy
     while step in met[path[-1]]:
@@ -246,7 +249,8 @@ def plan_legs(order: Order, group_of: Sequence[int]) -> list[Leg]:
 
     Notes
     -----
-    A leg depends only on legs with lower numbers, of its own group and of others, so no two wait for each other.
+    A leg depends only on legs with lower numbers, of its own group and of others, so no two wait
+    for each other.
     """
     reached = [0] * len(group_of)
     blocks: dict[int, IntPair] = {}
