@@ -33,7 +33,7 @@ best = PrioritizedLasso(alpha, tol=1e-12).fit(X, y).history_[-1]["objective"]
 
 
 def fit(schedule, max_iter=60):
-    """Return passes over the coefficients, and how far the objective is above its minimum (1 at the start)."""
+    """Return passes over the coefficients, and the distance to the minimum (1 at the start)."""
     lasso = PrioritizedLasso(
         alpha,
         schedule=schedule,
@@ -51,8 +51,8 @@ def fit(schedule, max_iter=60):
 
 
 # %%
-# Left: passes over the data until the objective is within 1/1000 of the minimum; for a good schedule the line is flat.
-# Right: priorities and the check, each alone and together.
+# Left: passes over the data until the objective is within 1/1000 of the minimum; for a good
+# schedule the line is flat.  Right: priorities and the check, each alone and together.
 numbers, needed = [16, 32, 64, 128, 192, 256, 512], {}
 for kind in (schmp.Random, schmp.Priority):
     for number in numbers:
@@ -107,8 +107,8 @@ assert final["priorities"] > 1 > final["check"] and final["both"] < 0.01 * final
 # %%
 # A schedule of our own
 # ---------------------
-# A schedule is an object with a sampler, which draws coefficients.  This one draws neighbours, which is the worst that
-# a round can do on genotypes; the check keeps most of them apart.
+# A schedule is an object with a sampler, which draws coefficients.  This one draws neighbours,
+# which is the worst that a round can do on genotypes; the check keeps most of them apart.
 
 
 class Neighbours(schmp.Sampler):

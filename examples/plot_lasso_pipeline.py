@@ -33,8 +33,9 @@ exact = PrioritizedLasso(alpha, tol=1e-12).fit(X, y)
 best = exact.history_[-1]["objective"]
 
 # %%
-# A schedule with ``moved_above`` records after how many passes each coefficient last changed by more than this, here by
-# 1 % of the largest coefficient.  Coefficients are drawn uniformly, 16 at a time, so that all get as many updates.
+# A schedule with ``moved_above`` records after how many passes each coefficient last changed by
+# more than this, here by 1 % of the largest coefficient.  Coefficients are drawn uniformly, 16 at a
+# time, so that all get as many updates.
 #
 # In one process rounds are executed one after the other, so depth cannot save time here.  The
 # picture shows the cost of outdated residuals: more passes, but no divergence.

@@ -46,8 +46,8 @@ print(f"{len(runs)} fits, {len(digests)} result")
 assert len(digests) == 1
 
 # %%
-# This is not true of every sampler.  The exact sampler updates the topic totals after each token, so its shards see
-# slightly different totals.  Each number of shards has its own result.
+# This is not true of every sampler.  The exact sampler updates the topic totals after each token,
+# so its shards see slightly different totals.  Each number of shards has its own result.
 exact = [fit("fplus", n_shards=n) for n in (1, 2, 3, 8)]
 assert len({digest for digest, _ in exact}) == 4
 

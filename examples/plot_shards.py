@@ -67,7 +67,8 @@ print(
 )
 difference = abs(final[64] / final[1] - 1)
 print(
-    f"64 shards: s-error at most {worst:.3f} of 2, log-likelihood within {difference:.2%} of that of 1 shard."
+    f"64 shards: s-error at most {worst:.3f} of 2, log-likelihood within {difference:.2%} of that "
+    "of 1 shard."
 )
 assert max(record["s_error"] for record in fits[1].history_) == 0
 assert difference < 0.02

@@ -31,17 +31,17 @@ ratings = sparse.coo_array((rng.normal(size=len(rows)), (rows, columns))).tocsr(
 client = Client(n_workers=4, threads_per_worker=1, processes=False, dashboard_address=":0")
 
 # %%
-# The first fit is a matrix factorisation by stochastic gradient descent.  Each of four workers has a quarter of the
-# users.  The items are four blocks, which rotate over the workers: follow a colour from row to row.  At the end of a
-# sweep all workers wait for each other.
+# The first fit is a matrix factorisation by stochastic gradient descent.  Each of four workers has
+# a quarter of the users.  The items are four blocks, which rotate over the workers: follow a colour
+# from row to row.  At the end of a sweep all workers wait for each other.
 ModelParallelMF(64, max_iter=3, n_shards=4, random_state=0).fit(ratings)
 ring = ScheduleDisplay.from_client(client, by="block", sweeps=(1, 3))
 ring.ax_.set_title("Two sweeps of the ring: four blocks of items, four shards of users")
 
 # %%
-# Topic models with "warp" use an exchange instead of a rotation.  In the pass over words, each word belongs to one
-# shard: all shards send it their tokens of the word, and get them back with new topics.  Then every shard makes a pass
-# over its own documents.
+# Topic models with "warp" use an exchange instead of a rotation.  In the pass over words, each word
+# belongs to one shard: all shards send it their tokens of the word, and get them back with new
+# topics.  Then every shard makes a pass over its own documents.
 counts = sparse.coo_array((np.ones(len(rows), int), (rows, columns**2 // 4_000))).tocsr()
 DistributedLDA(100, sampler="warp", max_iter=4, n_shards=4, random_state=0).fit(counts)
 exchange = ScheduleDisplay.from_client(client, sweeps=(1, 3))
