@@ -98,7 +98,7 @@ def threshold(X, covariates, trait, n_permutations=100):
 
 
 def fit_beside(X, trait, components, alpha, factors, tol=1e-10):
-    """Return a Lasso on X beside components without penalty, their coefficients, and how many fits."""
+    """Return a Lasso beside components without penalty, their coefficients, and how many fits."""
     # one piece: of more than 400 million values in the order of columns, several would be copies
     lasso = PrioritizedLasso(alpha, penalty_factors=factors, tol=tol, warm_start=True, n_shards=1)
     components = components - components.mean(axis=0)

@@ -39,7 +39,7 @@ NOISE = [
 
 
 def load():
-    """Return word counts to fit and to test, the packages of both, and names of words and packages."""
+    """Return word counts to fit and to test, the packages of both, and the names in them."""
     docstrings = load_docstrings()
     counter = CountVectorizer(
         stop_words=NOISE, min_df=5, max_df=0.2, token_pattern=r"[a-zA-Z]{3,}", dtype=np.int32
