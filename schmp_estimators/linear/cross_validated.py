@@ -30,6 +30,7 @@ from schmp_estimators.linear.contracts import classifies
 from schmp_estimators.linear.fit import Fit
 from schmp_estimators.linear.fitting import Penalised
 from schmp_estimators.linear.fold import Common, Fold
+from schmp_estimators.linear.paths import Asked
 from schmp_estimators.linear.penalties.choose import (
     Floats,
     Grid,
@@ -39,7 +40,6 @@ from schmp_estimators.linear.penalties.choose import (
     within_one_standard_error,
 )
 from schmp_estimators.linear.problem import open_problem, place_of
-from schmp_estimators.linear.programs.choose import Asked
 from schmp_estimators.linear.programs.folds import Deviances, Plan
 from schmp_estimators.linear.samples import Samples, cut, here, read_samples, reading
 from schmp_estimators.linear.targets import check_folds, find_targets, of_classes

@@ -35,8 +35,8 @@ from schmp_estimators.linear.programs.choose import (
     make_program,
     schedule_of,
 )
-from schmp_estimators.linear.programs.homotopy import Solution, record_of
 from schmp_estimators.linear.programs.input import SavedPartition, identify
+from schmp_estimators.linear.programs.solution import Solution, record_of
 from schmp_estimators.linear.targets import Targets, by_class, of_classes
 
 logger = logging.getLogger(__name__)

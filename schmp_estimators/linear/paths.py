@@ -13,11 +13,15 @@ from schmp_estimators.core.places.place import Place, retry
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.linear.contracts import is_joint
 from schmp_estimators.linear.fit import warn_of_gap
+from schmp_estimators.linear.losses.base import Loss
+from schmp_estimators.linear.penalties.base import Penalty
 from schmp_estimators.linear.penalties.choose import Floats, Grid, end_of
 from schmp_estimators.linear.problem import Problem, open_problem, place_of
-from schmp_estimators.linear.programs.choose import Asked, Path, is_saturated
+from schmp_estimators.linear.programs.choose import make_program
 from schmp_estimators.linear.programs.folds import Deviances, Functions
-from schmp_estimators.linear.programs.homotopy import Points, ProblemAtHand
+from schmp_estimators.linear.programs.homotopy import ProblemAtHand
+from schmp_estimators.linear.programs.resolve import Path, is_saturated
+from schmp_estimators.linear.programs.solution import ABOVE_ALL, Points
 from schmp_estimators.linear.samples import (
     Samples,
     check_length,
@@ -29,6 +33,18 @@ from schmp_estimators.linear.samples import (
 )
 from schmp_estimators.linear.targets import Targets, by_class, find_targets, positives
 from schmp_estimators.linear.texts import check_arguments
+
+
+class Asked(NamedTuple):
+    """The parameters of a path."""
+
+    loss: Loss
+    #: of strength one
+    penalty: Penalty
+    fit_intercept: bool
+    tol: float
+    max_iter: int
+    schedule: str = "resolve"
 
 
 class Paths(NamedTuple):
@@ -172,7 +188,9 @@ def _by_rounds(
     def begun(job: Any, ahead: Callable[[float, float], Sequence[float]]) -> Path:
         if job is not None:
             problem.do(job)
-        path = Path(asked, problem.extent, problem.n_partitions, ahead, most)
+        above = asked.penalty.scaled(ABOVE_ALL)
+        given = asked, asked.loss, above, problem.extent, problem.n_partitions
+        path = Path(make_program(*given), asked.penalty, ahead, most)
         if done:
             path.program.follow(done[-1].program)
         done.append(path)

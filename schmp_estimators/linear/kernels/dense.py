@@ -186,17 +186,16 @@ def proximal_steps(aims, norms, coef, penalty, change):
 
 
 @kernel
-def round_columns(matrix, chosen, means, factors, out):
-    """Set out[t, i] = (x_ij − means_t)·factors_t, j = chosen[t]; `matrix` (n, p) by rows or columns, `out` (k, n).
+def row_columns(matrix, chosen, out):
+    """Set out[t, i] = x_ij, j = chosen[t], for `matrix` X (n, p) stored by rows; `out` (k, n) float64.
 
     It processes some rows at a time, which stay in a cache.
     """
     for start in range(0, matrix.shape[0], _HEIGHT):
         stop = min(start + _HEIGHT, matrix.shape[0])
         for position in range(chosen.shape[0]):
-            j, mean, factor = chosen[position], means[position], factors[position]
             for row in range(start, stop):
-                out[position, row] = (matrix[row, j] - mean) * factor
+                out[position, row] = matrix[row, chosen[position]]
 
 
 @kernel

@@ -1,10 +1,7 @@
-"""Newton steps on few columns in one kernel, for sparse columns and for dense ones that are rounded.
+"""Newton steps on few columns in one kernel, and descent on the residual in random orders.
 
-The two differ in how sums are computed.  Notation: responses y, row weights s (empty for s = 1), decision values u + b.
-
-Columns and changes are rounded, but points are not.  The gradient is exact at one point; elsewhere it is computed from
-the difference of slopes.  Decision values are changed by the rounded steps.  So each new exact gradient gives about six
-more digits, and any precision can be reached.
+Columns are sparse or dense.  Notation: responses y, row weights s (empty for s = 1), decision
+values u + b.
 """
 
 from collections.abc import Callable
@@ -13,25 +10,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from schmp_estimators.core.jit import by_types, copy_to, inlined, kernel, maker
-from schmp_estimators.core.lanes import dot, row_dot, row_moments
+from schmp_estimators.core.lanes import dot
+from schmp_estimators.core.rng import below, mix
 from schmp_estimators.linear.kernels.smooth import FLAT, RISE, derive_rows
 from schmp_estimators.linear.kernels.sparse import (
     Quadratic,
     add_column,
+    add_weighted_column,
+    column_dot,
     column_sums,
-    descend_shuffled,
     difference,
-    movable,
+    fold_shift,
 )
 from schmp_estimators.linear.penalties.base import prox, value
 
-#: Reasons for the end of Newton steps.
-ARRIVED, STOPPED, HARD = 0, 1, 2
 #: Smallest curvature of a row: far smaller than a penalty, so that rows with nearly certain labels still matter.
 LEAST_CURVATURE = 1e-12
-#: Columns whose gradient exceeds this part of the limit are used in the following steps; factor by which the merit on
-#: rounded columns may fall before all are checked again.
-NEAR, _TRUSTED = 0.95, 0.01
 FEW_PASSES = 20  # if descent needs more passes, it is slow
 #: Passes of descent end when one gains less than this part of the first, because the curvature changes anyway.
 PASS_LEFT = 0.1
@@ -39,130 +33,151 @@ PASS_LEFT = 0.1
 #: shortest steps.  If classes are separated, the loss falls like an exponential, and a Newton step changes decision
 #: values by about one.  If the slope is below a small part of the objective, it says nothing about a longer step.
 _STEEP, _LONGEST, _SHORTEST, _WORTH = 0.1, 8.0, 0.2, 1e-6
-
-
-#: Rows of `Rounded.scratch`: curvatures, differences of slopes from the exact ones, and changes of slopes by the model.
-_CURVATURE, _TURN, _MOVED = 0, 1, 2
-#: Smallest curvature of a row relative to the largest, so that float32 can represent it.
-_LEAST = 1e-20
+_HALF = np.uint64(32)
 
 
 class Rounded(NamedTuple):
-    """Dense centred columns x̃_j = length_j·x̂_j, for kernels that make Newton steps."""
+    """Dense columns x_j, rounded to length_j·x̂_j; few steps depend on digits that are lost."""
 
-    #: (k, width) float32 x̂_j; width is a multiple of `LANES`, with zeros after the last row
+    #: (k, n) float32 x̂_j
     values: np.ndarray
-    #: (k,)
+    #: (k,) lengths, and what rounding takes from products with slopes near the present ones
     lengths: np.ndarray
-    #: (n,) slopes, and (k,) the gradient X̃ᵀ·slope there
-    slope: np.ndarray
-    gradient: np.ndarray
-    #: (3, width) float32, zeros, and (1,) the unit of its slopes and curvatures
-    scratch: np.ndarray
-    unit: np.ndarray
+    offsets: np.ndarray
 
 
-def begin(columns, coef, slope, curvature, penalty, active):
-    """Store the arrays from which sums over columns are computed, and raise curvatures that are too small.
+def sums_of(columns, j, slope, curvature, room):
+    """Return Σ w x, Σ w x² and xᵀ·slope of column j; `room` (n,) may be overwritten."""
 
-    Returns whether the gradient is known without computing it, and then sets which columns are active; and whether
-    every step uses all columns.
+
+def product_of(columns, j, slope):
+    """Return xᵀ·slope of column j."""
+
+
+def add_to(columns, j, factor, out):
+    """Add factor·x of column j to `out` (n,)."""
+
+
+def add_weighted(columns, j, factor, weights, out):
+    """Add factor·w⊙x of column j to `out` (n,)."""
+
+
+def _sparse_sums(columns, j, slope, curvature, room):
+    values, rows, starts = columns
+    return column_sums(values, rows, starts[j], starts[j + 1], curvature, slope)
+
+
+def _sparse_product(columns, j, vector):
+    values, rows, starts = columns
+    return column_dot(values, rows, starts[j], starts[j + 1], vector)
+
+
+def _add_sparse(columns, j, factor, out):
+    values, rows, starts = columns
+    add_column(values, rows, starts[j], starts[j + 1], factor, out)
+
+
+def _add_sparse_weighted(columns, j, factor, weights, out):
+    values, rows, starts = columns
+    add_weighted_column(values, rows, starts[j], starts[j + 1], factor, weights, out)
+
+
+def _rounded_sums(columns, j, slope, curvature, room):
+    column, length = columns.values[j], columns.lengths[j]
+    for i in range(room.shape[0]):
+        room[i] = curvature[i] * column[i]
+    first, second = dot(column, curvature), dot(column, room)
+    along = columns.offsets[j] + length * dot(column, slope)
+    return length * first, length * length * second, along
+
+
+def _rounded_product(columns, j, slope):
+    return columns.offsets[j] + columns.lengths[j] * dot(columns.values[j], slope)
+
+
+def _add_rounded(columns, j, factor, out):
+    column, factor = columns.values[j], factor * columns.lengths[j]
+    for i in range(out.shape[0]):
+        out[i] += factor * column[i]
+
+
+def _add_rounded_weighted(columns, j, factor, weights, out):
+    column, factor = columns.values[j], factor * columns.lengths[j]
+    for i in range(out.shape[0]):
+        out[i] += factor * column[i] * weights[i]
+
+
+def _chosen_by_type(function: Any, of_sparse: Any, of_rounded: Any) -> None:
+    def choose(columns: Any, *_: Any) -> Callable[..., Any]:
+        is_rounded = columns.instance_class is Rounded
+        found: Callable[..., Any] = of_rounded if is_rounded else of_sparse
+        return found
+
+    by_types(function, copied=True, strict=False)(choose)
+
+
+for _given in (
+    (sums_of, _sparse_sums, _rounded_sums),
+    (product_of, _sparse_product, _rounded_product),
+    (add_to, _add_sparse, _add_rounded),
+    (add_weighted, _add_sparse_weighted, _add_rounded_weighted),
+):
+    _chosen_by_type(*_given)
+
+
+@inlined
+def shuffle(order, count, key):
+    """Shuffle the first `count` entries of `order`, by a key."""
+    for last in range(count - 1, 0, -1):
+        other = below(mix(key + np.uint64(last)), last + 1)
+        order[last], order[other] = order[other], order[last]
+
+
+@inlined
+def movable(coef, gradient, norms, penalty, order):
+    """Write the columns whose coefficients are not zero, or would not stay so, to `order`; return their number."""
+    count = 0
+    for j in range(coef.shape[0]):
+        if norms[j] > 0.0 and (coef[j] != 0.0 or prox(penalty, j, gradient[j], norms[j]) != 0.0):
+            order[count] = j
+            count += 1
+    return count
+
+
+@kernel
+def shuffled_passes(columns, quadratic, coef, residual, gradient, penalty, most, part):
+    """Descend in random orders; `coef` (k,) and `residual` v (n,) are updated.
+
+    Only the support moves, and columns that a first step makes nonzero.  `columns` are
+    `Columns` or `Rounded`, `gradient` (k,) is that at the start.  Every pass has another
+    order, drawn with a fixed seed.  For columns with large correlations, such as counts, this takes
+    a fifth of the passes of a fixed order.  Ends when a pass lowers the objective by at most `part`
+    times the gain of the first, or after `most` passes.  Returns the number of passes, the number
+    of visited columns, and whether it ended before `most`.
     """
-
-
-def sums_of(columns, j, slope, curvature):
-    """Return Σ w x, Σ w x² and xᵀ·slope of column j."""
-
-
-def descend(columns, quadratic, coef, slope, push, residual, gradient, penalty):
-    """Descend on the quadratic model at β = `coef`, with the intercept changed by `push`; as `descend_shuffled`."""
-
-
-def image_of(columns, quadratic, change, shift, image):
-    """Set image = X·change + shift, from the arrays that `descend` has changed."""
-
-
-def _sparse_begin(block, coef, slope, curvature, penalty, active):
-    return False, True
-
-
-def _sparse_sums(block, j, slope, curvature):
-    return column_sums(block.values, block.rows, block.starts[j], block.stops[j], curvature, slope)
-
-
-def _sparse_descent(block, quadratic, coef, slope, push, residual, gradient, penalty):
-    curvature = quadratic.weights
-    for i in range(residual.shape[0]):
-        residual[i] = slope[i] - push * curvature[i]
-    return descend_shuffled(
-        block, quadratic, coef, residual, gradient, penalty, FEW_PASSES, PASS_LEFT
-    )
-
-
-def _sparse_image(block, quadratic, change, shift, image):
-    values, rows, starts, stops = block
-    for i in range(image.shape[0]):
-        image[i] = shift
-    for j in range(change.shape[0]):
-        if change[j] != 0.0:
-            add_column(values, rows, starts[j], stops[j], change[j], image)
-
-
-def _rounded_begin(columns, coef, slope, curvature, penalty, active):
-    scratch, known, unit, same = columns.scratch, columns.slope, 0.0, True
-    for i in range(slope.shape[0]):
-        unit = max(unit, curvature[i])
-    for i in range(slope.shape[0]):
-        curvature[i] = max(curvature[i], _LEAST * unit)
-        scratch[_CURVATURE, i] = curvature[i] / unit
-        scratch[_TURN, i] = (slope[i] - known[i]) / unit
-        same &= slope[i] == known[i]
-    columns.unit[0] = unit
-    for j in range(coef.shape[0] if same else 0):
-        active[j] = coef[j] != 0.0 or prox(penalty, j, columns.gradient[j] / NEAR, 1.0) != 0.0
-    return same, False
-
-
-def _rounded_sums(columns, j, slope, curvature):
-    length = columns.lengths[j]
-    first, second, turn = row_moments(columns.values, j, columns.scratch, _CURVATURE, _TURN)
-    factor = length * columns.unit[0]
-    return factor * first, factor * length * second, columns.gradient[j] + factor * turn
-
-
-def _rounded_descent(columns, quadratic, coef, slope, push, residual, gradient, penalty):
-    """Descend in the order of columns, starting from no change."""
-    values, lengths, scratch = columns.values, columns.lengths, columns.scratch
-    norms, means, sums, _, _ = quadratic
-    weights, moved, unit = scratch[_CURVATURE], scratch[_MOVED], columns.unit[0]
-    for i in range(moved.shape[0]):
-        moved[i] = 0.0
+    norms, means, sums, weights, _ = quadratic
     order = np.empty(coef.shape[0], np.int64)
     count = movable(coef, gradient, norms, penalty, order)
     shift, goal, visited = 0.0, 0.0, 0
-    for number in range(FEW_PASSES):
+    for number in range(most):
         visited += count
-        gained = 0.0
+        shuffle(order, count, np.uint64(number) << _HALF)
+        moved = 0.0
         for place in range(count):
             j = order[place]
             norm, old = norms[j], coef[j]
-            along = (
-                gradient[j]
-                - unit * lengths[j] * row_dot(values, j, scratch, _MOVED)
-                + shift * sums[j]
-            )
+            along = product_of(columns, j, residual) + shift * sums[j]
             new = prox(penalty, j, along + norm * old, norm)
             change = new - old
             if change != 0.0:
                 coef[j] = new
-                gained += norm * change * change
+                moved += norm * change * change
                 shift += change * means[j]
-                column, factor = values[j], np.float32(change * lengths[j])
-                for i in range(column.shape[0]):
-                    moved[i] += factor * (weights[i] * column[i])
+                add_weighted(columns, j, -change, weights, residual)
         if number == 0:
-            goal = PASS_LEFT * gained
-        if gained <= goal and (number > 0 or gained == 0.0):
+            goal = part * moved
+        if moved <= goal and (number > 0 or moved == 0.0):
+            fold_shift(residual, shift, weights)
             return number + 1, visited, True
         left = 0
         for place in range(count):
@@ -170,57 +185,30 @@ def _rounded_descent(columns, quadratic, coef, slope, push, residual, gradient, 
                 order[left] = order[place]
                 left += 1
         count = left
-    return FEW_PASSES, visited, False
-
-
-def _rounded_image(columns, quadratic, change, shift, image):
-    """Compute the image from the changes of the slopes."""
-    moved, unit, curvature = columns.scratch[_MOVED], columns.unit[0], quadratic.weights
-    for i in range(image.shape[0]):
-        image[i] = unit * moved[i] / curvature[i] + shift
-
-
-_OF_SPARSE = (_sparse_begin, _sparse_sums, _sparse_descent, _sparse_image)
-_OF_ROUNDED = (_rounded_begin, _rounded_sums, _rounded_descent, _rounded_image)
-
-
-def _kind(place: int) -> Callable[..., Any]:
-    return lambda columns, *_: (_OF_ROUNDED if columns.instance_class is Rounded else _OF_SPARSE)[
-        place
-    ]
-
-
-_STUBS: tuple[Callable[..., Any], ...] = (begin, sums_of, descend, image_of)
-for _place, _stub in enumerate(_STUBS):
-    by_types(_stub, copied=_stub is sums_of, strict=False)(_kind(_place))
+    fold_shift(residual, shift, weights)
+    return most, visited, False
 
 
 @inlined
-def _look(columns, slope, level, coef, penalty, everywhere, active, quadratic, gradient):
-    """Set norms, means, sums and gradient of the active columns; returns an estimate of their duality gap.
+def _look(columns, slope, level, coef, penalty, quadratic, gradient, room):
+    """Set norms, means, sums and gradient of the columns; returns an estimate of their duality gap.
 
-    Let gradients exceed their λ by d_j; d_j is negative for a coefficient that should shrink.  The dual point must
-    shrink by the part max d/λ, so the gap is ‖β‖₁·max d − Σ d_j|β_j|, except for squares of d.  `level` has Σ slope and
-    Σ curvature, zeros without an intercept.  With `everywhere` all columns are computed, and those in the support or
-    near it become active.
+    Let gradients exceed their λ by d_j; d_j is negative for a coefficient that should shrink.  The
+    dual point must shrink by the part max d/λ, so the gap is ‖β‖₁·max d − Σ d_j|β_j|, except for
+    squares of d.  `level` has Σ slope and Σ curvature, zeros without an intercept.
     """
     norms, means, sums, curvature, _ = quadratic
     total, weight = level
     lag, most, length = 0.0, 0.0, 0.0
     for j in range(coef.shape[0]):
-        if not (everywhere or active[j]):
-            continue
-        first, second, along = sums_of(columns, j, slope, curvature)
+        first, second, along = sums_of(columns, j, slope, curvature, room)
         if weight > 0.0:
             sums[j], means[j] = first, first / weight
             second = max(second - first * means[j], FLAT * second)
             along -= total * means[j]
         norms[j], gradient[j], old = second, along, coef[j]
         if not second > 0.0:
-            active[j] = False
             continue
-        if everywhere:
-            active[j] = old != 0.0 or prox(penalty, j, along / NEAR, second) != 0.0
         step = second * (prox(penalty, j, along + second * old, second) - old)
         outward = -step if old < 0.0 or (old == 0.0 and step < 0.0) else step
         lag -= outward * abs(old)
@@ -232,7 +220,6 @@ def _look(columns, slope, level, coef, penalty, everywhere, active, quadratic, g
 @maker
 def _search(
     loss,
-    columns,
     target,
     weights,
     coef,
@@ -287,71 +274,60 @@ def newton_steps(
 ):
     """Make up to `most` proximal Newton steps on β and, if `centred`, the intercept, by descent on the residual.
 
-    `columns` are the columns of X that may change, as `Chosen` or `Rounded`; `coef` (k,) and `decision` (n,), the
-    values u + b, are updated.  Models are those of `shuffled_passes`.  Returns the change of the intercept, the number
-    of visited columns, the last estimate of the gap on these columns, and the reason for the end.  ARRIVED: after at
-    least one step the gap is at most `goal`, or at most `part` times the first gap.  STOPPED: after `most` steps.
-    HARD: descent is slow, or the model predicts the objective badly.  The objective never rises.
+    `columns` are the columns of X that may change, `Columns` or `Rounded`; `coef` (k,) and
+    `decision` (n,), the values u + b, are updated.  Models are those of `shuffled_passes`.  Returns
+    the change of the intercept, the number of visited columns, the last estimate of the gap on
+    these columns, and two reasons for the end: whether after at least one step the gap is at most
+    `goal`, or `part` times the first gap; and whether steps are hard, because descent is slow, or
+    the model predicts the objective badly.  The objective never rises.
     """
     count, n_rows = coef.shape[0], decision.shape[0]
-    slope, curvature, residual, image = (
-        np.empty(n_rows),
-        np.empty(n_rows),
-        np.empty(n_rows),
-        np.empty(n_rows),
-    )
-    gradient, norms, means, sums = (
+    slope, curvature, residual = np.empty(n_rows), np.empty(n_rows), np.empty(n_rows)
+    gradient, means, sums, norms = (
         np.zeros(count),
         np.zeros(count),
         np.zeros(count),
         np.zeros(count),
     )
-    new, change, active = np.empty(count), np.empty(count), np.ones(count, np.bool_)
+    new, change, image = np.empty(count), np.empty(count), np.empty(n_rows)
     quadratic = Quadratic(norms, means, sums, curvature, gradient[:0])
     best, total, _ = derive_rows(loss, decision, target, weights, 0.0, slope, curvature)
     best += value(penalty, coef)
-    everywhere, trusted, gap, shifted, visited = True, np.inf, np.inf, 0.0, 0.0
+    gap, shifted, visited = 0.0, 0.0, 0.0
     for number in range(most + 1):
         if number == most and goal <= 0.0:  # nothing is there to be reached
             break
         weight = 0.0
         for i in range(n_rows):
             curvature[i] = max(curvature[i], LEAST_CURVATURE)
-        known, few = begin(columns, coef, slope, curvature, penalty, active)
-        for i in range(n_rows):
             weight += curvature[i]
         level = (total, weight) if centred else (0.0, 0.0)
         push = total / weight if centred else 0.0
-        if known:
-            everywhere = False
-        gap = _look(columns, slope, level, coef, penalty, everywhere, active, quadratic, gradient)
-        if known:
-            trusted = gap
-        elif not everywhere and gap <= max(goal, _TRUSTED * trusted):
-            everywhere = True
-            gap = _look(
-                columns, slope, level, coef, penalty, everywhere, active, quadratic, gradient
-            )
+        gap = _look(columns, slope, level, coef, penalty, quadratic, gradient, image)
         visited += count
-        trusted = gap if everywhere else trusted
         if not number:
             goal = max(goal, part * gap)
-        elif everywhere and gap <= goal:
-            return shifted, visited, gap, ARRIVED
+        elif gap <= goal:
+            return shifted, visited, gap, True, False
         if number == most:
             break
         copy_to(coef, new)
-        _, went, arrived = descend(
-            columns, quadratic, new, slope, push, residual, gradient, penalty
+        for i in range(n_rows):
+            residual[i] = slope[i] - push * curvature[i]
+        _, went, arrived = shuffled_passes(
+            columns, quadratic, new, residual, gradient, penalty, FEW_PASSES, PASS_LEFT
         )
         visited += went
         difference(new, coef, change)
         shift = push - dot(means, change)
-        image_of(columns, quadratic, change, shift, image)
+        for i in range(n_rows):
+            image[i] = shift
+        for j in range(count):
+            if change[j] != 0.0:
+                add_to(columns, j, change[j], image)
         rise = value(penalty, new) - value(penalty, coef)
         best, total, length = _search(
             loss,
-            columns,
             target,
             weights,
             coef,
@@ -366,6 +342,5 @@ def newton_steps(
         )
         shifted += length * shift
         if length == 0.0 or not arrived:
-            return shifted, visited, gap, HARD
-        everywhere = few
-    return shifted, visited, gap, STOPPED
+            return shifted, visited, gap, False, True
+    return shifted, visited, gap, False, False

@@ -1,4 +1,4 @@
-"""The Newton step on the support of a sparse weighted least-squares problem: conjugate gradients, or the whole matrix.
+"""The Newton step on the support of a sparse weighted least-squares problem, by conjugate gradients.
 
 Notation as in `linear.kernels.sparse`: X̃ = X − 1x̄ᵀ, row weights w, H = X̃ᵀWX̃ plus the ridges on its diagonal.
 Nearly dependent columns make H ill-conditioned.  They are found by their correlations, and the preconditioner solves
@@ -13,10 +13,10 @@ import numpy as np
 from schmp_estimators.core.jit import inlined, kernel, maker
 from schmp_estimators.core.lanes import dot
 from schmp_estimators.linear.kernels.sparse import (
-    _fold_shift,
     add_column,
     add_weighted_column,
     column_dot,
+    fold_shift,
 )
 from schmp_estimators.linear.penalties.base import prox
 
@@ -109,45 +109,6 @@ def conjugate_gradient(columns, quadratic, blocks, free, gradient, max_steps, go
             direction[t] = scaled[t] + ratio * direction[t]
         steps += 1
     return steps
-
-
-@kernel
-def weighted_gram(columns, quadratic, n_rows):
-    """Return X̃ᵀWX̃ (k, k) of all columns; only the upper triangle with the diagonal is written.
-
-    The matrix is computed row by row, each in the first-level cache: 1 ns for each pair of entries in a row.
-    """
-    values, rows, starts = columns
-    norms, means, sums, weights, _ = quadratic
-    count = norms.shape[0]
-    row_starts = np.zeros(n_rows + 1, np.int64)
-    for index in range(starts[0], starts[count]):
-        row_starts[rows[index] + 1] += 1
-    for i in range(n_rows):
-        row_starts[i + 1] += row_starts[i]
-    free = row_starts[:-1].copy()
-    members, factors = np.empty(row_starts[n_rows], np.int32), np.empty(row_starts[n_rows])
-    for j in range(count):
-        for index in range(starts[j], starts[j + 1]):
-            i = rows[index]
-            members[free[i]], factors[free[i]] = j, values[index]
-            free[i] += 1
-    weighted = weights.shape[0] > 0
-    first = row_starts[:-1].copy()
-    gram = np.empty((count, count))
-    for j in range(count):
-        products = gram[j]
-        products[j:] = 0.0
-        for index in range(starts[j], starts[j + 1]):
-            i = rows[index]
-            factor = values[index] * weights[i] if weighted else values[index]
-            for place in range(np.uint64(first[i]), np.uint64(row_starts[i + 1])):
-                products[np.uint64(members[place])] += factor * factors[place]
-            first[i] += 1
-        for k in range(j, count):
-            products[k] -= sums[j] * means[k]
-        products[j] = norms[j]
-    return gram
 
 
 _LEADERS = 6
@@ -394,4 +355,4 @@ def group_pass(columns, quadratic, blocks, coef, residual, penalty):
             coef[j] = reached[left]
             shift += step * means[j]
             add_weighted_column(values, rows, starts[j], starts[j + 1], -step, weights, residual)
-    _fold_shift(residual, shift, weights)
+    fold_shift(residual, shift, weights)

@@ -12,10 +12,9 @@ import numpy as np
 
 from schmp_estimators.core.jit import copy_to, inlined, kernel, maker
 from schmp_estimators.core.lanes import dot
-from schmp_estimators.core.rng import below, mix
 from schmp_estimators.linear.penalties.base import prox, value
 
-_ONE, _TWO, _HALF = np.uint64(1), np.uint64(2), np.uint64(32)
+_ONE, _TWO = np.uint64(1), np.uint64(2)
 
 
 class Columns(NamedTuple):
@@ -27,16 +26,6 @@ class Columns(NamedTuple):
     rows: np.ndarray
     #: (p + 1,) int64
     starts: np.ndarray
-
-
-class Chosen(NamedTuple):
-    """Some columns without a copy: column j has values[starts[j]:stops[j]] in rows[starts[j]:stops[j]]."""
-
-    values: np.ndarray
-    rows: np.ndarray
-    #: (k,) int64 each
-    starts: np.ndarray
-    stops: np.ndarray
 
 
 class Quadratic(NamedTuple):
@@ -150,15 +139,7 @@ def take_columns(columns, chosen):
 
 
 @inlined
-def shuffle(order, count, key):
-    """Shuffle the first `count` entries of `order`, by a key."""
-    for last in range(count - 1, 0, -1):
-        other = below(mix(key + np.uint64(last)), last + 1)
-        order[last], order[other] = order[other], order[last]
-
-
-@inlined
-def _fold_shift(residual, shift, weights):
+def fold_shift(residual, shift, weights):
     """Add shift·w to the stored residual."""
     if shift != 0.0:
         if weights.shape[0] > 0:
@@ -192,70 +173,7 @@ def _descend(columns, quadratic, coef, residual, penalty):
                 add_weighted_column(values, rows, start, stop, -change, weights, residual)
             else:
                 add_column(values, rows, start, stop, -change, residual)
-    _fold_shift(residual, shift, weights)
-
-
-@inlined
-def movable(coef, gradient, norms, penalty, order):
-    """Write the columns whose coefficients are not zero, or would not stay so, to `order`; return their number."""
-    count = 0
-    for j in range(coef.shape[0]):
-        if norms[j] > 0.0 and (coef[j] != 0.0 or prox(penalty, j, gradient[j], norms[j]) != 0.0):
-            order[count] = j
-            count += 1
-    return count
-
-
-@maker
-def descend_shuffled(columns, quadratic, coef, residual, gradient, penalty, most, part):
-    """Do the same as `shuffled_passes` on `Chosen` columns."""
-    values, rows, starts, stops = columns
-    norms, means, sums, weights, _ = quadratic
-    order = np.empty(coef.shape[0], np.int64)
-    count = movable(coef, gradient, norms, penalty, order)
-    shift, goal, visited = 0.0, 0.0, 0
-    for number in range(most):
-        visited += count
-        shuffle(order, count, np.uint64(number) << _HALF)
-        moved = 0.0
-        for place in range(count):
-            j = order[place]
-            start, stop, norm, old = starts[j], stops[j], norms[j], coef[j]
-            along = column_dot(values, rows, start, stop, residual) + shift * sums[j]
-            new = prox(penalty, j, along + norm * old, norm)
-            change = new - old
-            if change != 0.0:
-                coef[j] = new
-                moved += norm * change * change
-                shift += change * means[j]
-                add_weighted_column(values, rows, start, stop, -change, weights, residual)
-        if number == 0:
-            goal = part * moved
-        if moved <= goal and (number > 0 or moved == 0.0):
-            _fold_shift(residual, shift, weights)
-            return number + 1, visited, True
-        left = 0
-        for place in range(count):
-            if coef[order[place]] != 0.0:
-                order[left] = order[place]
-                left += 1
-        count = left
-    _fold_shift(residual, shift, weights)
-    return most, visited, False
-
-
-@kernel
-def shuffled_passes(columns, quadratic, coef, residual, gradient, penalty, most, part):
-    """Descend as `sparse_passes`, on the support and columns that a first step makes nonzero, in random orders.
-
-    `gradient` (k,) is the gradient at the start.  Every pass has another order, drawn with a fixed seed.  For columns
-    with large correlations, such as counts, this takes a fifth of the passes of a fixed order.  Ends when a pass lowers
-    the objective by at most `part` times the gain of the first, or after `most` passes.  Returns the number of passes,
-    the number of visited columns, and whether it ended before `most`.
-    """
-    values, rows, starts = columns
-    columns = Chosen(values, rows, starts[:-1], starts[1:])
-    return descend_shuffled(columns, quadratic, coef, residual, gradient, penalty, most, part)
+    fold_shift(residual, shift, weights)
 
 
 @maker

@@ -2,8 +2,6 @@
 
 from typing import NamedTuple, Protocol, runtime_checkable
 
-import numpy as np
-
 from schmp_estimators.core.typing import Floats
 
 
@@ -110,11 +108,6 @@ class Steps(NamedTuple):
     #: whether the goal has been reached, and whether the problem is too hard for such steps
     arrived: bool
     hard: bool
-
-
-def steepness(loss: Loss, level: Level, weight: float) -> float:
-    """Return the bound on ℓ'', or if there is none its mean at the present point; `weight` is the sum over all rows."""
-    return loss.smoothness if loss.smoothness < np.inf else level.curvature / weight
 
 
 def weigh(weights: Floats, values: Floats) -> Floats:

@@ -7,9 +7,9 @@ import numpy as np
 
 from schmp_estimators.core.jit import compiled_for
 from schmp_estimators.core.values import freeze
-from schmp_estimators.linear.kernels.descent import ARRIVED, HARD, Rounded, newton_steps
+from schmp_estimators.linear.kernels.descent import Rounded, newton_steps
 from schmp_estimators.linear.kernels.smooth import fading, log_one_plus, row_derivatives, row_dual
-from schmp_estimators.linear.kernels.sparse import Chosen
+from schmp_estimators.linear.kernels.sparse import Columns
 from schmp_estimators.linear.losses.base import Derivatives, Floats, Level, Steps
 from schmp_estimators.linear.penalties.base import Penalty
 
@@ -67,7 +67,7 @@ class Logistic(NamedTuple):
 
     def descend(
         self,
-        columns: Chosen | Rounded,
+        columns: Columns | Rounded,
         decision: Floats,
         target: Floats,
         weights: Floats,
@@ -84,7 +84,5 @@ class Logistic(NamedTuple):
         objective never rises.  With `centred` they also change b.
         """
         given = columns, freeze(target), freeze(weights), coef, decision, freeze(penalty)
-        level, visited, gap, end = compiled_for(penalty, newton_steps)(
-            self, *given, centred, goal, part, most
-        )
-        return Steps(level, visited, gap, end == ARRIVED, end == HARD)
+        descend = compiled_for(penalty, newton_steps)
+        return Steps(*descend(self, *given, centred, goal, part, most))

@@ -10,7 +10,7 @@ from schmp_estimators.linear.programs.screening import Screening
 #: Part of the objective at zero below which gaps are rounding errors.
 LEAST = 1e-12
 #: Part of the objective, at this point or at zero, by which a gap may be negative, because its sums are rounded.
-_ROUNDING = 1e-11
+ROUNDING = 1e-11
 #: Number of steps that change the objective only by rounding, and this change relative to the objective, after which
 #: the fit ends.
 STALLED, LAST_BITS = 10, 1e-14
@@ -64,7 +64,7 @@ class Certificate:
     @property
     def _rounding(self) -> float:
         """Size of a negative gap that rounding explains."""
-        return _ROUNDING * max(self.objective, self.null_objective)
+        return ROUNDING * max(self.objective, self.null_objective)
 
     @property
     def converged(self) -> bool:

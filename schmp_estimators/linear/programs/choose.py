@@ -1,11 +1,9 @@
-"""The choice of a program for a loss and a schedule; and paths, one penalty after the other."""
+"""The choice of a solver for a loss, a penalty and a schedule."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from schmp_estimators.core.engine.dynamic import Steps
 from schmp_estimators.core.io.slices import memory_left
 from schmp_estimators.core.later import setting
 from schmp_estimators.core.schedules.dynamic import SCHEDULES, Schedule
@@ -17,20 +15,13 @@ from schmp_estimators.linear.contracts import (
     is_quadratic,
 )
 from schmp_estimators.linear.losses.base import Loss, Rowwise
-from schmp_estimators.linear.penalties.base import Penalty, has_free, of_strength
+from schmp_estimators.linear.penalties.base import Penalty, has_free
 from schmp_estimators.linear.programs.centred import Rows, centre
 from schmp_estimators.linear.programs.design import Design
-from schmp_estimators.linear.programs.homotopy import (
-    ABOVE_ALL,
-    OF_STEP,
-    HomotopyProblem,
-    Points,
-    ProblemAtHand,
-)
+from schmp_estimators.linear.programs.homotopy import HomotopyProblem, ProblemAtHand
 from schmp_estimators.linear.programs.input import Extent, prefer_residual, resolution
 from schmp_estimators.linear.programs.joint import ResolveJoint
-from schmp_estimators.linear.programs.matrix import Floats
-from schmp_estimators.linear.programs.resolve import Resolve, asking
+from schmp_estimators.linear.programs.resolve import Resolve
 from schmp_estimators.linear.programs.rounds import Scheduled
 from schmp_estimators.linear.programs.smooth_path import smooth_problem
 
@@ -184,104 +175,3 @@ def make_program(
     )
     program: Resolve = kind(penalty, design, asked.tol, asked.max_iter, **options)
     return program
-
-
-#: Number of steps after which only the tolerance of a path is required, not the additional goal of its gap.
-_MOST_STEPS = 20
-
-
-class Asked(NamedTuple):
-    """The parameters of a path."""
-
-    loss: Loss
-    #: of strength one
-    penalty: Penalty
-    fit_intercept: bool
-    tol: float
-    max_iter: int
-    schedule: str = "resolve"
-
-
-def is_saturated(loss: float, null: float, most: float) -> bool:
-    """Return whether a share `most` of the loss is explained; `most` = 1 is never reached."""
-    return most < 1.0 and loss <= (1.0 - most) * null
-
-
-class Path:
-    """A path and the solutions found so far; each run adds the next one.
-
-    Parameters
-    ----------
-    asked : Asked
-    size : Extent
-        That of X.
-    n_partitions : int
-        Number of partitions.
-    ahead : callable
-        Returns falling penalties; its arguments are the smallest one whose solution is zero, and the weight of the
-        rows.
-    most : float, default=1.0
-        Explained share of the loss at which the path ends.
-    """
-
-    def __init__(
-        self,
-        asked: Asked,
-        size: Extent,
-        n_partitions: int,
-        ahead: Callable[[float, float], Sequence[float]],
-        most: float = 1.0,
-    ) -> None:
-        self.asked, self._ahead, self._most = asked, ahead, most
-        self.program = make_program(
-            asked, asked.loss, asked.penalty.scaled(ABOVE_ALL), size, n_partitions
-        )
-        #: penalties, coefficients, other fields of `Points`, and the smallest penalty whose solution is zero
-        self.penalties: Sequence[float] = ()
-        self.coefs = np.empty((0, 0))
-        self.found = list[tuple[Any, ...]]()
-        self.largest = self._null = 0.0
-        #: whether there is no further solution
-        self.ended = False
-
-    def __call__(self, state: None = None) -> Steps:
-        """Return the steps to the next solution."""
-        program, number = self.program, len(self.found)
-        if not number:
-            yield from asking(program())
-            self._null = program.certificate.objective
-            self.largest = program.largest(self.asked.penalty)
-            self.penalties = self._ahead(self.largest, program.design.total_weight)
-            self.coefs = np.zeros((len(self.penalties), *program.solution().coef.shape))
-        if number < len(self.penalties):
-            total = program.design.total_weight
-            yield from self._go_to(of_strength(self.asked.penalty, self.penalties[number], total))
-            self.coefs[number] = program.solution().coef
-            loss = program.certificate.objective - program.cost()
-            self.ended = is_saturated(loss, self._null, self._most)
-        self.ended |= len(self.found) == len(self.penalties)
-
-    @property
-    def means(self) -> Floats:
-        """The number that was subtracted from each column."""
-        design = self.program.design
-        return design.shifts if len(design.shifts) else np.zeros(design.n_columns)
-
-    def points(self) -> Points:
-        """Return the solutions."""
-        fields = [np.array(field, np.float64) for field in zip(*self.found, strict=True)]
-        count = len(self.found)
-        return Points(np.array(self.penalties[:count]), self.coefs[:count], *fields)
-
-    def _go_to(self, penalty: Penalty) -> Steps:
-        """Solve for a penalty, with a smaller tolerance if the previous solution is close to the new one."""
-        program, certificate = self.program, self.program.certificate
-        tolerance, max_iter, before = certificate.tolerance, program.max_iter, program.work.touched
-        program.max_iter = min(max_iter, _MOST_STEPS)
-        yield from asking(program.restart(penalty, OF_STEP))
-        certificate.tolerance, program.max_iter = tolerance, max_iter
-        if not certificate.gap <= tolerance and max_iter > _MOST_STEPS:
-            yield from asking(program.restart(penalty))
-        work, support = program.work.touched - before, float(np.count_nonzero(program.point.coef))
-        end = certificate.gap, certificate.objective, program.work.n_iter, work, support
-        self.found.append((program.shifted_intercept, *end))

@@ -22,8 +22,7 @@ from schmp_estimators.linear.programs.certificate import LAST_BITS
 from schmp_estimators.linear.programs.design import NO_CHANGE
 from schmp_estimators.linear.programs.gram import LARGEST_GRAM, GramProblem
 from schmp_estimators.linear.programs.jobs import stacked
-from schmp_estimators.linear.programs.kept import KeptColumns
-from schmp_estimators.linear.programs.kept_jobs import Join
+from schmp_estimators.linear.programs.kept import Join, KeptColumns
 from schmp_estimators.linear.programs.layout import Chosen
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.residual import ResidualProblem, ridges_of

@@ -35,6 +35,8 @@ class Design:
     dropped: Indices = field(default_factory=lambda: NO_COLUMNS)
     #: nonzero columns whose squares underflow; their coefficients remain zero
     small: Indices = field(default_factory=lambda: NO_COLUMNS)
+    #: whether norms are zero
+    flat: bool = True
 
     @property
     def n_columns(self) -> int:
@@ -57,3 +59,4 @@ class Design:
         present[self.constant] = False
         self.small = np.flatnonzero(present & (self.norms < SMALLEST_NORM))
         self.norms[self.small] = 0.0
+        self.flat = not self.norms.all()

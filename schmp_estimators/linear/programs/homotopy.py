@@ -7,7 +7,6 @@ with δ = γ(‖y‖ + Σ_k‖x̃_k‖|β_k|).  This bound is added to the gap; 
 instead.
 """
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +19,7 @@ from schmp_estimators.linear.kernels.working_set import N_VECTORS, PINNED, Room
 from schmp_estimators.linear.penalties.base import Penalty, has_free, sizes
 from schmp_estimators.linear.programs.centred import Centred, without_free
 from schmp_estimators.linear.programs.matrix import Floats, Indices
+from schmp_estimators.linear.programs.solution import OF_STEP, Points, Solution
 
 _NONE: Floats = np.empty((0, 0))
 _EPS = np.finfo(float).eps
@@ -27,11 +27,6 @@ _EPS = np.finfo(float).eps
 _ON_THE_WAY = 0.1
 #: Part of the largest penalty below which gradients are rounding errors, so that no penalties are inserted.
 _FARTHEST = 1e-14
-#: A penalty above which every solution is zero.
-ABOVE_ALL = 1e200
-#: A point of a path is solved to this part of the previous solution's gap at its penalty: otherwise the previous point
-#: might satisfy the tolerance for several penalties.
-OF_STEP = 0.01
 #: Initial size of a working set, in addition to twice the number of rows; it is doubled when it is full.
 _ROOM = 100
 
@@ -52,23 +47,6 @@ class Shape(NamedTuple):
         return cls(factors, ridges, bool(penalty.positive))
 
 
-class Points(NamedTuple):
-    """Solutions for falling penalties, of objectives that are sums over samples."""
-
-    #: (t,) λ
-    penalties: Floats
-    #: (t, p), or (t, K, p) for all K classes at once
-    coefs: Floats
-    #: (t,) or (t, K) intercepts for centred columns
-    levels: Floats
-    #: (t,) each
-    gaps: Floats
-    objectives: Floats
-    steps: Floats
-    work: Floats
-    support: Floats
-
-
 class Wanted(NamedTuple):
     """The wanted solutions: falling penalties λ, each with a goal for its gap."""
 
@@ -81,48 +59,6 @@ class Wanted(NamedTuple):
     #: coefficients, and intercepts for centred columns, at the start
     start: Floats
     level: Any = 0.0
-
-
-@dataclass
-class Solution:
-    """The solution for one penalty and its duality gap, for an objective that is a sum over samples."""
-
-    #: (p,) and a number, or (K, p) and (K,) for all classes at once
-    coef: Floats
-    intercept: Any
-    objective: float
-    gap: float
-    tolerance: float
-    total_weight: float
-    #: objective without coefficients
-    null_objective: float
-    n_iter: int
-    #: gap of the rounded coefficients
-    certified_gap: float
-    #: whether the fit has ended with a gap above the tolerance
-    fell_short: bool
-    #: whether gaps are bounds; otherwise they are estimates, see `penalties.base.merit`
-    certified: bool = True
-    #: what a schedule has recorded of each coefficient, if it was told to
-    moves: Any = None
-
-    @property
-    def n_columns(self) -> int:
-        """Number of columns of X."""
-        return int(self.coef.shape[-1])
-
-
-def record_of(solution: Solution, work: int, seconds: float) -> dict[str, float]:
-    """Return the record of a solution for `history_`."""
-    return {
-        "iterations": solution.n_iter,
-        "seconds": seconds,
-        "objective": solution.objective / solution.total_weight,
-        "dual_gap": solution.certified_gap / solution.total_weight,
-        "support": int(np.count_nonzero(solution.coef)),
-        "scope": solution.n_columns,
-        "samples": work,
-    }
 
 
 class ProblemAtHand:

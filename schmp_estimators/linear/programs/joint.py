@@ -105,15 +105,15 @@ class ResolveJoint(SingleSteps):
             cells, levels, support = cells[kept], levels[..., kept], support[..., kept]
         blocks, widths = self.layout.blocks_of(cells)
         levels, support = np.ravel(levels), np.ravel(support)
-        size, outside = int(widths[support].sum()), ~support
-        joining = np.flatnonzero(outside & (levels > 1.0))
-        n_violators = len(joining)
+        held, joining = np.flatnonzero(support), np.flatnonzero(levels > 1.0)
+        joining = joining[~support[joining]]
+        size, n_violators = int(widths[held].sum()), len(joining)
         if self.sparse and self.is_single and n_violators <= FEW * size:
-            joining = np.flatnonzero(outside & (levels > NEAR))
+            joining = np.flatnonzero(~support & (levels > NEAR))
         joining = joining[np.argsort(-levels[joining], kind="stable")]
         most = max(self._least(size), size, int(widths[joining[:1]].sum()))
         joining = joining[np.cumsum(widths[joining]) <= most]
-        together = np.sort(blocks[np.append(np.flatnonzero(support), joining)])
+        together = np.sort(blocks[np.append(held, joining)])
         return self.layout.chosen(together), n_violators, n_violators <= len(joining)
 
     def _least(self, size: int) -> int:

@@ -24,15 +24,15 @@ from schmp_estimators.linear.programs.jobs import Sums
 from schmp_estimators.linear.programs.layout import Layout
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.offsets import Span, centre, check_small, find_span
-from schmp_estimators.linear.programs.point import Point, Work
 from schmp_estimators.linear.programs.residual import Pace
 from schmp_estimators.linear.programs.screening import Screening
-from schmp_estimators.linear.programs.smooth_point import LEVEL_ROUNDING, damped
+from schmp_estimators.linear.programs.smooth_point import damped
+from schmp_estimators.linear.programs.solution import Point, Work
 
 #: Maximum number of steps to the best F, and the first bound of their length.
 _MOST_SETTLING, _REACH = 100, 5.0
-#: Slope in F, relative to the sum of weights, above which no gap is computed.
-_SETTLED = 1e-9
+#: Slope in F, relative to the sum of weights, above which no gap is computed, and that of rounding.
+_SETTLED, _ROUNDING = 1e-9, 1e-15
 #: Largest number of coefficients of a model with a matrix.
 MOST = 3000
 
@@ -97,6 +97,10 @@ class JointPoint:
         #: what was subtracted from the response
         self._response = 0.0
         self._looked: jobs.Looked
+        #: a penalty, and that for kernels
+        self._owned: tuple[Any, Any] = None, None
+        #: a gradient, a penalty, and the levels there
+        self._leveled: tuple[Any, Any, Any] = None, None, None
         self._started = perf_counter()
 
     # -- what a surface asks -----------------------------------------------------------------------
@@ -144,7 +148,8 @@ class JointPoint:
     def state(self) -> dict[str, Any]:
         """Return all that `recover` needs, without copies, after a gap."""
         parts = {part: dict(vars(getattr(self, part))) for part in _PARTS}
-        return {"penalty": fields_of(self.penalty), "response": self._response, **parts}
+        known = {"response": self._response, "looked": tuple(self._looked)}
+        return {"penalty": fields_of(self.penalty), **known, **parts}
 
     def recover(self, state: Mapping[str, Any]) -> Steps:
         """Restore a state; the partitions have been restored."""
@@ -153,7 +158,7 @@ class JointPoint:
             vars(getattr(self, part)).update(state[part])
         self._started = perf_counter() - self.work.seconds
         self.free = yield from find_span(self.design, self.layout.free)
-        self._looked = yield Sum(jobs.Look(self.loss, NO_COLUMNS, NO_CHANGE, self.point.level))
+        self._looked = jobs.Looked(*state["looked"])
 
     def _coefficients(self) -> Floats:
         """Return the coefficients of all columns, (K, p)."""
@@ -190,7 +195,9 @@ class JointPoint:
 
     @property
     def _own(self) -> Any:
-        return self.layout.own(self.penalty)
+        if self._owned[0] is not self.penalty:
+            self._owned = self.penalty, self.layout.own(self.penalty)
+        return self._owned[1]
 
     # -- the start ---------------------------------------------------------------------------------
 
@@ -379,7 +386,7 @@ class JointPoint:
         wanted = 0.01 * self.certificate.tolerance / (distance * max(1, self.point.level.size))
         size = self._unit * self.design.total_weight
         known = np.isfinite(self.certificate.objective)
-        return max(min(wanted if known else 0.0, 1e-10 * size), LEVEL_ROUNDING * size)
+        return max(min(wanted if known else 0.0, 1e-10 * size), _ROUNDING * size)
 
     def _look(self, objective: float) -> Steps:
         """Compute the gradient at the present point, and the gap."""
@@ -400,21 +407,29 @@ class JointPoint:
         """Set the gradient in the scope, given that of columns which are not centred."""
         if self.design.fit_intercept:
             gradient = gradient - np.outer(self._looked.slope[:, 0], self.design.means[columns])
-        gradient[:, self.design.norms[columns] == 0.0] = 0.0
+        if self.design.flat:
+            gradient[:, self.design.norms[columns] == 0.0] = 0.0
         self.point.gradient = gradient
         self.work.touched += gradient.size * float(self.design.n_rows)
 
     def _tilted(self) -> Floats:
         """Return the slopes in the scope: the gradient minus that of the squares of the penalty."""
-        gradient = self.point.gradient
-        if self.layout.in_blocks:
+        gradient, own = self.point.gradient, self._own
+        if self.layout.in_blocks or not np.any(own.ridges):
             return gradient
-        own, here = self._own, self.layout.positions(self.screening.scope)
+        here = self.layout.positions(self.screening.scope)
         ridges = np.broadcast_to(own.ridges, len(self.layout.order))[here]
-        return gradient - ridges * self.point.coef[:, here] if np.any(own.ridges) else gradient
+        found: Floats = gradient - ridges * self.point.coef[:, here]
+        return found
 
     def _levels(self) -> Floats:
-        return self.layout.levels(self._own, self._tilted(), self.screening.scope)
+        """Return the levels of `Layout` in the scope, which the gap and the next step ask for."""
+        given = self.point.gradient, self.penalty
+        if any(one is not other for one, other in zip(given, self._leveled[:2], strict=True)):
+            found = self.layout.levels(self._own, self._tilted(), self.screening.scope)
+            self._leveled = *given, found
+        levels: Floats = self._leveled[2]
+        return levels
 
     def _certify(self, objective: float) -> Steps:
         """Compute the gap at the present point, from the dual objective at the scaled slopes."""

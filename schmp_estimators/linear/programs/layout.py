@@ -117,7 +117,7 @@ class Layout(NamedTuple):
             return cells, self.n_outputs * self.widths[cells]
         shift = len(self.order) * np.arange(self.n_outputs)[:, None]
         blocks = np.ravel(shift + cells)
-        return blocks, np.ones(len(blocks), np.int64)
+        return blocks, np.broadcast_to(np.int64(1), len(blocks))
 
     def by_cell(self, levels: Any) -> Any:
         """Return the largest value of each cell."""

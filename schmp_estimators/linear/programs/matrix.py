@@ -218,13 +218,6 @@ class Storage:
         rows = found.indices.astype(np.int32, copy=False)
         return freeze(Columns(found.data, rows, found.indptr.astype(np.int64)))
 
-    def round_into(self, out: Array, columns: Indices, means: Floats, factors: Floats) -> None:
-        """Write (x_j − mean_j)·factor_j as rows of `out` (k, n_rows or more), float32."""
-        for start in range(0, len(columns), TOGETHER):
-            part = slice(start, start + TOGETHER)
-            taken = self.take_dense(columns[part]) - means[part, None]
-            out[part, : self.n_rows] = taken * factors[part, None]
-
     def complete(self, columns: Indices) -> Array:
         """Return which columns may be shifted: those without implicit zeros."""
         return np.ones(len(columns), bool)

@@ -97,7 +97,7 @@ def centre(design: Design) -> Generator[Any, Any, list[Sums]]:
     raw = whole.squares[moved]
     norms = again.squares[moved] - again.columns[moved] ** 2 / again.total
     flat = (norms <= (SPREAD * design.eps) ** 2 * raw) & (raw >= SMALLEST_NORM)
-    design.dropped = np.union1d(design.dropped, moved[flat])
+    design.dropped = moved[flat]
     design.constant = np.union1d(design.constant, design.dropped)
     return sums
 

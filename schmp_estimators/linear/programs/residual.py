@@ -13,12 +13,11 @@ import numpy as np
 from schmp_estimators.core.jit import compiled_for
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels import newton
-from schmp_estimators.linear.kernels.descent import FEW_PASSES
+from schmp_estimators.linear.kernels.descent import FEW_PASSES, shuffled_passes
 from schmp_estimators.linear.kernels.newton import Blocks
 from schmp_estimators.linear.kernels.sparse import (
     Columns,
     Quadratic,
-    shuffled_passes,
     sparse_combine,
     sparse_gradient,
     sparse_passes,
@@ -31,19 +30,10 @@ from schmp_estimators.linear.penalties.base import (
     take,
     weigh,
 )
-from schmp_estimators.linear.programs.gram import LARGEST_GRAM, MEMORY, GramProblem, pinned_solution
+from schmp_estimators.linear.programs.gram import MEMORY
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 
 _PINNING_ROUNDS = 3
-_LONG = 100  # steps of conjugate gradients from which on a factorisation may be faster: their times are compared
-#: nanoseconds: per stored value in such a step, per k³ of a factorisation, per pair of values in a row of its matrix
-_STEP, _FACTOR, _PAIR = 2.0, 1 / 120, 1.5
-_CUT_OFF = 4.0  # the time of a solve that ended before its goal counts as so many times as long
-#: Part of the support that a step by a factorisation may set to zero.  After this number of consecutive steps with
-#: more, the support is far too large, and descent on the Gram matrix of the whole set finds a better one.
-_MOST_PINNED, _MOST_CUTS = 6, 2
-_GRAM_GOAL = 0.1  # part of the gap that this descent leaves
-_WHOLE = 0.999  # from this part on a step is made as a whole: the rest is rounding, and exact zeros remain
 _COMPACT_BELOW = 0.7  # the support is copied if it is a smaller part of the set than this
 
 
@@ -116,10 +106,6 @@ class Pace:
     second_order: bool = False
     max_steps: int = 60
     accuracy: float = 0.3
-    #: computed nanoseconds of the longest Newton step by conjugate gradients; zero if none was long
-    toil: float = 0.0
-    #: number of consecutive steps by a factorisation that were cut off
-    cuts: int = 0
 
     def relax(self) -> None:
         """Start with rough Newton steps again, because the solution for another penalty is far away."""
@@ -206,9 +192,6 @@ class ResidualProblem:
             size = int(np.count_nonzero(support))
             if size:
                 self._work_on(np.flatnonzero(support), pace)
-            if pace.cuts >= _MOST_CUTS and may_finish and len(self.coef) <= LARGEST_GRAM:
-                self._solve_on_gram()
-                pace.cuts, pace.second_order = 0, True
             value = merit(self.gradient())
             if value <= goal:
                 return
@@ -257,54 +240,7 @@ class ResidualProblem:
         support = np.flatnonzero(self.coef)
         if not len(support):
             return
-        crossed = None
-        if pace.toil and pace.toil >= self._price(support):
-            crossed = self._exact_step(support)
-        pace.cuts = (
-            pace.cuts + 1 if crossed is not None and crossed > len(support) // _MOST_PINNED else 0
-        )
-        if crossed is None:
-            crossed = self._newton_step(system, pace)
-        pace.after_newton(crossed, len(support))
-
-    def _price(self, support: Indices) -> float:
-        """Return the computed nanoseconds for the matrix of the support and its factorisation."""
-        count = len(support)
-        if count > LARGEST_GRAM:
-            return np.inf
-        stored = float((self.columns.starts[support + 1] - self.columns.starts[support]).sum())
-        return count**3 * _FACTOR + _PAIR * stored**2 / len(self.residual)
-
-    def _exact_step(self, support: Indices) -> int | None:
-        """Make the same step as `_newton_step` by a factorisation of the matrix; returns None if it has none."""
-        part, old = self.of(support), self.coef[support]
-        self.visited += len(support) ** 3 / (3.0 * len(self.residual))
-        penalty = part.penalty
-        slope = part.gradient() - penalty.strengths * np.sign(old) - penalty.tilt(old)
-        hessian = newton.weighted_gram(part.columns, part.quadratic, len(self.residual))
-        hessian.flat[:: len(support) + 1] += penalty.ridges
-        step, pinned = pinned_solution(hessian, slope, old, len(support) // _MOST_PINNED)
-        if step is None:
-            return None
-        part._move_along(step, part._image(np.arange(len(step)), step), np.sign(old), _WHOLE)
-        self.coef[support] = part.coef
-        return len(pinned)
-
-    def _solve_on_gram(self) -> None:
-        """Reduce most of the gap by descent on the Gram matrix of the set."""
-        whole = np.arange(len(self.coef))
-        gram = newton.weighted_gram(self.columns, self.quadratic, len(self.residual))
-        gram = np.triu(gram) + np.triu(gram, 1).T
-        weights = self.quadratic.weights
-        energy = float(
-            self.residual @ (self.residual / weights if self.weighted else self.residual)
-        )
-        problem = GramProblem(gram, self.gradient(), self.coef.copy(), energy, self.penalty)
-        problem.solve(_GRAM_GOAL * problem.gap())
-        moved = self._image(whole, problem.coef - self.coef)
-        self.residual -= weights * moved if self.weighted else moved
-        self.coef = problem.coef
-        self.visited += (problem.work + len(whole) ** 2) / len(self.residual)
+        pace.after_newton(self._newton_step(system, pace), len(support))
 
     def _passes(self, passes: int) -> None:
         memory = 0 if self.weighted or passes <= MEMORY else MEMORY
@@ -329,9 +265,6 @@ class ResidualProblem:
                 goal = pace.accuracy**2 * float(slope[free] @ (slope[free] / diagonal))
             step, image, steps = system.solve(slope, free, pace.max_steps, goal)
             self.visited += (2 * steps + 1) * len(slope)
-            if steps >= _LONG:
-                worth = 1.0 if steps < pace.max_steps else _CUT_OFF
-                pace.toil = max(pace.toil, worth * _STEP * steps * len(self.columns.values))
             new += step
             moved += image
             crossing = free & (new * signs < 0.0)
@@ -360,15 +293,14 @@ class ResidualProblem:
         sparse_combine(self.columns, freeze(chosen), freeze(factors), out)
         return out - float(self.quadratic.means[chosen] @ factors)
 
-    def _move_along(self, step: Floats, moved: Floats, signs: Floats, whole: float = 1.0) -> None:
-        """Make the best step on the segment, which keeps the signs; the whole step if the best one is nearly whole."""
+    def _move_along(self, step: Floats, moved: Floats, signs: Floats) -> None:
+        """Make the best step on the segment, which keeps the signs."""
         weighted_move = self.quadratic.weights * moved if self.weighted else moved
         penalty = self.penalty
         slope = float(moved @ self.residual) - weigh(penalty.strengths, signs * step)
         slope -= float(np.sum(penalty.tilt(self.coef) * step))
         curvature = float(moved @ weighted_move) + float(step @ (penalty.ridges * step))
-        length = slope / curvature if curvature > 0.0 else 0.0
+        length = min(1.0, slope / curvature) if curvature > 0.0 else 0.0
         if length > 0.0:
-            length = length if length < whole else 1.0
             self.coef += length * step
             self.residual -= length * weighted_move

@@ -1,21 +1,33 @@
-"""The outer loop of L1 programs, as a coroutine: compute the gap, choose columns, solve for them."""
+"""The outer loop of L1 programs, as a coroutine: compute the gap, choose columns, solve for them.
 
-from collections.abc import Callable, Generator, Mapping
+A path is one loop after the other, for falling penalties.
+"""
+
+from collections.abc import Callable, Generator, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from schmp_estimators.core.engine.dynamic import Report, Save, Steps
-from schmp_estimators.linear.penalties.base import Penalty
+from schmp_estimators.linear.penalties.base import Penalty, of_strength
 from schmp_estimators.linear.programs.certificate import LEAST
-from schmp_estimators.linear.programs.homotopy import Solution, record_of
 from schmp_estimators.linear.programs.joint_point import JointPoint
+from schmp_estimators.linear.programs.matrix import Floats
 from schmp_estimators.linear.programs.screening import Screening
+from schmp_estimators.linear.programs.solution import (
+    OF_STEP,
+    Points,
+    Solution,
+    record_of,
+)
 
-#: Ratio of two strengths on the way to a penalty that is not convex, how much looser their tolerance
-#: is, and their maximum number of steps.
-_NEARER, _ON_THE_WAY, _MOST_ON_THE_WAY = 0.7, 100.0, 20
+#: Ratio of two strengths on the way to a penalty that is not convex, and how much looser their
+#: tolerance is.
+_NEARER, _ON_THE_WAY = 0.7, 100.0
+#: Maximum number of steps for one of them; and number of steps after which only the tolerance of a
+#: path is required, not the additional goal of its gap.
+_MOST_AT_FIRST = 20
 
 
 class Resolve(JointPoint):
@@ -76,7 +88,7 @@ class Resolve(JointPoint):
         """Solve for falling strengths, because a penalty that is not convex has several minima."""
         certificate, asked = self.certificate, (self.penalty, self.max_iter, self.dtype)
         tolerance, part = certificate.tolerance, self.largest(self.penalty)
-        self.max_iter, self.dtype = min(self.max_iter, _MOST_ON_THE_WAY), np.float64
+        self.max_iter, self.dtype = min(self.max_iter, _MOST_AT_FIRST), np.float64
         while (part := _NEARER * part) > 1.0:
             certificate.tolerance = _ON_THE_WAY * tolerance
             yield from self.restart(approach(part))
@@ -161,3 +173,83 @@ def asking(steps: Steps) -> Steps:
         except StopIteration as end:
             return end.value
         answer = None if isinstance(step, Report | Save) else (yield step)
+
+
+def is_saturated(loss: float, null: float, most: float) -> bool:
+    """Return whether a share `most` of the loss is explained; `most` = 1 is never reached."""
+    return most < 1.0 and loss <= (1.0 - most) * null
+
+
+class Path:
+    """A path and the solutions found so far; each run adds the next one.
+
+    Parameters
+    ----------
+    program : Resolve
+        With a penalty `ABOVE_ALL`.
+    unit : Penalty
+        That of strength one.
+    ahead : callable
+        Returns falling penalties; its arguments are the smallest one whose solution is zero, and the weight of the
+        rows.
+    most : float, default=1.0
+        Explained share of the loss at which the path ends.
+    """
+
+    def __init__(
+        self,
+        program: Resolve,
+        unit: Penalty,
+        ahead: Callable[[float, float], Sequence[float]],
+        most: float = 1.0,
+    ) -> None:
+        self.program, self._unit, self._ahead, self._most = program, unit, ahead, most
+        #: penalties, coefficients, other fields of `Points`, and the smallest penalty whose solution is zero
+        self.penalties: Sequence[float] = ()
+        self.coefs = np.empty((0, 0))
+        self.found = list[tuple[Any, ...]]()
+        self.largest = self._null = 0.0
+        #: whether there is no further solution
+        self.ended = False
+
+    def __call__(self, state: None = None) -> Steps:
+        """Return the steps to the next solution."""
+        program, number = self.program, len(self.found)
+        if not number:
+            yield from asking(program())
+            self._null = program.certificate.objective
+            self.largest = program.largest(self._unit)
+            self.penalties = self._ahead(self.largest, program.design.total_weight)
+            self.coefs = np.zeros((len(self.penalties), *program.solution().coef.shape))
+        if number < len(self.penalties):
+            total = program.design.total_weight
+            yield from self._go_to(of_strength(self._unit, self.penalties[number], total))
+            self.coefs[number] = program.solution().coef
+            loss = program.certificate.objective - program.cost()
+            self.ended = is_saturated(loss, self._null, self._most)
+        self.ended |= len(self.found) == len(self.penalties)
+
+    @property
+    def means(self) -> Floats:
+        """The number that was subtracted from each column."""
+        design = self.program.design
+        return design.shifts if len(design.shifts) else np.zeros(design.n_columns)
+
+    def points(self) -> Points:
+        """Return the solutions."""
+        fields = [np.array(field, np.float64) for field in zip(*self.found, strict=True)]
+        count = len(self.found)
+        return Points(np.array(self.penalties[:count]), self.coefs[:count], *fields)
+
+    def _go_to(self, penalty: Penalty) -> Steps:
+        """Solve for a penalty, with a smaller tolerance if the previous solution is close to the new one."""
+        program, certificate = self.program, self.program.certificate
+        tolerance, max_iter, before = certificate.tolerance, program.max_iter, program.work.touched
+        program.max_iter = min(max_iter, _MOST_AT_FIRST)
+        yield from asking(program.restart(penalty, OF_STEP))
+        certificate.tolerance, program.max_iter = tolerance, max_iter
+        if not certificate.gap <= tolerance and max_iter > _MOST_AT_FIRST:
+            yield from asking(program.restart(penalty))
+        work, support = program.work.touched - before, float(np.count_nonzero(program.point.coef))
+        end = certificate.gap, certificate.objective, program.work.n_iter, work, support
+        self.found.append((program.shifted_intercept, *end))

@@ -23,21 +23,19 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.dense import proximal_steps
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.penalties.base import take
+from schmp_estimators.linear.programs.certificate import ROUNDING
 from schmp_estimators.linear.programs.design import NO_CHANGE, Design
-from schmp_estimators.linear.programs.homotopy import Solution
 from schmp_estimators.linear.programs.jobs import RowPartition
 from schmp_estimators.linear.programs.joint_jobs import seen_of
 from schmp_estimators.linear.programs.matrix import Floats, Indices
-from schmp_estimators.linear.programs.point import Point
 from schmp_estimators.linear.programs.resolve import Resolve
+from schmp_estimators.linear.programs.solution import Point, Solution
 
 #: A fit counts as diverging if the objective exceeds this multiple of its value at zero.
 _DIVERGED = 1e3
 #: A change of the residual by this multiple of the square root of the objective at zero ends the rounds, before numbers
 #: overflow.
 _RUNAWAY = 1e50
-#: The objective may rise by this part, which is rounding, before rounds are taken back.
-_RISE = 1e-11
 
 
 class Round(NamedTuple):
@@ -174,7 +172,7 @@ class Scheduled(Resolve):
         self.point.coef = self._coef[None, self.layout.order]
         moved, change = self._pending()
         yield from self.advance(moved, change[None])
-        if not self.certificate.objective <= before * (1.0 + _RISE) and self.rounds.halve():
+        if not self.certificate.objective <= before * (1.0 + ROUNDING) and self.rounds.halve():
             point.coef, point.level = kept
             yield from self.refresh()
             self._refresh_priorities()

@@ -13,7 +13,7 @@ from schmp_estimators.linear.contracts import declared
 from schmp_estimators.linear.penalties.base import take
 from schmp_estimators.linear.programs import joint_jobs as jobs
 from schmp_estimators.linear.programs.constant import ConstantSteps, Solved
-from schmp_estimators.linear.programs.design import NO_CHANGE, NO_COLUMNS
+from schmp_estimators.linear.programs.design import NO_CHANGE
 from schmp_estimators.linear.programs.input import SMALL
 from schmp_estimators.linear.programs.jobs import stacked
 from schmp_estimators.linear.programs.layout import Chosen
@@ -30,9 +30,8 @@ _FEWEST, _MOST_ENTRIES = 100, 1 << 23
 #: All columns of a scope are used if they are at most this many times those in the support or
 #: violating their condition.
 _ROOMY = 8
-#: The part of the tolerance that descent leaves, or of the gap if there are other violators; the
-#: part of a gap that float32 leaves.
-_OF_TOLERANCE, _OF_GAP, _OF_ROUNDING = 0.7, 1e-2, 1e-6
+#: The part of the tolerance that descent leaves, or of the gap if there are other violators.
+_OF_TOLERANCE, _OF_GAP = 0.7, 1e-2
 
 
 class SingleSteps(ConstantSteps):
@@ -50,27 +49,15 @@ class SingleSteps(ConstantSteps):
         point, places = self.point, chosen.places
         gathered = stacked((yield jobs.GatherRows(self.layout.order[places])))
         columns, image, target, weights, extra = gathered
-        old, fit_intercept = point.coef[0, places], self.design.fit_intercept
-        free = slice(int(fit_intercept), None)
-        level = float(point.level[0, 0]) if fit_intercept else 0.0
-        problem = SmoothWorkingSet(
-            self.loss,
-            columns,
-            image[0] + point.level[0, free] @ extra[free],
-            target,
-            weights,
-            old,
-            level,
-            fit_intercept,
-            take(self._own, places),
-            point.damping,
-        )
+        old, decision = point.coef[0, places], image[0] + point.level[0] @ extra
+        given = self.loss, columns, decision, target, weights, old, self.design.fit_intercept
+        problem = SmoothWorkingSet(*given, take(self._own, places), point.damping)
         many = n_violators > 0.05 * max(50, int(np.count_nonzero(point.coef)))
         most, left = _ON_ALL if complete else _ON_SOME
         problem.solve(self.pace, left, 0.02 * self.certificate.tolerance, not many, most)
         self.work.touched += problem.visited * self.design.n_rows
         point.damping = problem.damping
-        return chosen, problem.coef - old, self._of_intercept(problem.level - level)
+        return chosen, problem.coef - old, self._of_intercept(problem.level)
 
     # -- descent, if one partition has all rows ----------------------------------------------------
 
@@ -91,37 +78,35 @@ class SingleSteps(ConstantSteps):
         small = design.per_column * design.n_columns <= SMALL and not self.point.damping
         if not (self.sparse and small and self._may_descend()):
             return None
-        goal = _OF_TOLERANCE * self.certificate.tolerance
-        every = np.arange(len(self.layout.order))
-        still = np.flatnonzero(design.norms[self.layout.order] == 0.0)
-        return self._descent(self.layout.chosen(every), NO_CHANGE, goal, still)
+        every = self.layout.chosen(np.arange(len(self.layout.order)))
+        return self._descent(every, _OF_TOLERANCE * self.certificate.tolerance)
 
     def _dense_descent(self, chosen: Chosen, complete: bool) -> Descend | None:
         """Return the job for steps on the `chosen` columns, or on all of the scope, or None.
 
         If `complete`, only chosen columns violate their condition.
         """
-        design, scope, certificate = self.design, self.screening.scope, self.certificate
+        scope, certificate = self.screening.scope, self.certificate
         roomy = scope is not None and len(scope) <= _ROOMY * len(chosen.places)
         if scope is not None and roomy and self._suits_descent(len(scope)):
             chosen = self.layout.chosen(scope)
         if not self._suits_descent(len(chosen.places)):
             return None
-        norms = design.norms[self.layout.order[chosen.places]]
-        lengths = np.sqrt(norms * (design.n_rows / design.total_weight))
-        lengths[lengths == 0.0] = 1.0
-        left = (_OF_ROUNDING if complete else _OF_GAP) * certificate.gap
-        return self._descent(chosen, lengths, max(_OF_TOLERANCE * certificate.tolerance, left))
+        goal = _OF_TOLERANCE * certificate.tolerance
+        return self._descent(chosen, goal if complete else max(goal, _OF_GAP * certificate.gap))
 
-    def _descent(
-        self, chosen: Chosen, lengths: Floats, goal: float, still: Any = NO_COLUMNS
-    ) -> Descend:
+    def _descent(self, chosen: Chosen, goal: float) -> Descend:
         point, design, places = self.point, self.design, chosen.places
         columns = self.layout.order[places]
+        means = lengths = NO_CHANGE
+        if not self.sparse:
+            means = design.means[columns]
+            lengths = np.sqrt(design.norms[columns] * (design.n_rows / design.total_weight))
+            lengths[lengths == 0.0] = 1.0
         return Descend(
             self.loss,
             columns,
-            design.means[columns],
+            means,
             lengths,
             point.coef[0, places],
             self._everywhere()[places],
@@ -129,7 +114,7 @@ class SingleSteps(ConstantSteps):
             take(self._own, places),
             design.fit_intercept,
             goal,
-            still,
+            np.flatnonzero(design.norms[columns] == 0.0),
         )
 
     def _descend(self, descent: Descend) -> Generator[Any, Any, tuple[Floats, Floats, bool]]:

@@ -13,8 +13,6 @@ from schmp_estimators.linear.losses.base import Rowwise
 from schmp_estimators.linear.penalties.base import Penalty, sizes
 from schmp_estimators.linear.programs.centred import Rows, are_flat, subtract_means
 from schmp_estimators.linear.programs.homotopy import (
-    ABOVE_ALL,
-    Points,
     ProblemAtHand,
     Shape,
     Wanted,
@@ -22,6 +20,7 @@ from schmp_estimators.linear.programs.homotopy import (
     make_room,
 )
 from schmp_estimators.linear.programs.matrix import Floats
+from schmp_estimators.linear.programs.solution import ABOVE_ALL, Points
 
 #: Number of rows that `dot` processes at a time.
 _STRIDE = LANES * UNROLLED

@@ -7,73 +7,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.lanes import empty_rows, zero_rows
 from schmp_estimators.core.values import freeze
-from schmp_estimators.linear.kernels.descent import LEAST_CURVATURE, NEAR, PASS_LEFT, Rounded
+from schmp_estimators.linear.kernels.descent import LEAST_CURVATURE, PASS_LEFT, Rounded
 from schmp_estimators.linear.kernels.smooth import FLAT, MOST_HALVINGS, RISE
-from schmp_estimators.linear.kernels.sparse import Chosen, Quadratic, sparse_combine, sparse_moments
-from schmp_estimators.linear.losses.base import Derivatives, Level, Loss, Steps, steepness, weigh
+from schmp_estimators.linear.kernels.sparse import Quadratic, sparse_combine, sparse_moments
+from schmp_estimators.linear.losses.base import Loss, Seen, Steps
 from schmp_estimators.linear.penalties.base import Penalty, merit, multiple_of, sizes, take
 from schmp_estimators.linear.programs.jobs import RowPartition
-from schmp_estimators.linear.programs.joint_jobs import decision_of
-from schmp_estimators.linear.programs.matrix import Columns, Floats, Indices, Storage
+from schmp_estimators.linear.programs.joint_jobs import decision_of, look
+from schmp_estimators.linear.programs.matrix import Columns, Floats, Indices
 from schmp_estimators.linear.programs.residual import Pace, ResidualProblem, ridges_of
-from schmp_estimators.linear.programs.stored import SparseByColumns
+from schmp_estimators.linear.programs.stored import Dense
 
-#: Slope in the intercept, relative to the sum of weights, at which it is the best one.
-LEVEL_TOLERANCE = 1e-10
-#: Largest slope relative to the smallest penalty, and the part of it that rounding leaves.
-_OF_PENALTY = 1e-7
-LEVEL_ROUNDING = 1e-15
-_MOST_LEVELS = 200
 #: If the merit is at most this multiple of its goal, one more Newton step is enough, because convergence is quadratic.
 _ONE_MORE = 50.0
 _MANY_HALVINGS = 3
 #: From zero, larger penalties come first: the first relative to the largest with a nonzero solution, and the ratio of
 #: the following ones.
 _FIRST, _NEXT = 0.1, 0.2
-#: Part of its first size to which the gap on likely columns falls before all columns are checked, and how often that is
-#: done.
-_TRUSTED, _MOST_LOOKS = 0.1, 10
-
-
-@dataclass
-class Bracket:
-    """An interval that contains the best intercept; Newton steps that leave it are replaced by bisection."""
-
-    low: float = -np.inf
-    high: float = np.inf
-    #: longest step; it is doubled each time, because the best intercept may be far away
-    reach: float = 5.0
-    steps: int = 0
-
-    def next(self, present: float, level: Level) -> float | None:
-        """Return the next intercept after `present`, at which `level` was computed; None if there is no better one."""
-        if level.slope > 0.0:
-            self.low = present
-        else:
-            self.high = present
-        step = float(np.clip(level.slope / max(level.curvature, 1e-12), -self.reach, self.reach))
-        self.reach, self.steps = 2.0 * self.reach, self.steps + 1
-        place = present + step
-        if not self.low < place < self.high:
-            place = 0.5 * (self.low + self.high)
-        return place if self.low < place < self.high and self.steps <= _MOST_LEVELS else None
-
-
-def level_tolerance(penalty: Penalty, weight: float) -> float:
-    """Return the slope in the intercept at which it is the best one; `weight` is the sum of all weights.
-
-    A remaining slope changes the gradients of columns, unless these are centred with the curvatures as weights.  This
-    change must be small relative to the penalty.
-    """
-    strengths = penalty.strengths
-    least = (
-        strengths
-        if not np.ndim(strengths)
-        else np.min(strengths, initial=np.inf, where=strengths > 0.0)
-    )
-    return min(LEVEL_TOLERANCE * weight, max(_OF_PENALTY * float(least), LEVEL_ROUNDING * weight))
+#: Part of its first size to which the gap on likely columns falls before all columns are checked.
+_TRUSTED = 0.01
 
 
 def damped(damping: float, halvings: int) -> float:
@@ -107,39 +60,28 @@ class SmoothWorkingSet:
 
     loss: Loss
     columns: Columns
+    #: u + b
     decision: Floats
     target: Floats
     weights: Floats
     coef: Floats
-    level: float
     fit_intercept: bool
     penalty: Penalty
     #: smallest curvature of a row, relative to the largest
-    damping: float = 0.0
+    damping: float
+    #: change of the intercept
+    level: float = 0.0
     #: number of columns visited
     visited: float = 0.0
 
-    def settle(self, decision: Floats, level: float) -> tuple[float, Derivatives]:
-        """Return the best intercept for given decision values, and the derivatives there."""
-        bracket, wanted = Bracket(), level_tolerance(self.penalty, len(decision))
-        while True:
-            found = self.loss.derivatives(decision, self.target, self.weights, level)
-            if not self.fit_intercept or abs(found.level.slope) <= wanted:
-                return level, found
-            place = bracket.next(level, found.level)
-            if place is None:
-                return level, found
-            level = place
-
-    def solve(self, pace: Pace, part: float, floor: float, may_finish: bool, most: int = 2) -> None:
+    def solve(self, pace: Pace, part: float, floor: float, may_finish: bool, most: int) -> None:
         """Make at most `most` Newton steps, while more than `part` of the first merit is left.
 
         A last step that descent alone can make is cheap, and is made in any case.
         """
-        self.level, found = self.settle(self.decision, self.level)
-        goal = np.inf
+        seen, goal = self._look(self.decision), np.inf
         for number in range(most):
-            problem, gradient = self._model(found)
+            problem, gradient, push = self._model(seen)
             distance = self._merit(problem, gradient)
             last = number > 0 and distance <= goal
             if last and pace.second_order:
@@ -148,72 +90,72 @@ class SmoothWorkingSet:
                 goal = max(part * distance, floor)
             descends = not pace.second_order and problem.descend(gradient, PASS_LEFT)
             if not descends:
-                problem.solve(
-                    partial(self._merit, problem), 0.1 * distance, pace, may_finish, rounds=30
-                )
+                merit_of = partial(self._merit, problem)
+                problem.solve(merit_of, 0.1 * distance, pace, may_finish, rounds=30)
             self.visited += problem.visited
-            found = self._search(problem, found)
+            seen = self._search(problem, seen, push)
             if descends and (last or distance <= _ONE_MORE * floor):
                 return
+
+    def _look(self, decision: Floats) -> Seen:
+        return look(self.loss, decision[None], self.target, self.weights, self.damping)
 
     def _merit(self, problem: ResidualProblem, gradient: Floats) -> float:
         return merit(self.penalty, problem.coef, gradient, problem.quadratic.norms)
 
-    def _model(self, found: Derivatives) -> tuple[ResidualProblem, Floats]:
-        """Return the quadratic model and the gradient at the present point."""
-        count, weight = len(self.decision), float(self.weights.sum())
-        least = np.full(count, self.damping * steepness(self.loss, found.level, weight or count))
-        curvature = np.maximum(
-            np.maximum(found.curvature, LEAST_CURVATURE), weigh(self.weights, least)
-        )
-        count = len(self.coef)
+    def _model(self, seen: Seen) -> tuple[ResidualProblem, Floats, float]:
+        """Return the quadratic model, its gradient, and the step of the intercept alone."""
+        curvature, count, push = np.maximum(seen.curvature[0], LEAST_CURVATURE), len(self.coef), 0.0
+        if self.fit_intercept:
+            push = float(seen.slope.sum() / curvature.sum())
+        residual = seen.slope[0] - push * curvature
         sums, squares, gradient = np.empty((3, count))
-        given = freeze(found.slope), freeze(curvature)
-        sparse_moments(self.columns, *given, sums, squares, gradient)
+        sparse_moments(self.columns, freeze(residual), freeze(curvature), sums, squares, gradient)
         if self.fit_intercept:
             means = sums / curvature.sum()
             squares = np.maximum(squares - sums * means, FLAT * squares)
         else:
             means = sums = np.zeros(count)
-        quadratic = freeze(
-            Quadratic(squares, means, sums, curvature, ridges_of(self.penalty, count))
-        )
-        return ResidualProblem(
-            self.columns, quadratic, self.coef.copy(), found.slope.copy(), self.penalty
-        ), gradient
+        ridges = ridges_of(self.penalty, count)
+        quadratic = freeze(Quadratic(squares, means, sums, curvature, ridges))
+        given = self.columns, quadratic, self.coef.copy(), residual, self.penalty
+        return ResidualProblem(*given), gradient, push
 
-    def _search(self, problem: ResidualProblem, found: Derivatives) -> Derivatives:
+    def _search(self, problem: ResidualProblem, seen: Seen, push: float) -> Seen:
         """Go to the solution of the model, or make the first of its halved steps that lowers the objective."""
         change = problem.coef - self.coef
         moved = np.flatnonzero(change)
         image = np.zeros_like(self.decision)
         sparse_combine(self.columns, freeze(moved), freeze(change[moved]), image)
-        offset = float(problem.quadratic.means @ change)
-        before = found.level.loss + self.penalty.value(self.coef)
+        shift = push - float(problem.quadratic.means @ change)
+        before = seen.loss + self.penalty.value(self.coef)
         length = 1.0
         for halvings in range(MOST_HALVINGS):
-            coef = self.coef + length * change
-            level, tried = self.settle(self.decision + length * image, self.level - length * offset)
-            after = tried.level.loss + self.penalty.value(coef)
-            if after <= before * (1.0 + RISE):
-                self.coef, self.level = coef, level
-                self.decision = self.decision + length * image
-                self.damping = damped(self.damping, halvings)
+            coef, decision = self.coef + length * change, self.decision + length * (image + shift)
+            tried = self._look(decision)
+            if tried.loss + self.penalty.value(coef) <= before * (1.0 + RISE):
+                self.coef, self.level = coef, self.level + length * shift
+                self.decision, self.damping = decision, damped(self.damping, halvings)
                 return tried
             length *= 0.5
         self.damping = damped(self.damping, MOST_HALVINGS)
-        return found
+        return seen
 
 
+#: Columns whose gradient exceeds this part of the limit are likely to have a coefficient.
+_LIKELY = 0.95
 #: Maximum number of steps on one choice of columns.
 _MOST_STEPS = 20
 
 
 class Descend(NamedTuple):
-    """Make Newton steps on some columns without changing decision values; only if one partition has all rows."""
+    """Make Newton steps on some columns without changing decision values.
+
+    Only if one partition has all rows.
+    """
 
     loss: Any
-    #: means and lengths of columns, or empty if X is sparse; coefficients; exact gradient
+    #: columns, and if X is dense their means and lengths; coefficients; exact gradient
     columns: Indices
     means: Floats
     lengths: Floats
@@ -224,94 +166,62 @@ class Descend(NamedTuple):
     fit_intercept: bool
     #: part of the gap to leave
     goal: float
-    #: columns that may not join
-    still: Indices = np.empty(0, np.int64)
+    #: positions of columns that may not join
+    still: Indices
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Floats, Steps]]:
-        """Return the coefficients of these columns, and the results of the steps, with the intercept."""
-        highest = 0.0 if self.coef.any() else multiple_of(self.penalty, self.gradient)
-        return (self._on_rounded if len(self.lengths) else self._on_sparse)(rows, highest)
-
-    def _on_rounded(
-        self, rows: RowPartition, highest: float
-    ) -> tuple[RowPartition, tuple[Floats, Steps]]:
-        decision = decision_of(rows, self.levels)[0]
-        found = self.loss.derivatives(decision, rows.target, rows.weights, 0.0)
-        n_rows, coef = rows.matrix.n_rows, self.coef.copy()
-        values = empty_rows(len(coef), n_rows)
-        rows.matrix.round_into(values, self.columns, self.means, 1.0 / self.lengths)
-        given = freeze(values), freeze(self.lengths), freeze(found.slope), freeze(self.gradient)
-        columns = Rounded(*given, zero_rows(3, n_rows), np.zeros(1))
-        level = visited = 0.0
-        for penalty, goal, most in stages(self.penalty, highest, self.goal, _MOST_STEPS):
-            end = self.loss.descend(
-                columns,
-                decision,
-                rows.target,
-                rows.weights,
-                coef,
-                penalty,
-                self.fit_intercept,
-                goal,
-                0.0,
-                most,
-            )
-            level += end.level
-            visited += end.visited
-        level -= float(self.means @ (coef - self.coef))
-        return rows, (coef, end._replace(level=level, visited=visited))
-
-    def _on_sparse(
-        self, rows: RowPartition, highest: float
-    ) -> tuple[RowPartition, tuple[Floats, Steps]]:
         """Make steps on the columns that violate their condition, or nearly do.
 
-        When the gap on these columns has fallen to a part of its first size, all columns are checked for further
-        violations.  From zero, larger penalties are solved first, so that few unnecessary columns join.
+        When the gap on these columns has fallen to a part of its first size, all columns are
+        checked for further violations.  From zero, larger penalties are solved first, so that few
+        unnecessary columns join.  Returns the coefficients of these columns, and the results of the
+        steps, with the intercept.
         """
-        whole = SparseByColumns(rows.matrix.compressed(self.columns), rows.matrix.n_rows)
-        (values, places, starts), gradient, all_coef = (
-            freeze(whole.columns),
-            self.gradient,
-            self.coef.copy(),
-        )
-        decision, level, visited = decision_of(rows, self.levels)[0], 0.0, 0.0
-        found = Steps(0.0, 0.0, np.inf, arrived=False, hard=False)
+        highest = 0.0 if self.coef.any() else multiple_of(self.penalty, self.gradient)
+        all_coef, decision = self.coef.copy(), decision_of(rows, self.levels)[0]
+        slope, level, visited = self._slope(rows, decision), 0.0, 0.0
+        gradient, found = self.gradient, Steps(0.0, 0.0, np.inf, arrived=False, hard=False)
         for penalty, target, most in stages(self.penalty, highest, self.goal, _MOST_STEPS):
-            for _ in range(_MOST_LOOKS):
+            for part in (_TRUSTED, 0.0) if most > 1 else (0.0,):
                 if found.gap < np.inf:
-                    gradient = self._gradient(rows, whole, decision)
-                likely = np.flatnonzero(
-                    (all_coef != 0.0) | (sizes(penalty, gradient) > NEAR * penalty.strengths)
-                )
-                coef, block = (
-                    all_coef[likely],
-                    Chosen(values, places, starts[likely], starts[likely + 1]),
-                )
-                part = _TRUSTED if highest and most > 1 else 0.0
-                point = (
-                    freeze(block),
-                    decision,
-                    rows.target,
-                    rows.weights,
-                    coef,
-                    take(penalty, likely),
-                )
-                found = self.loss.descend(*point, self.fit_intercept, target, part, most)
+                    slope = self._slope(rows, decision)
+                    gradient = rows.matrix.gradient(slope, self.columns)
+                    if len(self.means):
+                        gradient -= slope.sum() * self.means
+                    gradient[self.still] = 0.0
+                near = sizes(penalty, gradient) > _LIKELY * penalty.strengths
+                likely = np.flatnonzero((all_coef != 0.0) | near)
+                coef = all_coef[likely]
+                columns = self._some(rows, likely, gradient, slope)
+                given = decision, rows.target, rows.weights, coef, take(penalty, likely)
+                end = self.fit_intercept, target, part, most
+                found = self.loss.descend(columns, *given, *end)
                 all_coef[likely] = coef
                 level, visited = level + found.level, visited + found.visited + len(all_coef)
                 if found.gap <= target or not found.arrived:
                     break
-        return rows, (
-            all_coef,
-            found._replace(level=level, visited=visited, arrived=found.gap <= self.goal),
-        )
+        if len(self.means):
+            level -= float(self.means @ (all_coef - self.coef))
+        arrived = found.gap <= self.goal
+        return rows, (all_coef, found._replace(level=level, visited=visited, arrived=arrived))
 
-    def _gradient(self, rows: RowPartition, matrix: Storage, decision: Floats) -> Floats:
-        """Return the gradient at decision values u + b, with the intercept of the quadratic model."""
+    def _some(
+        self, rows: RowPartition, chosen: Indices, gradient: Floats, slope: Floats
+    ) -> Columns | Rounded:
+        """Return some of the columns; dense ones are rounded, less their means."""
+        columns = self.columns[chosen]
+        if not len(self.means):
+            return rows.matrix.compressed(columns)
+        taken, lengths = rows.matrix.take_dense(columns), self.lengths[chosen]
+        taken -= self.means[chosen, None]
+        values = np.empty(taken.shape, np.float32)
+        np.multiply(taken, 1.0 / lengths[:, None], out=values, casting="same_kind")
+        products = Dense(freeze(values), False).gradient(slope, None)
+        return freeze(Rounded(values, lengths, gradient[chosen] - lengths * products))
+
+    def _slope(self, rows: RowPartition, decision: Floats) -> Floats:
+        """Return the slopes at decision values u + b, with the intercept of the quadratic model."""
         level, slope, curvature = self.loss.derivatives(decision, rows.target, rows.weights, 0.0)
         if self.fit_intercept and level.curvature > 0.0:
             slope = slope - (level.slope / level.curvature) * curvature
-        gradient = matrix.gradient(slope, None)
-        gradient[self.still] = 0.0
-        return gradient
+        return slope

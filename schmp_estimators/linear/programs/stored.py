@@ -82,7 +82,7 @@ class Dense(_Dense, Storage):
         if not self.by_rows:
             return self.values.take(columns, axis=0).astype(np.float64, copy=False)
         out = np.empty((len(columns), self.n_rows))
-        self.round_into(out, columns, np.zeros(len(columns)), np.ones(len(columns)))
+        dense.row_columns(freeze(self.values), freeze(columns), out)
         return out
 
     def pieces(self, columns: Indices) -> Iterator[tuple[slice, Array]]:
@@ -90,11 +90,6 @@ class Dense(_Dense, Storage):
         whole = np.array_equal(columns, _all(self.n_columns))
         found = pieces_of(self.to_array())
         return found if whole else ((here, taken[:, columns]) for here, taken in found)
-
-    def round_into(self, out: Array, columns: Indices, means: Floats, factors: Floats) -> None:
-        """See `Storage`."""
-        values = freeze(self.to_array())
-        dense.round_columns(values, freeze(columns), freeze(means), freeze(factors), out)
 
     def to_array(self) -> Array:
         """See `Storage`."""

@@ -22,6 +22,9 @@ WIDE = RNG.normal(size=(60, 4000)) + 0.5 * RNG.normal(size=(60, 1))
 FROM_WIDE = WIDE[:, :5].sum(axis=1) + 0.5 * RNG.normal(size=60)
 FEW = DENSE[:, ::4]
 WEIGHTS = RNG.random(90) + 0.1
+POSITIVE = np.exp(RNG.normal(size=(90, 75))) * (RNG.random((90, 75)) < 0.15)
+COPIES = sp.csc_array(np.hstack([POSITIVE, POSITIVE * (1.0 + 0.01 * RNG.random((90, 75)))]))
+FROM_COPIES = POSITIVE[:, ::3] @ RNG.normal(size=25) + RNG.normal(size=90)
 
 
 @pytest.fixture(autouse=True)
@@ -59,6 +62,9 @@ CASES = {
         np.column_stack([Y, Y[::-1]]), None, False,
     ),
     "residual": (PrioritizedLasso, {**LASSO, "n_shards": 3}, SPARSE, Y, WEIGHTS, True),
+    "residual, copies": (
+        PrioritizedLasso, {**LASSO, "n_shards": 2}, COPIES, FROM_COPIES, None, True,
+    ),
     "Gram, net": (PrioritizedLasso, {**LASSO, **NET, "n_shards": 2}, OFFSET, Y, WEIGHTS, False),
     "residual, net": (PrioritizedLasso, {**LASSO, **NET, "n_shards": 3}, SPARSE, Y, WEIGHTS, True),
     "logistic, net": (

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from oracles.l1 import lasso_gap
+from oracles.rounds import by_rounds
 from sklearn.linear_model import Lasso
 
 from schmp_estimators.linear.lasso import PrioritizedLasso
@@ -93,6 +94,18 @@ def test_a_column_that_is_nothing_but_rounding_is_named(problem, estimator):
     assert fitted.coef_[..., 4] == 0.0
     with pytest.warns(UserWarning, match="Columns 4 of X"):
         SparseLogisticRegression().fit(X, np.digitize(y, [-1.0, 1.0]))
+
+
+def test_a_column_of_rounding_is_left_out_for_every_target(monkeypatch):
+    """Beside a constant column, which each target finds anew."""
+    by_rounds(monkeypatch)
+    X, Y = np.random.default_rng(0).normal(size=(2, 40, 5))
+    X[:, 1], X[:, 2] = 5.0, 1e15
+    X[0, 2], Y[0, 1] = 1e15 + 0.125, 1e3
+    with pytest.warns(UserWarning, match="Columns 2 of X"):
+        fitted = PrioritizedLasso(1e-3).fit(X, Y)
+    assert fitted.coef_[1, 0] != 0.0
+    assert not fitted.coef_[:, 1:3].any()
 
 
 def test_shifts_add_up(problem):

@@ -17,10 +17,11 @@ from schmp_estimators.linear.losses.logistic import Logistic
 from schmp_estimators.linear.losses.squared import Squared
 from schmp_estimators.linear.penalties.elastic_net import L1
 from schmp_estimators.linear.programs import constant, joint
-from schmp_estimators.linear.programs.choose import Path, choose_solver, is_small
+from schmp_estimators.linear.programs.choose import choose_solver, is_small
 from schmp_estimators.linear.programs.constant import ConstantSteps
 from schmp_estimators.linear.programs.gram import GramProblem
 from schmp_estimators.linear.programs.input import Extent
+from schmp_estimators.linear.programs.resolve import Path
 from schmp_estimators.linear.programs.stored import Dense
 
 FORMS = [np.ascontiguousarray, np.asfortranarray, sp.csc_array]

@@ -15,8 +15,7 @@ from schmp_estimators.linear.kernels.sparse import Quadratic, sparse_passes
 from schmp_estimators.linear.penalties.elastic_net import L1
 from schmp_estimators.linear.programs.input import split_rows
 from schmp_estimators.linear.programs.jobs import stacked
-from schmp_estimators.linear.programs.kept import KeptColumns
-from schmp_estimators.linear.programs.kept_jobs import Join
+from schmp_estimators.linear.programs.kept import Join, KeptColumns
 from schmp_estimators.linear.programs.residual import NewtonSystem
 from schmp_estimators.linear.programs.stored import as_matrix
 

@@ -21,7 +21,7 @@ from sklearn.linear_model import ElasticNet, Lasso
 from sklearn.model_selection import GridSearchCV
 
 from schmp_estimators import DistributedLDA, datasets, schmp
-from schmp_estimators.lda.data.shards import TOKENS_PER_CELL
+from schmp_estimators.lda.data.shards import TOKENS_OF_EXCHANGE, TOKENS_PER_CELL
 from schmp_estimators.mf.data.ratings import UNDIVIDED
 
 
@@ -236,7 +236,8 @@ def test_numbers_of_the_pages_are_those_of_the_code():
         for name in ("dask", "user_guide/mf")
     }
     assert f"it is 1 for fewer than {UNDIVIDED:,} ratings" in pages["user_guide/mf"]
-    assert f"at least {TOKENS_PER_CELL:,} tokens for each shard" in pages["dask"]
+    assert f"square root of tokens / {TOKENS_OF_EXCHANGE:,}" in pages["dask"]
+    assert f"at least {TOKENS_PER_CELL:,} tokens for each pair" in pages["dask"]
 
 
 WATCHING = ROOT / "docs" / "user_guide" / "watching.rst"
