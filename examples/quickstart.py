@@ -2,8 +2,8 @@
 
 The texts are the docstrings of installed packages: nothing is downloaded, and no cluster is needed.
 
-    python examples/quickstart.py # in this process, one thread per core python
-    examples/quickstart.py --cluster # the same fit on worker processes: the same result, to the bit
+    python examples/quickstart.py              # in this process, one thread per core
+    python examples/quickstart.py --cluster    # on worker processes: the same result, to the bit
 """
 
 import argparse

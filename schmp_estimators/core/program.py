@@ -3,21 +3,18 @@
 A program is scheduled model parallelism in three functions, after Kim et al. (EuroSys 2016,
 sections 2 and 3):
 
-========= ==========================================================================================
-schedule says in which order the shards of the data meet the blocks of the model in one sweep update
-works on one shard and perhaps one block: the functions that `schedule` names aggregate computes the
-new shared part of the model from the reports of all shards =========
-==========================================================================================
+- *schedule* says in which order the shards of the data meet the blocks of the model in one sweep.
+- *update* works on one shard and perhaps one block: the functions that `schedule` names.
+- *aggregate* computes the new shared part of the model from the reports of all shards.
 
 A shard *meets* a block when an update is called with both.  The values that a program works on are
 of four kinds, each a NumPy array, a number or a (nested) tuple of them:
 
-========= ==========================================================================================
-shard the data of one worker; never changes state what belongs to one shard and changes: topic
-assignments, user factors block a piece of the model that belongs to no shard: the word rows of some
-words, some item factors model the small part of the model that every update reads: topic totals,
-step sizes =========
-==========================================================================================
+- A *shard* is the data of one worker, and never changes.
+- A *state* is what belongs to one shard and changes: topic assignments, user factors.
+- A *block* is a piece of the model that belongs to no shard: the word rows of some words, some item
+  factors.
+- The *model* is the small part that every update reads: topic totals, step sizes.
 
 Programs are pure functions on these values.  They know neither Dask nor threads nor files, and hold
 parameters only: a program is pickled, and each rank has its own copy.

@@ -1,13 +1,12 @@
-"""A stage of a sweep names a function of the program, and the order in which it is called on shards and blocks.
+"""A stage of a sweep: a function of the program, and the order of its calls on shards and blocks.
 
-=========
-==================================================================================================
-reads the function gets a shard and a block, and changes the state of the shard changes the same,
-but it also changes the block, which is then sent to the next shard exchanges every shard gets a
-piece of all states, works on them together, and answers; there are no blocks each the function gets
-one shard; the stage ends with `Program.aggregate`, the barrier of a sweep observes every shard
-reports, and nothing is changed; the stage ends with `Program.aggregate` =========
-==================================================================================================
+- *reads*: the function gets a shard and a block, and changes the state of the shard.
+- *changes*: the same, but it also changes the block, which is then sent to the next shard.
+- *exchanges*: every shard gets a piece of all states, works on them together, and answers; there are
+  no blocks.
+- *each*: the function gets one shard; the stage ends with `Program.aggregate`, the barrier of a
+  sweep.
+- *observes*: every shard reports, and nothing is changed; the stage ends with `Program.aggregate`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
