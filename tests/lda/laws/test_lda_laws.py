@@ -20,6 +20,7 @@ from scipy import sparse
 from sklearn.exceptions import UndefinedMetricWarning
 
 from schmp_estimators import DistributedLDA
+from schmp_estimators.lda.kernels import foldin
 from schmp_estimators.lda.samplers import program_of
 
 each_sampler = samplers()
@@ -230,6 +231,26 @@ def test_transform_is_as_near_the_maximum_as_is_asked(n_topics, alpha, tol):
     np.testing.assert_allclose(theta.sum(axis=1), 1.0, rtol=1e-14)
     assert abs(theta - maximum(X, phi.T, alpha)).sum(axis=1).max() <= tol
     np.testing.assert_allclose(theta[0], prior / prior.sum(), rtol=1e-12)
+
+
+def test_a_leap_leads_where_steps_that_shrink_alike_would():
+    """Scheme S3 of Varadhan and Roland: it takes the lengths of the steps and of their difference."""
+    first, alpha = np.array([3.0, -1.0, 0.5]), np.full(3, 0.1)
+
+    def leap(second):
+        weight = np.full(3, 20.0)
+        return foldin._leap.py_func(np.arange(3), alpha, first, second, weight), weight
+
+    rate, weight = leap(0.8 * first)
+    assert rate == pytest.approx(0.8)
+    np.testing.assert_allclose(weight, 20.0 + first * 0.8**2 / (1 - 0.8))
+    second = first * [0.9, 0.5, 0.2]
+    far = np.linalg.norm(first) / np.linalg.norm(second - first)
+    rate, weight = leap(second)
+    assert rate == pytest.approx(max(abs(second).sum() / abs(first).sum(), 1 - 1 / far))
+    np.testing.assert_allclose(
+        weight, 20.0 + (2 * far - 1) * first - second + far**2 * (second - first)
+    )
 
 
 @settings(max_examples=5)
