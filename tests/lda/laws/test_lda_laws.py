@@ -234,7 +234,7 @@ def test_transform_is_as_near_the_maximum_as_is_asked(n_topics, alpha, tol):
 
 
 def test_a_leap_leads_where_steps_that_shrink_alike_would():
-    """Scheme S3 of Varadhan and Roland: it takes the lengths of the steps and of their difference."""
+    """Scheme S3 of Varadhan and Roland takes the lengths of steps and of their difference."""
     first, alpha = np.array([3.0, -1.0, 0.5]), np.full(3, 0.1)
 
     def leap(second):
