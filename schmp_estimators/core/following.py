@@ -63,7 +63,7 @@ def after(known: Sequence[Named], ends: Ending, records: Sequence[Named]) -> boo
 def without_itself(snapshot: Callable[[], Named]) -> Callable[[], Named]:
     """Let copies that are made during a fit not refer to it.
 
-    They may be kept or pickled.
+    The copies may be kept or pickled.
     """
     return lambda: {**snapshot(), "_snapshot": None}
 
@@ -104,7 +104,7 @@ class _Stopwatch(event.Listener):
     def on_start(self, event: Any) -> None:
         """Start the clock unless it runs; check the time.
 
-        Kernels are compiled inside of others.
+        It may run already, because kernels are compiled inside of others.
         """
         if not self._depth:
             self._began = perf_counter()

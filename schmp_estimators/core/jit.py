@@ -274,7 +274,7 @@ _MAKER: Named = {**_PART, "_nrt": True}
 def kernel(function: Function) -> Any:
     """Compile `function` as a kernel.
 
-    It has no GIL, IEEE arithmetic and NumPy's division rules, and is cached where possible.
+    It needs no GIL, has IEEE arithmetic and NumPy's division rules, and is cached where possible.
     """
     compiled: Any = njit(cache=False, **_OPTIONS)(function)
     with suppress(RuntimeError):  # no directory for the cache is writable
