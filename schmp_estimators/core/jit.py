@@ -68,7 +68,10 @@ class _CheckedFiles(IndexDataCacheFile):
 
 
 def _check(data: bytes) -> None:
-    """Raise ValueError if the checksum is wrong; a file that numba alone has written has none, and is accepted."""
+    """Raise ValueError if the checksum is wrong.
+
+    A file that numba alone has written has none, and is accepted.
+    """
     body = data[: -len(_MARK) - _SIZE]
     end = data[-len(_MARK) - _SIZE :]
     if end.startswith(_MARK) and zlib.crc32(body) != int.from_bytes(end[len(_MARK) :], "little"):
@@ -76,7 +79,10 @@ def _check(data: bytes) -> None:
 
 
 class KernelCache(FunctionCache):
-    """The cache of a kernel, in place of that of `numba.njit`; raises RuntimeError if no folder is writable."""
+    """The cache of a kernel, in place of that of `numba.njit`.
+
+    It raises RuntimeError if no folder is writable.
+    """
 
     def __init__(self, function: Any) -> None:
         super().__init__(function)  # type: ignore[no-untyped-call]
@@ -117,7 +123,10 @@ class _KernelLibrary(JITCodeLibrary):
     """The machine code of a kernel and of all its parts."""
 
     def finalize(self) -> None:
-        """Link each part once, before those that it calls: LLVM drops functions that nothing calls so far."""
+        """Link each part once, before those that it calls.
+
+        LLVM drops functions that nothing calls so far.
+        """
         found: dict[Any, None] = {}
         _add_with_called(self._linking_libraries, found)
         self._linking_libraries = list(reversed(found))
@@ -133,7 +142,10 @@ def _add_with_called(libraries: list[Any], found: dict[Any, None]) -> None:
 
 
 class _PartLibrary(_KernelLibrary):
-    """The code of a part, which is optimised and becomes machine code only within the kernels that call it."""
+    """The code of a part.
+
+    It is optimised and becomes machine code only within the kernels that call it.
+    """
 
     #: libraries of the functions that it calls
     called: list[Any]
@@ -162,7 +174,10 @@ class _PartLibrary(_KernelLibrary):
 
     @property
     def codegen(self) -> Any:
-        """The object whose `set_env` gets the addresses of Python constants that machine code refers to."""
+        """The object whose `set_env` gets the addresses of Python constants.
+
+        Machine code refers to these.
+        """
         return self
 
     def set_env(self, name: str, env: Any) -> None:
@@ -170,7 +185,10 @@ class _PartLibrary(_KernelLibrary):
 
 
 class _Compiler(Compiler):
-    """numba's compiler without passes for features that our functions do not use: closures, array expressions, …."""
+    """numba's compiler without passes for features that our functions do not use.
+
+    Among these are closures and array expressions.
+    """
 
     library: type[_KernelLibrary] = _PartLibrary
 
@@ -206,7 +224,10 @@ _signature_of: Any = BaseFunction.get_call_type
 
 
 def _known_signature(function: Any, context: Any, args: Any, kws: Any) -> Any:
-    """Return a signature that numba finds only once: for each call, it would try all meanings of ``+`` or ``len``."""
+    """Return a signature that numba finds only once.
+
+    For each call, it would try all meanings of ``+`` or ``len``.
+    """
     key = function, tuple(args), tuple(kws.items())
     if key not in _signatures:
         _signatures[key] = _signature_of(function, context, args, kws)
@@ -219,7 +240,10 @@ class _KernelCompiler(_Compiler):
     library = _KernelLibrary
 
     def compile_extra(self, func: Any) -> Any:
-        """Compile a kernel and its parts; numba's lock makes sure that no other thread compiles meanwhile."""
+        """Compile a kernel and its parts.
+
+        numba's lock makes sure that no other thread compiles meanwhile.
+        """
         enabled = gc.isenabled()
         gc.disable()
         BaseFunction.get_call_type = _known_signature  # type: ignore[method-assign, assignment]
@@ -235,18 +259,23 @@ class _KernelCompiler(_Compiler):
 _ARITHMETIC: Named = {"error_model": "numpy", "fastmath": False}
 #: Options of kernels: they need no wrapper for C, and they may make arrays.
 _OPTIONS: Named = {
-    **_ARITHMETIC, "nogil": True, "no_cfunc_wrapper": True, "_nrt": True, "pipeline_class": _KernelCompiler,
+    **_ARITHMETIC, "nogil": True, "no_cfunc_wrapper": True, "_nrt": True,
+    "pipeline_class": _KernelCompiler,
 }  # fmt: skip
 #: Options of parts, which do not count references.
 _PART: Named = {
-    **_ARITHMETIC, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False, "pipeline_class": _Compiler,
+    **_ARITHMETIC, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False,
+    "pipeline_class": _Compiler,
 }  # fmt: skip
 #: Options of parts that make arrays.
 _MAKER: Named = {**_PART, "_nrt": True}
 
 
 def kernel(function: Function) -> Any:
-    """Compile `function` as a kernel: no GIL, IEEE arithmetic, NumPy's division rules, cached where possible."""
+    """Compile `function` as a kernel.
+
+    It needs no GIL, has IEEE arithmetic and NumPy's division rules, and is cached where possible.
+    """
     compiled: Any = njit(cache=False, **_OPTIONS)(function)
     with suppress(RuntimeError):  # no directory for the cache is writable
         compiled._cache = KernelCache(function)
@@ -270,7 +299,9 @@ def compiled_for(kind: Any, kernel: Any) -> Any:
 
 
 def part(function: Function) -> Any:
-    """Compile `function` as a part: kernels call it, Python does not, and it makes no arrays except views.
+    """Compile `function` as a part: kernels call it, Python does not.
+
+    It makes no arrays except views.
 
     A part does not count references.  Otherwise each array argument would cost two atomic
     instructions, and code for counting would take a third of the compilation time.  numba refuses a
@@ -325,7 +356,9 @@ def ready(function: Function, how: Function = inlined) -> Any:
 
 
 def by_types(function: Function, *, copied: bool = False, strict: bool = True) -> Any:
-    """Let calls of `function` in kernels use what the decorated function returns for the types of the arguments.
+    """Let calls of `function` in kernels use what the decorated function returns.
+
+    It gets the types of the arguments.
 
     Only calls that occur are compiled, so a further type costs nothing where it is not used.  With
     `copied` the result is `inlined`; unless `strict`, arguments may have other names and

@@ -90,7 +90,10 @@ class Saved(NamedTuple):
 
 
 def check_saved(saved: Saved, program: AnyProgram, n_shards: int) -> Saved:
-    """Return what a checkpoint holds; raise ValueError if it is not for so many shards of this program."""
+    """Return what a checkpoint holds.
+
+    Raise ValueError if it is not for so many shards of this program.
+    """
     n_blocks = program.n_blocks(n_shards) if program.saves_blocks else 0
     _, shards, blocks = saved
     if (len(shards), len(blocks)) != (n_shards, n_blocks):
@@ -134,7 +137,7 @@ class Harvest(NamedTuple):
 
 
 class Program(ABC, Generic[State, Block, Model, Report]):
-    """A static program.  Subclasses have only parameters as attributes, and all their methods are pure.
+    """A static program: it has only parameters as attributes, and all its methods are pure.
 
     A subclass must define `schedule`, `init`, `report` and `aggregate`, and the functions that
     `schedule` names.
@@ -174,15 +177,23 @@ class Program(ABC, Generic[State, Block, Model, Report]):
 
     @abstractmethod
     def init(self, at: At) -> tuple[State, Mapping[int, Any]]:
-        """Return the first state of a shard, and its parts of blocks in a dict by their indices, {} if it has none."""
+        """Return the first state of a shard, and its parts of blocks in a dict.
+
+        The keys are the indices of the blocks; the dict is {} if the shard has none.
+        """
 
     @abstractmethod
     def report(self, at: At, state: State) -> Report:
-        """Return the report of a shard to `aggregate`, at the start and at the end of a stage made by `each`."""
+        """Return the report of a shard to `aggregate`.
+
+        It is made at the start and at the end of a stage made by `each`.
+        """
 
     @abstractmethod
     def aggregate(self, model: Model | None, reports: Sequence[Report]) -> Model:
-        """Return the new model from the reports of all shards, in shard order; `model` is None at the start.
+        """Return the new model from the reports of all shards, in shard order.
+
+        `model` is None at the start.
 
         Both arguments are read-only.
         """
@@ -192,21 +203,30 @@ class Program(ABC, Generic[State, Block, Model, Report]):
         return n_shards
 
     def combine(self, index: int, parts: Sequence[Any]) -> Block:
-        """Return block `index` from the parts of shards, in shard order; by default there may be only one part."""
+        """Return block `index` from the parts of shards, in shard order.
+
+        By default there may be only one part.
+        """
         if len(parts) != 1:
             raise NotImplementedError(
-                f"{len(parts)} shards made parts of block {index}; write {type(self).__name__}.combine, "
-                "let one shard make it, or let n_blocks return 0 if the model has no blocks"
+                f"{len(parts)} shards made parts of block {index}; write "
+                f"{type(self).__name__}.combine, let one shard make it, or let n_blocks return 0 "
+                "if the model has no blocks"
             )
         block: Block = parts[0]
         return block
 
     def save(self, at: At, state: State) -> Any:
-        """Return what `restore` needs to make this state again, at the end of a sweep; by default the whole state."""
+        """Return what `restore` needs to make this state again, at the end of a sweep.
+
+        By default it is the whole state.
+        """
         return state
 
     def restore(self, at: At, saved: Any) -> tuple[State, Mapping[int, Any]]:
-        """Return the same as `init`, made from what `save` returned, so that the run continues as if uninterrupted.
+        """Return the same as `init`, made from what `save` returned.
+
+        The run then continues as if uninterrupted.
 
         `saved` is read-only.
         """
@@ -238,7 +258,7 @@ Groups = Sequence[Sequence[int]]
 
 
 def identity(program: AnyProgram, names: Mapping[str, str]) -> Named:
-    """Return the class and the parameters of a program that is a dataclass, as far as results depend on them.
+    """Return the class and parameters of a dataclass program on which results depend.
 
     `names` has the user's names of those parameters that are called otherwise in the program.
     """

@@ -95,7 +95,10 @@ def in_units(value: float, digits: int = 2) -> str:
 
 
 def measured_by_callbacks(estimator: Any) -> dict[str, float]:
-    """Return the latest measurements of callbacks: of those with a mapping `latest` from names to numbers."""
+    """Return the latest measurements of callbacks.
+
+    They have a mapping `latest` from names to numbers.
+    """
     measured: dict[str, float] = {}
     for callback in getattr(estimator, "_skl_callbacks", ()):
         latest = getattr(
@@ -113,7 +116,10 @@ def measured_by_callbacks(estimator: Any) -> dict[str, float]:
 
 
 def noteworthy(estimator: Any) -> dict[str, float]:
-    """Return the last known objective, values on held-out samples and measurements of callbacks, by name."""
+    """Return the last known values by name.
+
+    They are the objective, values on held-out samples and measurements of callbacks.
+    """
     found: dict[str, float] = {}
     for record in reversed(estimator.history_[-1000:]):
         for name in (estimator._objective, "validation_rmse"):
@@ -195,7 +201,10 @@ class FitBar:
 
 
 def reached(estimator: Any) -> str:
-    """Return the objective, values on held-out samples, and samples per second in the last few records, as text."""
+    """Return what the last few records hold, as text.
+
+    That is the objective, values on held-out samples, and samples per second.
+    """
     words = [
         f"{name.replace('_', ' ')} {value:.5g}" for name, value in noteworthy(estimator).items()
     ]

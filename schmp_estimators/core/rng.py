@@ -1,4 +1,6 @@
-"""Addressed random numbers: a value is a hash of the place where it is used, not the next number of a stream.
+"""Addressed random numbers: a value is a hash of the place where it is used.
+
+It is not the next number of a stream.
 
 A kernel computes the bits for (seed, sweep, pass, token, draw) where it needs them, so the bits
 depend neither on the order in which tokens are visited nor on how they are divided between workers.
@@ -29,7 +31,10 @@ _WORD = (1 << 64) - 1
 
 @inlined
 def mix(x):
-    """Return the SplitMix64 finaliser of the uint64 `x`: a bijection that mixes all input bits; 0.5 ns."""
+    """Return the SplitMix64 finaliser of the uint64 `x`; 0.5 ns.
+
+    It is a bijection that mixes all input bits.
+    """
     x = (x ^ (x >> _S30)) * _FIRST
     x = (x ^ (x >> _S27)) * _SECOND
     return x ^ (x >> _S31)
@@ -54,7 +59,9 @@ def below(bits, n):
 
 
 def stream_key(*words: int) -> np.uint64:
-    """Hash integers, for example (seed, sweep, pass), into the uint64 key under which a kernel addresses its draws.
+    """Hash integers, for example (seed, sweep, pass), into a uint64 key.
+
+    A kernel addresses its draws under this key.
 
     Every word is mixed in separately, so that keys of different passes are unrelated.
     """

@@ -94,7 +94,9 @@ def reads(
     order: Lines,
     synced: bool = False,
 ) -> Stage:
-    """Return a stage that calls a function on each shard with one block after the other; it changes the state.
+    """Return a stage that calls a function on each shard with one block after the other.
+
+    The function changes the state.
 
     Parameters
     ----------
@@ -124,7 +126,9 @@ def changes(
     synced: bool = False,
     together: Function | None = None,
 ) -> Stage:
-    """Return a stage that calls a function on each shard with one block after the other; it changes both.
+    """Return a stage that calls a function on each shard with one block after the other.
+
+    The function changes both.
 
     Parameters
     ----------
@@ -161,7 +165,9 @@ def exchanges(
     *args: Any,
     split: Split,
 ) -> Stage:
-    """Return a stage in which every shard gets a piece of all states, works on these pieces together, and answers.
+    """Return a stage in which every shard gets a piece of all states.
+
+    It works on these pieces together, and answers.
 
     The next stage must be made by `each`: its function gets the answers of all shards, in their
     order, as its third argument.  The size of the messages then grows with the data, not with the
@@ -276,7 +282,7 @@ def _as_order(order: Lines) -> Order:
 
 
 def for_all(function: Callable[..., Sequence[Any]], at: At, *args: Any) -> Sequence[Any]:
-    """Call a method of a program that returns a value for each shard, and return these values, frozen.
+    """Call a method of a program that returns a value for each shard; return them, frozen.
 
     Raises
     ------
@@ -286,7 +292,8 @@ def for_all(function: Callable[..., Sequence[Any]], at: At, *args: Any) -> Seque
     found = freeze(list(function(at, *args)))
     if len(found) != at.n_shards:
         raise ValueError(
-            f"{name_of(function)} returned a list of {len(found)} for {at.n_shards} shards; it must have one for each"
+            f"{name_of(function)} returned a list of {len(found)} for {at.n_shards} shards; it "
+            "must have one for each"
         )
     return found
 
@@ -322,7 +329,8 @@ def unpack(stage: Stage, made: Any) -> Returned:
     if not found or found[0] is None:
         what = f"({', '.join(named)})" if len(named) > 1 else "the state"
         raise TypeError(
-            f"{name_of(stage.function)} returned {described(made)}; in a stage made by {stage.kind} it returns {what}"
+            f"{name_of(stage.function)} returned {described(made)}; in a stage made by "
+            f"{stage.kind} it returns {what}"
         )
     return Returned(**dict(zip(named, found, strict=True)))
 
@@ -339,7 +347,9 @@ def described(made: Any) -> str:
 
 
 def checked(made: Any, function: Function, job: Any) -> tuple[Any, Any]:
-    """Return what a function has returned for a partition and a job; the job may be a function itself.
+    """Return what a function has returned for a partition and a job.
+
+    The job may be a function itself.
 
     Raises
     ------
@@ -364,7 +374,10 @@ def naming(program: Any, method: str, sweep: int, *where: str) -> Iterator[None]
 
 
 def check_call(function: Any, what: str, *names: str) -> None:
-    """Raise TypeError if a function cannot be called with arguments of these names, by their places."""
+    """Raise TypeError if a function cannot be called with arguments of these names.
+
+    They are given by their places.
+    """
     if not callable(function):
         raise TypeError(f"{what} is {function!r}; it must be a method")
     try:
@@ -380,7 +393,10 @@ def check_call(function: Any, what: str, *names: str) -> None:
 
 
 def name_of(call: Any) -> str:
-    """Return the name of a function, or of the function in a `partial`; for other objects the name of their type."""
+    """Return the name of a function, or of the function in a `partial`.
+
+    For other objects it is the name of their type.
+    """
     call = getattr(call, "func", call)
     name: str = getattr(call, "__name__", type(call).__name__)
     return name
@@ -398,24 +414,29 @@ def check_stages(program: Any, stages: Any, n_shards: int, n_blocks: int) -> tup
     for stage in found:
         if not isinstance(stage, Stage):
             raise TypeError(
-                f"schedule: {stage!r} is no stage; make one with reads, changes, exchanges, each or observes"
+                f"schedule: {stage!r} is no stage; make one with reads, changes, exchanges, each "
+                "or observes"
             )
         _check_stage(program, stage, n_shards, n_blocks)
     if not found or found[-1].kind not in ("each", "observes"):
         raise ValueError(
-            "schedule: the last stage of a sweep must be each or observes, so that it ends in aggregate"
+            "schedule: the last stage of a sweep must be each or observes, so that it ends in "
+            "aggregate"
         )
     for stage, following in pairwise(found):
         if stage.kind == "exchanges" and following.kind != "each":
             raise ValueError(
-                f"schedule: stage {stage.name!r} exchanges pieces of states, so the next stage must be each, "
-                f"not {following.kind}({following.name!r})"
+                f"schedule: stage {stage.name!r} exchanges pieces of states, so the next stage "
+                f"must be each, not {following.kind}({following.name!r})"
             )
     return found
 
 
 def check_signatures(program: Any, stages: Sequence[Stage]) -> None:
-    """Raise TypeError if a function of stages, which have been checked, has other arguments than it is called with."""
+    """Raise TypeError if a function of stages has other arguments than it is called with.
+
+    The stages have been checked.
+    """
     brought: tuple[str, ...] = ()
     for stage in stages:
         first = ("at", "pieces") if stage.kind == "exchanges" else ("at", "state", *brought)
@@ -442,7 +463,8 @@ def _check_stage(program: Any, stage: Stage, n_shards: int, n_blocks: int) -> No
     for function in (stage.function, *helpers):
         if getattr(function, "__self__", None) is not program:
             raise TypeError(
-                f"schedule: {function!r} must be a method of {type(program).__name__}, as in self.{name}"
+                f"schedule: {function!r} must be a method of {type(program).__name__}, as in "
+                f"self.{name}"
             )
     if stage.order is not None:
         what = f"schedule: the order of {stage.kind}({name!r})"
@@ -465,11 +487,13 @@ def _check_order(what: str, order: Order, synced: bool, n_shards: int, n_blocks:
         if not -1 <= min(line) <= max(line) < n_blocks:
             numbers = f"blocks are 0 to {n_blocks - 1}" if n_blocks else "n_blocks returns 0"
             raise ValueError(
-                f"{what} has a number that is no block in step {step}: {line}; {numbers}, and -1 is none"
+                f"{what} has a number that is no block in step {step}: {line}; {numbers}, and -1 "
+                "is none"
             )
         if synced and len(busy) < n_shards:
             raise ValueError(
-                f"{what} leaves a shard idle in step {step}, whose report the barrier would wait for"
+                f"{what} leaves a shard idle in step {step}, whose report the barrier would wait "
+                "for"
             )
         for shard, block in enumerate(line):
             if block >= 0:

@@ -1,4 +1,4 @@
-"""Ranks on the workers of a Dask cluster: tasks that run at the same time, and send each other messages.
+"""Ranks on the workers of a Dask cluster: tasks that run at the same time, and send messages.
 
 Messages use the connections between workers, so they use the ports and the encryption of the
 cluster.  A connection is opened when it is first needed.  A rank that waits for another rank
@@ -71,7 +71,10 @@ class _Inbox:
         return self.of_rank.setdefault(rank, SimpleQueue())
 
     def admits(self, rank: int, n_bytes: int, most: int) -> bool:
-        """Return whether there is room, or the rank waits for this message, or has no other; if so, it is kept."""
+        """Return whether there is room, or the rank waits for this message, or has no other.
+
+        If so, the message is kept.
+        """
         with _lock:
             found = rank == self.awaited or not self.n_bytes or self.n_bytes + n_bytes <= most
             self.n_bytes += n_bytes if found else 0
@@ -136,7 +139,7 @@ def prepare(dask_worker: Any) -> None:
     address = dask_worker.address
 
     async def take(comm: Any, token: str, rank: int, limit: int) -> str:
-        """Receive what rank `rank` of a group sends to the rank on this worker, until the last message."""
+        """Receive all messages that rank `rank` of a group sends to the rank on this worker."""
         inbox = _inbox(address, token)
         try:
             while (message := await comm.read()) != _END:
@@ -255,7 +258,10 @@ class Group(Communicator):
         return unpack(message)
 
     def _watched(self, attempt: Callable[[], T], others: Callable[[], list[int]]) -> T:
-        """Return what `attempt` returns once it does not raise Empty; check meanwhile that other ranks are there."""
+        """Return what `attempt` returns once it does not raise Empty.
+
+        Check meanwhile that other ranks are there.
+        """
         heard = time.monotonic()
         known = dict[int, bool]()
         while True:
@@ -280,7 +286,10 @@ class Group(Communicator):
                 self._tell_spans()
 
     def _tell_spans(self) -> None:
-        """Send the recorded spans to the scheduler, which keeps them only for a while; drop them if they are many."""
+        """Send the recorded spans to the scheduler, which keeps them only for a while.
+
+        Drop them if they are many.
+        """
         spans, self._spans = self._spans, []
         second = int(time.monotonic())
         count = self._told[1] + 1
@@ -290,7 +299,10 @@ class Group(Communicator):
             self._worker.log_event(SPANS, {"run": run, "worker": self._here, "spans": spans})
 
     def _still_leaving(self) -> list[_Leaving]:
-        """Return messages on their way; raise RankLostError if one could not be sent, or a connection has closed."""
+        """Return messages on their way.
+
+        Raise RankLostError if one could not be sent, or a connection has closed.
+        """
         for one in [one for one in self._leaving if one.sent.done()]:
             try:
                 one.sent.result()
@@ -314,7 +326,7 @@ class Group(Communicator):
             raise RankLostError("nobody waits for this rank any more")
 
     def _check_there(self, other: int, known: bool) -> bool:
-        """Ask the worker of another rank for the state of its task; return whether that worker knows the task."""
+        """Ask the worker of another rank for its task; return whether it knows the task."""
         address = self._ranks.addresses[other]
         key = self._ranks.keys[other]
 
@@ -330,7 +342,10 @@ class Group(Communicator):
         return bool(state != "unknown")
 
     def __enter__(self) -> Group:
-        """Secede from the threads of the worker: ranks that wait for each other must not block other tasks."""
+        """Secede from the threads of the worker.
+
+        Ranks that wait for each other must not block other tasks.
+        """
         secede()
         return self
 

@@ -1,4 +1,6 @@
-"""Values between ranks: a value is sent as its form and one buffer, in which its arrays lie one after the other.
+"""Values between ranks.
+
+A value is sent as its form and one buffer, in which its arrays lie one after the other.
 
 Integers are sent in as few bytes as the largest number of an array needs.  The buffer is a copy, so
 the memory of what was sent may be written to at once.  Arrays that arrive are parts of the buffer,

@@ -206,7 +206,8 @@ async def open_page(scheduler: Scheduler) -> str:
     if Fits.name in scheduler.plugins:
         return ""
     try:
-        from distributed.dashboard.core import BokehApplication  # noqa: PLC0415  (bokeh is optional)
+        # bokeh is optional
+        from distributed.dashboard.core import BokehApplication  # noqa: PLC0415
         from distributed.dashboard.scheduler import template_variables  # noqa: PLC0415
 
         from schmp_estimators.core.dashboard.page import PAGE, show  # noqa: PLC0415
@@ -257,7 +258,10 @@ class Teller:
         self._has_page: bool | None = None
 
     def tell(self, event: str, details: Named) -> None:
-        """Send an event with the plain values among the details; nothing is sent before the first "begin"."""
+        """Send an event with the plain values among the details.
+
+        Nothing is sent before the first "begin".
+        """
         self._begun = self._begun or event == "begin"
         if not self._begun or self._ended or self._has_page is False:
             return
@@ -311,7 +315,9 @@ class Teller:
                         "label": self._label,
                         "events": events,
                     }
-                    await self._client.scheduler.log_event(topic=TOPIC, msg=message)  # type: ignore[union-attr]
+                    await self._client.scheduler.log_event(  # type: ignore[union-attr]
+                        topic=TOPIC, msg=message
+                    )
             except Exception as error:  # an error of the dashboard must not end the fit
                 logger.debug("events of the fit are no longer sent: %r", error)
                 self._has_page = False
@@ -337,11 +343,15 @@ async def has_page(client: Client) -> bool:
 
 
 def _asking() -> Function:
-    """Return a function that is pickled by its code: a scheduler with another version, or without Bokeh, can run it."""
+    """Return a function that is pickled by its code.
+
+    A scheduler with another version, or without Bokeh, can run it.
+    """
 
     async def ask(dask_scheduler: Any) -> str:
         try:
-            from schmp_estimators.core.dashboard.fits import open_page  # noqa: PLC0415  (there, not here)
+            # there, not here
+            from schmp_estimators.core.dashboard.fits import open_page  # noqa: PLC0415
         except ImportError as error:
             return f"the scheduler has no such page ({error})"
         return str(await open_page(dask_scheduler))

@@ -1,4 +1,7 @@
-"""The tasks of a run on a cluster: a rank begins, does a batch of sweeps, and returns its results."""
+"""The tasks of a run on a cluster.
+
+A rank begins, does a batch of sweeps, and returns its results.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -93,7 +96,9 @@ class Beginning:
 
 
 class Held:
-    """A rank between two tasks.  The next batch takes the rank out, and changes its states in place.
+    """A rank between two tasks.
+
+    The next batch takes the rank out, and changes its states in place.
 
     Dask may move the object to disk and back; the states are then writable copies.  Once a batch
     has taken the rank, the object is empty, so Dask never writes states to disk while they change.
@@ -143,7 +148,10 @@ def load(function: Function, slices: Slices | None, *pieces: Any) -> Any:
 
 
 def filed(slices: Slices | None, value: Any) -> Any:
-    """Return a result of a task; with `slices`, its arrays are moved to files, and `read_back` returns the result."""
+    """Return a result of a task, which `read_back` reads.
+
+    With `slices`, its arrays are moved to files.
+    """
     return value if slices is None else Filed(slices.keep(value))
 
 
@@ -203,7 +211,9 @@ def harvest(
 
 @one_blas_thread()
 def save(is_first: bool, held: Held, *shards: Any) -> tuple[Any, float]:
-    """Return the model, on the first rank, and this rank's part of a snapshot, and the seconds that this took.
+    """Return the model, on the first rank, this rank's part of a snapshot, and the seconds.
+
+    The seconds are those that this took.
 
     `read_back` gives model and part.
     """
@@ -218,7 +228,7 @@ def in_order(
     groups: Groups,
     of_ranks: Sequence[tuple[list[Any], Numbered]],
 ) -> tuple[Any, list[Any], list[Any]]:
-    """Return the model, the values of all shards and those of all blocks, in the order of their numbers."""
+    """Return the model, the values of all shards and those of all blocks, by their numbers."""
     shards: Numbered = {}
     blocks: Numbered = {}
     for group, (of_shards, of_blocks) in zip(groups, of_ranks, strict=True):

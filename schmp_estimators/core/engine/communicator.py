@@ -39,7 +39,10 @@ class Communicator(ABC):
     n_threads: int
 
     def __reduce__(self) -> Any:
-        """Pickle as `Alone`: a rank that Dask moves to disk gets another communicator before it works again."""
+        """Pickle as `Alone`.
+
+        A rank that Dask moves to disk gets another communicator before it works again.
+        """
         return Alone, ()
 
     @abstractmethod
@@ -47,7 +50,10 @@ class Communicator(ABC):
         """Apply a function to every job, with the threads of this rank."""
 
     def send(self, to: int, value: Any) -> None:
-        """Send a value to another rank, without waiting until it has arrived; never called if there is only one."""
+        """Send a value to another rank, without waiting until it has arrived.
+
+        It is never called if there is only one rank.
+        """
         raise NotImplementedError
 
     def receive(self, source: int) -> Any:
@@ -55,11 +61,14 @@ class Communicator(ABC):
         raise NotImplementedError
 
     def make_room(self) -> None:
-        """Wait until values that have been sent, but have not arrived, are few; by default do nothing."""
+        """Wait until few of the sent values have not arrived; by default do nothing."""
         return
 
     def note(self, what: str, began: float, sweep: int = -1, block: int = -1) -> None:
-        """Record that something was done from `began`, by `time.time`, until now; by default do nothing."""
+        """Record that something was done from `began`, by `time.time`, until now.
+
+        By default do nothing.
+        """
         return
 
     def check_wanted(self) -> None:
@@ -67,7 +76,9 @@ class Communicator(ABC):
         return
 
     def alltoall(self, values: list[Any]) -> list[Any]:
-        """Send ``values[r]`` to rank r, and return what all ranks have sent to this one, by rank; empties `values`.
+        """Send ``values[r]`` to rank r, and return what all ranks have sent to this one, by rank.
+
+        It empties `values`.
 
         If there are many ranks, other ranks relay small values, so that a rank sends few messages.
         For all other values pairs of ranks take turns, so that few values are under way at the same
@@ -148,7 +159,9 @@ class Communicator(ABC):
         return [value, *map(self.receive, range(1, self.size))]
 
     def reduce(self, nodes: Nodes, count: int, merge: Binary = add, least: int = 1) -> Nodes | None:
-        """Merge the nodes of all ranks in a tree with `count` leaves; return them on rank 0, None on other ranks.
+        """Merge the nodes of all ranks in a tree with `count` leaves.
+
+        Return them on rank 0, None on other ranks.
 
         Parameters
         ----------

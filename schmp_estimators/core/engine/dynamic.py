@@ -1,4 +1,6 @@
-"""The dynamic engine: a program chooses its next job from the present model.  The engine knows no statistics.
+"""The dynamic engine: a program chooses its next job from the present model.
+
+The engine knows no statistics.
 
 A program has one of two forms (Kim et al., EuroSys 2016, section 3.3.2).  A *coroutine* is a
 generator that yields jobs and gets their partial results; its local variables are the state of the
@@ -24,7 +26,9 @@ class PlaceOfRounds(Protocol):
     """What the dynamic engine asks of the place where partitions live."""
 
     def submit(self, function: Function, job: Any, *, is_sum: bool = False) -> Any:
-        """Apply function(partition, job) to every partition, keep the new partitions, and return a ticket.
+        """Apply function(partition, job) to every partition; return a ticket.
+
+        The new partitions are kept.
 
         With `is_sum` only the sum of the partial results is needed, so they may be added up on
         their way.
@@ -54,7 +58,7 @@ def run_rounds(program: Any, model: Any, place: PlaceOfRounds, pipeline_depth: i
 
 
 class Save(NamedTuple):
-    """Yielded to save a state from which the coroutine can continue, on the pieces of data as they are now.
+    """Yielded to save a state from which the coroutine can continue, on the present pieces of data.
 
     Parameters
     ----------
@@ -205,7 +209,10 @@ def saves(kind: type) -> Callable[[F], F]:
 
 
 def saved_type(program: Coroutine) -> type | None:
-    """Return the type of state that a coroutine, or a `partial` of one, has declared with `saves`, or None."""
+    """Return the type of state that a coroutine has declared with `saves`, or None.
+
+    It may be a `partial` of a coroutine.
+    """
     kind: type | None = getattr(getattr(program, "func", program), "saves", None)
     return kind
 
@@ -214,8 +221,9 @@ def check_saves(program: Coroutine) -> None:
     """Raise ValueError if the program does not declare that it saves its state."""
     if saved_type(program) is None:
         raise ValueError(
-            f"checkpoint needs a program that saves its state, which {name_of(program)} does not: let it yield "
-            "Save(state) at its outer step, and declare the type of the state with @saves"
+            f"checkpoint needs a program that saves its state, which {name_of(program)} does not: "
+            "let it yield Save(state) at its outer step, and declare the type of the state with "
+            "@saves"
         )
 
 
@@ -271,7 +279,8 @@ def run_coroutine(
                     if kind is None or not isinstance(step.state, kind):
                         declared = "no state" if kind is None else kind.__name__
                         raise TypeError(
-                            f"{name_of(program)} saves a {type(step.state).__name__}, and has declared {declared}"
+                            f"{name_of(program)} saves a {type(step.state).__name__}, and has "
+                            f"declared {declared}"
                         )
                     if save is not None:
                         save(step)

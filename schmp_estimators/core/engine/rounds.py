@@ -42,7 +42,10 @@ class Answers(NamedTuple):
 
 
 class Do(NamedTuple):
-    """Command: apply ``function(partition, job)``, which returns the partition with its new state, and an answer."""
+    """Command: apply ``function(partition, job)``.
+
+    It returns the partition with its new state, and an answer.
+    """
 
     function: Function
     job: Any
@@ -50,7 +53,10 @@ class Do(NamedTuple):
 
 
 class Restore(NamedTuple):
-    """Command: restore partitions, as they were loaded, from what was saved of each: ``saved[number]``."""
+    """Command: restore partitions, as they were loaded, from what was saved.
+
+    Of partition `number` that is ``saved[number]``.
+    """
 
     restore: Binary
     saved: Mapping[int, Any]
@@ -77,7 +83,7 @@ class Partitions:
         self._leaves = [(0, number) for number in self._numbers]
 
     def work(self, command: Do | Restore) -> Answers | None:
-        """Execute a command; return the answers of all partitions on rank 0, and None on other ranks."""
+        """Execute a command; return all partitions' answers on rank 0, None on others."""
         with one_blas_thread(), sharing(self._communicator.each):
             if isinstance(command, Restore):
                 restored = zip(self._partitions, self._numbers, strict=True)
@@ -157,7 +163,10 @@ def serve(
 
 
 class Piece(NamedTuple):
-    """A partition that is made where it will be used: ``function(*parts)``, where parts are values or futures."""
+    """A partition that is made where it will be used: ``function(*parts)``.
+
+    The parts are values or futures.
+    """
 
     function: Function
     parts: Arguments = ()
@@ -191,7 +200,7 @@ class Keeper(NamedTuple):
 
 @dataclass(eq=False)
 class Round:
-    """A round since partitions were last saved: its command, so that it can be repeated, and its answers."""
+    """A round since partitions were last saved: its command, to repeat it, and its answers."""
 
     command: Do
     #: A function that waits for the answers; both are None after the answers have been collected.
@@ -242,7 +251,9 @@ class Rounds:
         self._restores = Restores(place, "a further round was done")
 
     def submit(self, function: Function, job: Any, *, is_sum: bool = False) -> Any:
-        """Apply function(partition, job) to every partition, keep the new partitions, and return a ticket.
+        """Apply function(partition, job) to every partition; return a ticket.
+
+        The new partitions are kept.
 
         With `is_sum` partial results are added up on their way.
         """
@@ -251,7 +262,10 @@ class Rounds:
         return self._send(Do(function, job, is_sum))
 
     def collect(self, ticket: Any) -> list[Any]:
-        """Return the partial results of a ticket, in partition order; the caller may write into them."""
+        """Return the partial results of a ticket, in partition order.
+
+        The caller may write into them.
+        """
         return own(self._answers(ticket))
 
     def save(self) -> list[Any]:
@@ -289,7 +303,7 @@ class Rounds:
         return self._served
 
     def _made_here(self) -> Partitions:
-        """Make the partitions in this process; each piece is dropped as soon as it has been used."""
+        """Make the partitions in this process; drop each piece as soon as it has been used."""
         made = []
         for number, piece in enumerate(self._pieces):
             self._pieces[number] = None
@@ -341,7 +355,10 @@ class Rounds:
         return ticket.answers
 
     def _surviving(self, action: Callable[[], T]) -> T:
-        """Return what `action` returns; if work is lost, make the partitions again and try again."""
+        """Return what `action` returns.
+
+        If work is lost, make the partitions again and try again.
+        """
         while True:
             try:
                 return action()
@@ -363,7 +380,10 @@ class Rounds:
         return found
 
     def _keep(self) -> None:
-        """Save what the keeper saves, or without one all partitions if any has changed; forget all rounds so far."""
+        """Save what the keeper saves, and forget all rounds so far.
+
+        Without a keeper, save all partitions if any has changed.
+        """
         if self._keeper is not None:
             self.save()
             return

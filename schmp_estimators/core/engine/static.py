@@ -1,4 +1,6 @@
-"""Runs of static programs on a cluster: ranks do batches of sweeps, and the client gets the records of each batch.
+"""Runs of static programs on a cluster: ranks do batches of sweeps.
+
+The client gets the records of each batch.
 
 It implements the static engine of STRADS (Kim et al., EuroSys 2016, section 3.3).  Each shard stays
 with its rank, and ranks send blocks and messages to each other.  The client only decides how many
@@ -130,7 +132,10 @@ class GroupRun:
             yield record
 
     def told_by_sources(self) -> list[Any]:
-        """Return, once, what each source has returned beside its shard, or None for a source that returns a shard."""
+        """Return, once, what each source has returned beside its shard.
+
+        It is None for a source that returns a shard.
+        """
         told = self._surviving(
             lambda: {p: self._place.results([one])[0] for p, one in sorted(self._telling.items())}
         )  # one by one: the client gets the first while others are computed
@@ -182,7 +187,9 @@ class GroupRun:
         self._at_current(action)
 
     def observe(self, stages: Unary) -> Named:
-        """Return the record that the current sweep would have if it ended with ``stages(n_shards)``.
+        """Return the record that the current sweep would have if it ended with these stages.
+
+        They are ``stages(n_shards)``.
 
         These are made by `observes`.
         """
@@ -217,7 +224,10 @@ class GroupRun:
             settle(self._kept, error)
 
     def _surviving(self, action: Callable[[], T]) -> T:
-        """Return what `action` returns; if work is lost, restart from the last snapshot and try again."""
+        """Return what `action` returns.
+
+        If work is lost, restart from the last snapshot and try again.
+        """
         while True:
             try:
                 if not self._ranks:
@@ -232,7 +242,10 @@ class GroupRun:
                 self._restores.prepare(error, going_on, self._parts.held if self._parts else needed)
 
     def _at_current(self, action: Callable[[], T]) -> T:
-        """Return what `action` returns when the ranks are at the end of the current sweep; repeat it after a loss."""
+        """Return what `action` returns when the ranks are at the end of the current sweep.
+
+        Repeat it after a loss.
+        """
 
         def reached() -> T:
             self._reach(self._current)
@@ -256,7 +269,10 @@ class GroupRun:
         self._telling = {}
 
     def _begin(self) -> None:
-        """Load the shards, and set what ranks begin with in their first batch: the last snapshot, if there is one."""
+        """Load the shards, and set what ranks begin with in their first batch.
+
+        That is the last snapshot, if there is one.
+        """
         self._divide()
         self._load()
         for group in self._groups:
@@ -300,7 +316,10 @@ class GroupRun:
         return self._saved.model, {p: self._saved.shards[p] for p in group}, blocks
 
     def _load(self) -> None:
-        """Start loading the shards, in turn for each rank: workers begin while the client sends other shards."""
+        """Start loading the shards, in turn for each rank.
+
+        Workers begin while the client sends other shards.
+        """
         in_turn = [p for some in zip_longest(*self._groups) for p in some if p is not None]
         n_asked = 1 if self._was_asked else 2
 
@@ -328,20 +347,26 @@ class GroupRun:
         *,
         keep: bool = False,
     ) -> Any:
-        """Let all ranks call a function together; return the results, or with `keep` futures and what rank 0 tells."""
+        """Let all ranks call a function together; return the results.
+
+        With `keep` these are futures, and what rank 0 tells.
+        """
         told = attrgetter("told") if keep else None
         near = [self._near[group[0]] for group in self._groups]
         return self._place.call_ranks(self._word(what), function, args, near, told)
 
     def _args(self, *more: Any) -> list[Arguments]:
-        """Return the arguments of each rank: the rank itself, further arguments common to all, and its shards."""
+        """Return the arguments of each rank.
+
+        They are the rank itself, further arguments common to all, and its shards.
+        """
         return [
             (self._place.in_place(rank), *more, *[self._shards[p] for p in group])
             for rank, group in zip(self._ranks, self._groups, strict=True)
         ]
 
     def _reach(self, sweep: int) -> None:
-        """Start the ranks if they have not begun, and after a loss repeat the sweeps up to `sweep`."""
+        """Start the ranks if they have not begun; after a loss repeat sweeps up to `sweep`."""
         while self._done < sweep or self._given:
             self._work(min(sweep - self._done, self._length(self._done + 1)))
 
@@ -395,7 +420,10 @@ class GroupRun:
         self._settle()
 
     def _send_saved(self, asked: Any = None) -> _Pending:
-        """Let ranks make a snapshot; if a checkpoint is requested, it is written from this snapshot."""
+        """Let ranks make a snapshot.
+
+        If a checkpoint is requested, it is written from this snapshot.
+        """
         saved = []
         for rank, (held, group) in enumerate(zip(self._ranks, self._groups, strict=True)):
             args = not rank, held, *(self._shards[p] for p in group)
@@ -404,7 +432,10 @@ class GroupRun:
         return _Pending(self._done, saved, asked)
 
     def _settle(self) -> None:
-        """If a snapshot is pending, bring it to the client, and write the checkpoint that was requested with it."""
+        """If a snapshot is pending, bring it to the client.
+
+        Write the checkpoint that was requested with it.
+        """
         pending = self._pending
         if pending is None:
             return

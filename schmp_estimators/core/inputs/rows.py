@@ -1,4 +1,6 @@
-"""The rows of an input as partitions: held in this process or by workers, or made again each time they are read.
+"""The rows of an input as partitions.
+
+They are held in this process or by workers, or made again each time they are read.
 
 An input in memory makes one partition, or several if they are made again; on Dask every chunk of
 rows makes one.
@@ -74,7 +76,10 @@ def _of_all(merge: Callable[[list[Any]], Any], *parts: Any) -> Any:
 
 
 def _gather(place: Place, held: Sequence[Any]) -> list[Any]:
-    """Return the values of results that a place holds; raise the error of the first that is refused."""
+    """Return the values of results that a place holds.
+
+    Raise the error of the first that is refused.
+    """
     found = place.gather(held)
     for one in found:
         if isinstance(one, Refused):
@@ -104,7 +109,10 @@ class Rows:
         return self.tasks(function, list(zip(self.partitions, strict=True)), name)
 
     def tasks(self, function: Function, arguments: list[Arguments], name: str) -> list[Any]:
-        """Return ``function(*a)`` for all `arguments`, which may contain partitions: values, or futures of them."""
+        """Return ``function(*a)`` for all `arguments`.
+
+        These may contain partitions: values, or futures of them.
+        """
         return self.place.map(partial(_of_accepted, function), arguments, name)
 
     def cut(self, function: Function, arguments: list[Arguments], name: str) -> list[Any]:
@@ -121,15 +129,24 @@ class Rows:
         return _gather(self.place, results)
 
     def reduce(self, function: Function, merge: Callable[[list[Any]], Any], name: str) -> Any:
-        """Return all ``function(partition)``, merged by a tree of tasks; only the result comes to this process."""
+        """Return all ``function(partition)``, merged by a tree of tasks.
+
+        Only the result comes to this process.
+        """
         return self.merged(self.each(function, name), merge, name)
 
     def merged(self, results: list[Any], merge: Callable[[list[Any]], Any], name: str) -> Any:
-        """Return what `each` or `tasks` returned, merged by a tree of tasks; only the result comes to this process."""
+        """Return what `each` or `tasks` returned, merged by a tree of tasks.
+
+        Only the result comes to this process.
+        """
         return merged(*self.place.made(results, name), merge, name)
 
     def held(self) -> Rows:
-        """Return rows that are held, from rows that are made again each time; the latter are released."""
+        """Return rows that are held, from rows that are made again each time.
+
+        The latter are released.
+        """
         place, found = self.place.made(self.partitions, "read-rows")
         if place is self.place:
             rows = Rows(self.here(found))
@@ -159,7 +176,7 @@ def merged(place: Place, found: list[Any], merge: Callable[[list[Any]], Any], na
 
 
 class Again:
-    """A call that is made each time its result is needed; arguments that are such calls are made first.
+    """A call that is made each time its result is needed, after arguments that are such calls.
 
     Parameters
     ----------
@@ -200,7 +217,10 @@ class Rereading(Place):
         self._cluster = cluster
 
     def partitions(self, loads: Sequence[Callable[[], Any]]) -> list[Any]:
-        """Return objects that stand for partitions, given functions that make them; they can be sent to workers."""
+        """Return objects that stand for partitions, given functions that make them.
+
+        They can be sent to workers.
+        """
         token = uuid4().hex
         return [Again(_load_once, ((token, number), load)) for number, load in enumerate(loads)]
 
@@ -247,7 +267,10 @@ def make(again: Again) -> Any:
 
 
 def _load_once(key: tuple[str, int], load: Callable[[], Any]) -> Any:
-    """Return a partition; it is not loaded again if it is the last one that this thread has loaded."""
+    """Return a partition.
+
+    It is not loaded again if it is the last one that this thread has loaded.
+    """
     if getattr(_last, "key", None) != key:
         forget_last()
         _last.value = load()
@@ -322,7 +345,7 @@ def _made_again(lazy: Any, place: Place | None) -> Rows:
 
 
 class RowsAgain(Rows):
-    """Rows of a matrix, in memory or in mapped files, that are prepared again each time they are read.
+    """Rows of a matrix, in memory or in mapped files, that are prepared each time they are read.
 
     Parameters
     ----------
@@ -355,7 +378,10 @@ def _compute(place: Place, lazy: Any, number: int) -> Any:
 
 
 def _compute_there(block: Any) -> Any:
-    """Compute a chunk in this task; if it needs futures of the cluster, compute it with the cluster."""
+    """Compute a chunk in this task.
+
+    If it needs futures of the cluster, compute it with the cluster.
+    """
     lazy = [block] if isinstance(block, _delayed.Delayed) else block
     if not distributed.futures_of(block):
         return Place().hold(lazy)[0]
@@ -364,7 +390,7 @@ def _compute_there(block: Any) -> Any:
 
 
 def _bounds(matrix: Any) -> list[int]:
-    """Return the bounds of partitions of a matrix that are small enough to be prepared at a time."""
+    """Return bounds of partitions of a matrix that are small enough to be prepared at a time."""
     n_rows, n_columns = matrix.shape
     if sparse.issparse(matrix):
         goals = np.arange(_ENTRIES_AT_ONCE, matrix.indptr[-1], _ENTRIES_AT_ONCE)
@@ -390,7 +416,10 @@ def _prepare_some(prepare: Unary, matrix: Any, first: int, last: int) -> Any:
 def open_tasks(
     prepare: Function, arguments: list[Arguments], *, place: Place | None = None
 ) -> Rows:
-    """Return rows whose partitions are ``prepare(*a)`` for all `arguments`, which may contain Delayed objects."""
+    """Return rows whose partitions are ``prepare(*a)`` for all `arguments`.
+
+    These may contain Delayed objects.
+    """
     task, name = dask.delayed(_prepared, pure=False), f"read-rows-{uuid4().hex}"
     lazy = [task(prepare, i, *given, dask_key_name=(name, i)) for i, given in enumerate(arguments)]
     place = place or Place()

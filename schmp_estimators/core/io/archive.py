@@ -106,7 +106,10 @@ def _describe(array: np.ndarray[Any, Any], checksum: int) -> list[Any]:
 
 
 def _strip(value: Any, name: str, arrays: list[np.ndarray[Any, Any]]) -> Named:
-    """Return a tree for JSON, in which each node is a dict of one entry; arrays are appended to the list."""
+    """Return a tree for JSON, in which each node is a dict of one entry.
+
+    Arrays are appended to the list.
+    """
     node: Named | None = None
     if type(value) in _PLAIN:
         node = {"plain": value}
@@ -146,8 +149,9 @@ def _strip_inner(value: Any, name: str, strip: Callable[[Any, str], Any]) -> Nam
         )  # the name of a script in its child processes
         return {"named": [f"{module}:{kind.__qualname__}", kind._fields, items]}
     raise TypeError(
-        f"a checkpoint cannot keep {_shown(name)}, of type {kind.__qualname__}; use numbers, strings, arrays without "
-        "objects or masks, tuples, lists, dicts, and named tuples that are not defined in a function"
+        f"a checkpoint cannot keep {_shown(name)}, of type {kind.__qualname__}; use numbers, "
+        "strings, arrays without objects or masks, tuples, lists, dicts, and named tuples that "
+        "are not defined in a function"
     )
 
 

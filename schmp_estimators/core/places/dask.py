@@ -1,4 +1,4 @@
-"""The Dask place: tasks on the workers of a cluster, and ranks, which are tasks that send each other messages.
+"""The Dask place: tasks on the workers of a cluster, and ranks, which send each other messages.
 
 A task prefers the worker of its shard, but Dask may run it elsewhere if that worker dies.  A rank
 runs only on its worker.  Nothing large passes through the scheduler.
@@ -75,7 +75,9 @@ def enrol(dask_worker: Any) -> dict[str, str]:
 
 
 def _enrolment() -> Function:
-    """Return a function that is pickled by its code: it imports what this process has of the package, and enrols.
+    """Return a function that is pickled by its code.
+
+    It imports what this process has of the package, and enrols.
 
     Its worker answers others meanwhile.  It would not while it imports what a task needs: on a busy
     machine that takes longer than `answer_timeout`.
@@ -159,7 +161,10 @@ class DaskPlace(Place):
         self._fit, self._scheduler = label, scheduler_id(client)
 
     def _use(self, workers: list[Worker], silent: list[Worker], told: str = "") -> None:
-        """Use workers, and leave out silent ones; a warning names each of these, if what was told has not."""
+        """Use workers, and leave out silent ones.
+
+        A warning names each of these, if what was told has not.
+        """
         self._dealt.update(workers)
         self._left_out = [one.address for one in silent]
         self._named |= {one for one in self._left_out if f"{one} " in f"{told} "}
@@ -178,11 +183,17 @@ class DaskPlace(Place):
         return [worker.address for worker in self._dealt.workers]
 
     def ask(self, function: Function, *args: Any) -> Named:
-        """Return what a function returns on each worker, by their addresses; workers on which it fails are left out."""
+        """Return what a function returns on each worker, by their addresses.
+
+        Workers on which it fails are left out.
+        """
         return ask(self.client, function, *args, workers=self.addresses)
 
     def _where(self, address: str | None = None, *, pinned: bool = False) -> Named:
-        """Return the options of tasks that run near a worker, or anywhere, but on no worker that is left out."""
+        """Return the options of tasks that run near a worker, or anywhere.
+
+        They run on no worker that is left out.
+        """
         if address is None:
             chosen = {"workers": self.addresses, "allow_other_workers": False}
             return chosen if self._left_out else {}
@@ -209,13 +220,19 @@ class DaskPlace(Place):
         return list(self._dealt.members(n_shards).values())
 
     def bring(self, value: Any, p: int) -> Any:
-        """Return an argument for a task near shard `p`: `value`, or if it is large a future of it, sent there."""
+        """Return an argument for a task near shard `p`.
+
+        It is `value`, or if it is large a future of it, sent there.
+        """
         if isinstance(value, Future) or sizeof(value) <= _INLINE:
             return value
         return scatter(self.client, f"sent-{uuid4().hex}", value, self._dealt.address(p))
 
     def load(self, word: str, loads: Iterable[Load]) -> Iterator[list[Future[Any]]]:
-        """Make data of pieces, and return for each of them the future of the result, or those of its elements."""
+        """Make data of pieces, and return for each of them its future or futures.
+
+        They are of the result, or of its elements.
+        """
         sent: list[list[Any]] = []
 
         def jobs() -> Iterator[_Job]:
@@ -237,7 +254,10 @@ class DaskPlace(Place):
             yield made
 
     def _in_graphs(self, jobs: Iterable[_Job]) -> Iterator[list[Future[Any]]]:
-        """Send jobs and return the futures of each; jobs with few bytes of arguments are one graph."""
+        """Send jobs and return the futures of each.
+
+        Jobs with few bytes of arguments are one graph.
+        """
         calls, asked, n_bytes = dict[Any, Call](), list[Sequence[Any]](), 0
         for some, keys, n_more in jobs:
             calls |= some
@@ -263,14 +283,20 @@ class DaskPlace(Place):
         *,
         pinned: bool = False,
     ) -> Future[Any]:
-        """Submit a call near shard `p`, and return its future; with `pinned` it runs only on the shard's worker."""
+        """Submit a call near shard `p`, and return its future.
+
+        With `pinned` it runs only on the shard's worker.
+        """
         where = self._where(self._dealt.address(p), pinned=pinned)
         return self._send({(f"{word}-{uuid4().hex}", p): Call(function, args, where)})[0]
 
     def _send(
         self, calls: Mapping[Any, Call], asked: Sequence[Any] | None = None
     ) -> list[Future[Any]]:
-        """Send calls by their keys as one graph; return the futures of those that are asked for, by default all."""
+        """Send calls by their keys as one graph; return the futures of those asked for.
+
+        By default all are asked for.
+        """
         layers = {}
         for key, (function, args, where) in calls.items():
             refs = [TaskRef(arg.key) if isinstance(arg, Future) else arg for arg in args]
@@ -292,7 +318,7 @@ class DaskPlace(Place):
         near: Sequence[int],
         take: Unary | None = None,
     ) -> Any:
-        """Let all ranks of a run call a function at the same time, each in a task that runs only on its worker.
+        """Let all ranks of a run call a function at the same time, each on its worker only.
 
         Parameters
         ----------
@@ -335,7 +361,7 @@ class DaskPlace(Place):
             self.release(made[:1] if kept else made)
 
     def serve(self, name: str, pieces: Sequence[Any]) -> GroupService:
-        """Let workers make partitions from pieces, and return the service of the ranks that work on them."""
+        """Let workers make partitions from pieces; return the service of their ranks."""
         self.settle([piece.parts if isinstance(piece, Piece) else [piece] for piece in pieces])
         members = self._dealt.members(len(pieces))
         addresses = tuple(members)
@@ -356,7 +382,9 @@ class DaskPlace(Place):
         addresses: tuple[str, ...],
         take: Unary | None,
     ) -> tuple[list[Future[Any]], str]:
-        """Send the tasks of ranks as one graph, so that those of two runs reach all workers in the same order.
+        """Send the tasks of ranks as one graph.
+
+        So those of two runs reach all workers in the same order.
 
         Return their futures, after that of what is taken of the result of rank 0, and the token of
         the group.
@@ -384,7 +412,10 @@ class DaskPlace(Place):
         await_all(self.client, futures, self._dealt.addresses, self.addresses)
 
     def in_place(self, one: Any) -> Any:
-        """Return an argument that stands for the result of a rank, which the next task changes in place."""
+        """Return an argument that stands for the result of a rank.
+
+        The next task changes the result in place.
+        """
         return InPlace(one.key) if isinstance(one, Future) else one
 
     def release(self, held: Iterable[Any]) -> None:
@@ -394,7 +425,7 @@ class DaskPlace(Place):
                 one.release()
 
     def _welcome(self, found: list[Worker]) -> None:
-        """Record which workers there are; those that have come since the last look must be like the others.
+        """Record which workers there are; new ones must be like the others.
 
         A paused worker keeps its shards, because it may soon continue; a worker that is about to
         leave does not.
@@ -409,7 +440,10 @@ class DaskPlace(Place):
         self._use(workers or self._dealt.workers, silent)
 
     def settle(self, pieces: Sequence[Futures]) -> None:
-        """Place each shard on a worker that has its first piece, as long as no worker gets more than its share."""
+        """Place each shard on a worker that has its first piece.
+
+        No worker gets more than its share.
+        """
         held = [[part for part in parts if isinstance(part, Future)][:1] for parts in pieces]
         if futures := [one for some in held for one in some]:
             holders = reach(self.client, self.client.who_has, futures)
@@ -425,9 +459,9 @@ class DaskPlace(Place):
         """
         if self.are_gone(futures_of(lazy)):
             raise WorkerLostError(
-                "the input was persisted, and the cluster no longer has some of its chunks (the workers that held them "
-                "died or do not answer, or the client was restarted); persist it again, or use the collection from "
-                "before persist()"
+                "the input was persisted, and the cluster no longer has some of its chunks (the "
+                "workers that held them died or do not answer, or the client was restarted); "
+                "persist it again, or use the collection from before persist()"
             )
         held = reach(self.client, self.client.persist, lazy, **self._where())
         if isinstance(lazy, list):
@@ -458,14 +492,20 @@ class DaskPlace(Place):
         return gather(self.client, held, self.addresses if self._left_out else None, self.addresses)
 
     def share(self, value: Any) -> Any:
-        """Return a future of a value: of a task, which Dask can repeat; a large value is sent to two workers."""
+        """Return a future of a value.
+
+        It is of a task, which Dask can repeat; a large value is sent to two workers.
+        """
         if sizeof(read_back(value)) <= _IN_A_TASK:
             return self.map(itself, [(value,)], "shared")[0]
         sent = scatter(self.client, f"shared-{uuid4().hex}", value, *self.addresses[:2])
         return self._noted([sent])[0]
 
     def lasting(self, value: Any) -> Callable[[], Any]:
-        """Return a function that gives a future of a value for many tasks, and makes a new one if it was lost."""
+        """Return a function that gives a future of a value for many tasks.
+
+        It makes a new one if the future was lost.
+        """
         held: list[Future[Any]] = []
 
         def give() -> Future[Any]:
@@ -476,7 +516,10 @@ class DaskPlace(Place):
         return give
 
     def are_gone(self, held: Iterable[Any]) -> bool:
-        """Return whether some futures among `held` have results that cannot be computed again, or reached."""
+        """Return whether some futures among `held` have results that are lost.
+
+        Such results cannot be computed again, or reached.
+        """
         futures = [one for one in held if isinstance(one, Future)]
         if any(one.status in _GONE for one in futures):
             return True
@@ -490,7 +533,10 @@ class DaskPlace(Place):
         return self.map(getitem, [(one, position) for one in held], name)
 
     def let_go(self) -> None:
-        """Release all futures, one by one: the traceback of an error may still reference any of them."""
+        """Release all futures, one by one.
+
+        The traceback of an error may still reference any of them.
+        """
         for future in list(self._let_in):
             future.release()
 
@@ -525,7 +571,10 @@ class DaskPlace(Place):
             raise type(error)(f"{self._fit} has ended, because {told}: {error}") from error
 
     def deal(self) -> bool:
-        """Look for new workers; if a worker has more than its share now, forget where the shards are."""
+        """Look for new workers.
+
+        If a worker has more than its share now, forget where the shards are.
+        """
         self._welcome(live_workers(self.client))
         if self._dealt.is_even():
             return False

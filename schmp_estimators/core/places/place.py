@@ -104,11 +104,16 @@ class Place:
         return 0
 
     def settle(self, pieces: Sequence[Sequence[Any]]) -> None:
-        """Place each shard where its results in `pieces` are, which has a list for each shard; here do nothing."""
+        """Place each shard where its results in `pieces` are; here do nothing.
+
+        There is a list for each shard.
+        """
         return
 
     def hold(self, lazy: Any) -> list[Any]:
-        """Compute a list of Delayed objects, or the blocks of a Dask array of one column of blocks, and hold them.
+        """Compute a list of Delayed objects, or the blocks of a Dask array, and hold them.
+
+        The array has one column of blocks.
 
         They are computed in this process, even if a cluster is Dask's default.
         """
@@ -132,7 +137,7 @@ class Place:
         *,
         by_shard: bool = False,
     ) -> list[Any]:
-        """Return ``function(*a)`` for all `arguments`, which may contain results that this place holds.
+        """Return ``function(*a)`` for all `arguments`, which may contain held results.
 
         With `by_shard` there is a call for each shard; it is made where the shard is placed, if
         possible.
@@ -152,7 +157,7 @@ class Place:
         return value
 
     def take(self, held: list[Any], position: int, name: str) -> list[Any]:
-        """Take element `position` out of each of some lists that are held, and return these elements."""
+        """Take element `position` out of each of some held lists; return these elements."""
         found = []
         for one in held:
             found.append(one[position])
@@ -160,14 +165,22 @@ class Place:
         return found
 
     def made(self, held: list[Any], name: str) -> tuple[Place, list[Any]]:
-        """Compute results of `map`, if they are not there yet; return them, and the place that holds them."""
+        """Compute results of `map`, if they are not there yet.
+
+        Return them, and the place that holds them.
+        """
         return self, held
 
     def let_go(self) -> None:
-        """Release what `hold`, `map`, `share` and `take` have returned.  A second call does nothing."""
+        """Release what `hold`, `map`, `share` and `take` have returned.
+
+        A second call does nothing.
+        """
 
     def tell(self, event: str, details: Named | None = None) -> None:
-        """Publish an event of a fit, if the place has a dashboard.  Only plain values of the details are sent.
+        """Publish an event of a fit, if the place has a dashboard.
+
+        Only plain values of the details are sent.
 
         Events are published from the first "begin" until the place is closed; the others are
         "record", "measured", "restart" and "failed".
@@ -176,11 +189,17 @@ class Place:
             self._teller.tell(event, details or {})
 
     def are_gone(self, held: Iterable[Any]) -> bool:
-        """Return whether some of what is held is lost, and cannot be computed again; here nothing is."""
+        """Return whether some held results are lost for good; here none is.
+
+        Such results cannot be computed again.
+        """
         return False
 
     def deal(self) -> bool:
-        """Return whether shards should be distributed anew because workers have joined, and so be loaded again."""
+        """Return whether shards should be distributed anew because workers have joined.
+
+        Then they are loaded again.
+        """
         return False
 
     def reset(self, told: str = "") -> None:
@@ -295,8 +314,9 @@ def _client(choice: str, is_dask: bool) -> AbstractContextManager[Client | None]
         client: Client = distributed.default_client()
         if client.asynchronous:
             raise AsynchronousClientError(
-                "the active Dask client is asynchronous; fit in a thread with a synchronous Client, or keep the work "
-                "in this process with dask.config.set({'schmp-estimators.runtime': 'local'})"
+                "the active Dask client is asynchronous; fit in a thread with a synchronous "
+                "Client, or keep the work in this process with "
+                "dask.config.set({'schmp-estimators.runtime': 'local'})"
             )
         return nullcontext(client)
     if choice == "dask":
@@ -343,9 +363,10 @@ class Restores:
             raise error
         if self._n == MAX_RESTORES:
             raise WorkerLostError(
-                f"work was lost {MAX_RESTORES + 1} times, each time before {self._progress} (the last time: {error}); "
-                "look at the logs and the memory of the workers, use more or larger workers, and set the parameter "
-                "checkpoint, if there is one, so that a later fit can continue from there"
+                f"work was lost {MAX_RESTORES + 1} times, each time before {self._progress} (the "
+                f"last time: {error}); look at the logs and the memory of the workers, use more "
+                "or larger workers, and set the parameter checkpoint, if there is one, so that a "
+                "later fit can continue from there"
             ) from error
         if self._n:
             time.sleep(PAUSE * LONGER ** (self._n - 1))
@@ -361,8 +382,9 @@ def check_sent(value: Any, what: str) -> None:
         distributed.protocol.pickle.dumps(value)
     except Exception as error:
         raise TypeError(
-            f"{what} cannot be sent to workers, for want of a pickle ({error}); let it hold numbers, strings and "
-            "arrays only, and its functions stand in a module, or work in this process"
+            f"{what} cannot be sent to workers, for want of a pickle ({error}); let it hold "
+            "numbers, strings and arrays only, and its functions stand in a module, or work in "
+            "this process"
         ) from error
 
 

@@ -33,7 +33,10 @@ def _pools() -> list[Any]:
 
 
 def _take_control(pool: Any) -> None:
-    """Let this thread set limits: threadpoolctl 3.8 silently ignores all threads but the first that has set one."""
+    """Let this thread set limits.
+
+    threadpoolctl 3.8 silently ignores all threads but the first that has set one.
+    """
     clear = getattr(pool, "clear_controlling_thread", None)
     if clear is not None:
         clear(force=True)

@@ -82,7 +82,9 @@ def gather(
 def outcomes(
     client: Client, futures: Futures, holders: Collection[str], kept: Futures = ()
 ) -> list[Any]:
-    """Return the outcome of each rank, a value or an exception, once all have ended, or soon after an error.
+    """Return the outcome of each rank once all have ended, or soon after an error.
+
+    An outcome is a value or an exception.
 
     Values of `kept` stay where they are: their outcome is None.
 
@@ -128,7 +130,10 @@ def _failure(future: Future[Any]) -> Exception:
 
 
 def _lost(error: BaseException | None) -> WorkLostError:
-    """Return the error for results that Dask has given up; its own texts tell the user to do what a fit does."""
+    """Return the error for results that Dask has given up.
+
+    Its own texts tell the user to do what a fit does.
+    """
     many = isinstance(error, KilledWorker)
     return WorkLostError(
         "a task was given up, as several workers died that had it, the last at "
@@ -144,7 +149,10 @@ def await_all(
     holders: Collection[str],
     others: Iterable[str] = (),
 ) -> None:
-    """Wait until all futures are done; arguments and errors as those of `gather`, or the error of a task."""
+    """Wait until all futures are done.
+
+    Arguments and errors are those of `gather`, or the error of a task.
+    """
 
     async def done() -> None:
         async for _ in as_completed(futures, loop=client.loop):
@@ -188,7 +196,9 @@ def watched(
     others: Iterable[str] = (),
     **options: bool,
 ) -> Any:
-    """Run a coroutine of the client and return its result, while this thread checks the cluster as `look_until`.
+    """Run a coroutine of the client and return its result.
+
+    This thread checks the cluster meanwhile as `look_until`.
 
     If this thread stops waiting, the coroutine ends when its futures are released or its connection
     is closed.
@@ -199,7 +209,10 @@ def watched(
 
 
 def begin(client: Client, start: Callable[[], Any]) -> concurrent.futures.Future[Any]:
-    """Let the client run a coroutine, and return its concurrent future; raise WorkLostError if it is closed."""
+    """Let the client run a coroutine, and return its concurrent future.
+
+    Raise WorkLostError if the client is closed.
+    """
     if client.status in ("closing", "closed") or client.loop is None:
         raise WorkLostError(f"the client is {client.status}")
     coroutine = start()
@@ -275,8 +288,8 @@ def look_until(
             if not working:
                 raise no_workers(client, workers)
             raise NoWorkersError(
-                f"for {worker_timeout():g} s no worker could run {stuck[:3]}: the restrictions or resources that "
-                "they were given fit none"
+                f"for {worker_timeout():g} s no worker could run {stuck[:3]}: the restrictions or "
+                "resources that they were given fit none"
             )
 
 

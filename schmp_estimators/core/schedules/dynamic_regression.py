@@ -198,8 +198,8 @@ class DynamicRegressionSchedule:
         found = None if correlations is None else np.shape(correlations)
         if found != wanted:
             raise ValueError(
-                f"correlations of shape {found} do not answer the check, which wants {wanted}: those "
-                "of check.candidates with check.both"
+                f"correlations of shape {found} do not answer the check, which wants {wanted}: "
+                "those of check.candidates with check.both"
             )
         self._in_flight.popleft()
         if check is not None and correlations is not None:

@@ -1,4 +1,6 @@
-"""Static schedules: rotations as in STRADS, in which blocks go round a ring of workers, and orders made from costs.
+"""Static schedules: rotations as in STRADS, and orders made from costs.
+
+In a rotation blocks go round a ring of workers.
 
 Orders from costs are for pairs of shards and blocks of which not all have to meet.  Every rank
 knows the whole order, so it knows where each block is without asking.  The *route* of a rank
@@ -19,7 +21,9 @@ from schmp_estimators.core.typing import IntPair
 
 
 def schedule_rotation(n_shards: int, n_blocks: int | None = None) -> tuple[tuple[int, ...], ...]:
-    """Return a rotation: in step ``s`` shard ``p`` works on block ``(p + s) % n`` with ``n = max(n_shards, n_blocks)``.
+    """Return a rotation: in step ``s`` shard ``p`` works on block ``(p + s) % n``.
+
+    Here ``n = max(n_shards, n_blocks)``.
 
     In n steps every shard works once on every block, and no two shards have the same block in the
     same step.  If there is no block of that number, the shard rests.  This is
@@ -62,7 +66,8 @@ def schedule_rotation(n_shards: int, n_blocks: int | None = None) -> tuple[tuple
         n_blocks = n_shards
     if n_blocks < 1:
         raise ValueError(
-            f"n_blocks is {n_blocks}; a rotation needs at least 1 block, or None for as many as shards"
+            f"n_blocks is {n_blocks}; a rotation needs at least 1 block, or None for as many as "
+            "shards"
         )
     size = max(n_shards, n_blocks)
     ring = [*range(n_blocks), *[-1] * (size - n_blocks)]
@@ -70,7 +75,9 @@ def schedule_rotation(n_shards: int, n_blocks: int | None = None) -> tuple[tuple
 
 
 def schedule_from_costs(cost: Any) -> tuple[tuple[int, ...], ...]:
-    """Return an order of all pairs of a shard and a block with positive cost, in as few steps as possible.
+    """Return an order of all pairs of a shard and a block with positive cost.
+
+    It has as few steps as possible.
 
     The number of steps is the largest number of pairs of one shard, or of one block.  Pairs of
     similar cost share a step, so that shards wait little for each other; the most expensive step
@@ -130,7 +137,8 @@ def _costs(cost: Any) -> tuple[dict[IntPair, float], int]:
     table = cost if sp.issparse(cost) else np.asarray(cost)
     if table.ndim != 2 or 0 in table.shape:
         raise ValueError(
-            f"cost has shape {table.shape}; give a table with a row for each shard and a column for each block"
+            f"cost has shape {table.shape}; give a table with a row for each shard and a column "
+            "for each block"
         )
     if table.dtype.kind not in "biuf":
         raise ValueError(f"cost has dtype {table.dtype}; give real numbers")
@@ -148,8 +156,8 @@ def _costs(cost: Any) -> tuple[dict[IntPair, float], int]:
     if len(bad):
         p, b = rows[bad[0]], columns[bad[0]]
         raise ValueError(
-            f"cost[{p}, {b}] is {values[bad[0]]}; costs must be finite and at least 0, and 0 where shard and block "
-            "need not meet"
+            f"cost[{p}, {b}] is {values[bad[0]]}; costs must be finite and at least 0, and 0 "
+            "where shard and block need not meet"
         )
     kept = values > 0
     pairs = zip(rows[kept].tolist(), columns[kept].tolist(), strict=True)
@@ -157,7 +165,10 @@ def _costs(cost: Any) -> tuple[dict[IntPair, float], int]:
 
 
 def _colour(pairs: Iterable[IntPair], n_shards: int, n_steps: int) -> list[list[int]]:
-    """Return the block of each shard in each step; `n_steps` is the largest number of pairs of a shard or block."""
+    """Return the block of each shard in each step.
+
+    `n_steps` is the largest number of pairs of a shard or block.
+    """
     everything = (1 << n_steps) - 1
     order = [[-1] * n_shards for _ in range(n_steps)]
     met: dict[
@@ -189,7 +200,9 @@ def _colour(pairs: Iterable[IntPair], n_shards: int, n_steps: int) -> list[list[
 def _exchange(
     met: dict[int, dict[int, int]], free: dict[int, int], end: int, busy: int, other: int
 ) -> None:
-    """Make step `busy` free for `end`, where `other` is free: exchange both along the path that begins at `end`.
+    """Make step `busy` free for `end`, where `other` is free.
+
+    Both are exchanged along the path that begins at `end`.
 
     The path cannot reach the other node of the new pair: it would come there in step `busy`, which
     is free there.
@@ -239,7 +252,9 @@ class Route(NamedTuple):
 
 
 def plan_legs(order: Order, group_of: Sequence[int]) -> list[Leg]:
-    """Return the legs of a rotation, each after those that it depends on; `comes` and `goes` are empty.
+    """Return the legs of a rotation, each after those it depends on.
+
+    `comes` and `goes` are empty.
 
     Parameters
     ----------
