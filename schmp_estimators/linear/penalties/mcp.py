@@ -55,7 +55,10 @@ class MCP(NamedTuple):
         return -np.sign(coef) * np.minimum(np.abs(coef) / self.gamma, self.strengths)
 
     def of_strength(self, strength: float, total: float) -> Self:
-        """Return the penalty with λ times `strength`, and γ divided by `total`, the weight of all samples."""
+        """Return the penalty with λ times `strength`, and γ divided by `total`.
+
+        `total` is the weight of all samples.
+        """
         return self._replace(
             strengths=read_only(strength * self.strengths), gamma=read_only(self.gamma / total)
         )
