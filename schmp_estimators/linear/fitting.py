@@ -56,8 +56,7 @@ class Penalised(FollowedEstimator, LinearModel):
         if self.class_weight is not None and not self._classifies:
             raise ValueError(
                 f'class_weight={self.class_weight!r} needs a loss for classes, such as "logistic"; '
-                "the weights of "
-                "samples are sample_weight of fit"
+                "the weights of samples are sample_weight of fit"
             )
 
     def _penalty(self, strength: float, ratio: Any) -> Any:

@@ -235,8 +235,7 @@ def _refuse_texts(y: Array, options: Named) -> Array:
     if options.get("y_numeric") and y.dtype.kind in "SU":
         raise ValueError(
             f"y has an entry that is no number: {y.flat[0].item()!r}; give numbers, or for classes "
-            "use "
-            'SparseLogisticRegression, or SparseGLM with loss="logistic"'
+            'use SparseLogisticRegression, or SparseGLM with loss="logistic"'
         )
     return y
 

@@ -1,12 +1,12 @@
 """The Lasso and the elastic net for falling penalties in one call.
 
-It makes descent and exact steps on a growing working set.  The problem is min ½‖t − X̃β‖² + λ Σ_j
-(f_j|β_j| + ½ρ_j β_j²) for one λ after the other.  A solution starts from the previous ones: between
-two changes of the support β is linear in λ.  Columns join the working set unless the strong rule
-discards them (Tibshirani et al., "Strong rules for discarding predictors in lasso-type problems",
-JRSS-B 2012, section 2), or if they violate their optimality condition.  On the Gram matrix H of the
-working set, coordinate descent finds the support, and Cholesky steps solve exactly on it.  The
-gradient over all columns gives the gap of each point.
+The problem is min ½‖t − X̃β‖² + λ Σ_j (f_j|β_j| + ½ρ_j β_j²) for one λ after the other.  A solution
+starts from the previous ones: between two changes of the support β is linear in λ.  Columns join
+the working set unless the strong rule discards them (Tibshirani et al., "Strong rules for
+discarding predictors in lasso-type problems", JRSS-B 2012, section 2), or if they violate their
+optimality condition.  On the Gram matrix H of the working set, coordinate descent finds the
+support, and Cholesky steps solve exactly on it.  The gradient over all columns gives the gap of
+each point.
 
 The squared part of a penalty is like additional rows of X̃: with c = X̃ᵀt and the gradient q = c −
 (H + λρ)β, ‖r‖² = ‖t‖² − βᵀ(c + q).

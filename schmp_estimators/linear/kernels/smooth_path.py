@@ -1,12 +1,12 @@
 """A smooth loss with an L1 penalty or elastic net for falling penalties: proximal Newton steps.
 
-One call solves for all penalties.  The problem is min Σ s_i ℓ(y_i, u_i) + λ Σ_j (f_j|β_j| + ½ρ_j
-β_j²), u = b + Xβ, for one λ after the other; the intercept b, if there is one, is not penalised.  A
-step minimises the quadratic model of the loss on a working set, as for the squared loss, on the
-Gram matrix of √w⊙(x − x̄) with the weighted means x̄ (Friedman, Hastie, Tibshirani, "Regularization
-paths for generalized linear models via coordinate descent", J. Stat.  Software 2010, section 3).
-The weights w of a step may be those of an earlier point, because the gradient is exact and the
-objective never rises.
+The problem is min Σ s_i ℓ(y_i, u_i) + λ Σ_j (f_j|β_j| + ½ρ_j β_j²), u = b + Xβ, for one λ after the
+other; the intercept b, if there is one, is not penalised.  A step minimises the quadratic model of
+the loss on a working set, as for the squared loss, on the Gram matrix of √w⊙(x − x̄) with the
+weighted means x̄ (Friedman, Hastie, Tibshirani, "Regularization paths for generalized linear models
+via coordinate descent", J. Stat. Software 2010, section 3).  The weights w of a step may be those
+of an earlier point, because the gradient is exact and the objective never rises.  One call
+solves for all penalties.
 
 Let θ_i = −s_i ℓ'(y_i, u_i), Σθ = 0, and let κ ≤ 1 be a factor for which κθ is feasible.  The
 duality gap is a sum of terms that are not negative: Σ_i s_i(ℓ + ℓ* + κθ_iu_i/s_i) over rows, and

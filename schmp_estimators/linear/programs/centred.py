@@ -38,7 +38,7 @@ class Rows(NamedTuple):
         return Rows(self.columns.take(chosen, axis=1), self.responses[:, chosen], weights)
 
     def labelled(self, codes: Sequence[int]) -> "Rows":
-        """Return rows with responses for each class in `labels`: 1 for it and −1 for all others."""
+        """Return rows with responses for each class in `codes`: 1 for it and −1 for all others."""
         if not len(codes):
             return self
         return self._replace(

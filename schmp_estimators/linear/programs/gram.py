@@ -1,8 +1,8 @@
 """The problem on the candidates, solved on their Gram matrix.
 
-The problem is min ½‖t − X̃β‖² + P(β) over the candidates.  It is given by G = X̃ᵀX̃, the gradient q
-= X̃ᵀr and ‖r‖², so neither the solution nor the duality gap needs a pass over the data.  The solver
-uses coordinate descent, extrapolation and Newton steps.
+The problem is min ½‖t − X̃β‖² + P(β) over the candidates.  It is given by G = X̃ᵀX̃, the gradient
+q = X̃ᵀr and ‖r‖², so neither the solution nor the duality gap needs a pass over the data.  The
+solver uses coordinate descent, extrapolation and Newton steps.
 """
 
 from dataclasses import dataclass

@@ -165,7 +165,7 @@ class Triangle(NamedTuple):
 def find_span(design: Design, columns: Indices) -> Generator[Any, Any, Span | None]:
     """Find a basis of those of some columns that vary, if there are any.
 
-    The concatenated triangles of all partitions have the singular values of all rows (J.  Demmel et
+    The concatenated triangles of all partitions have the singular values of all rows (J. Demmel et
     al., "Communication-optimal parallel and sequential QR and LU factorizations", SIAM J. Sci.
     Comput. 2012).  Directions no longer than the rounding of the columns are left out.  The second
     pass makes the directions of the first orthonormal.
