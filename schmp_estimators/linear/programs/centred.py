@@ -2,7 +2,7 @@
 
 A small X is brought to one place.  For many rows each partition computes the products of its own
 rows.  Blocks of rows are centred by their own means before they are multiplied, and then combined
-by the differences of their means (T.  F.  Chan, G. H. Golub and R. J. LeVeque, "Algorithms for
+by the differences of their means (T. F. Chan, G. H. Golub and R. J. LeVeque, "Algorithms for
 computing the sample variance", The American Statistician 1983).
 """
 
