@@ -1,4 +1,7 @@
-"""Cross-validated estimators: folds, metadata routing, the choice of a penalty, and the tasks that callbacks see."""
+"""Cross-validated estimators and the choice of a penalty.
+
+Also folds, metadata routing, and the tasks that callbacks see.
+"""
 
 import reprlib
 from collections.abc import Callable, Generator
@@ -47,7 +50,7 @@ from schmp_estimators.linear.texts import described
 
 
 class CrossValidated(Penalised):
-    """Base of estimators that choose a penalty by cross-validation along a path, and fit the model with it."""
+    """Base of estimators that choose the penalty of a fit by cross-validation along a path."""
 
     #: the estimator that fits all samples
     _kind: Any
@@ -169,7 +172,10 @@ class CrossValidated(Penalised):
         return self
 
     def _choose(self, context: Any, place: Place, common: Common) -> Named:
-        """Return the results for one target, or for all classes: scores, the chosen penalty, and the fit with it."""
+        """Return the results for one target, or for all classes.
+
+        These are the scores, the chosen penalty, and the fit with it.
+        """
         targets = common.targets
         grid = self._grid()
         tried = []
@@ -207,7 +213,10 @@ class CrossValidated(Penalised):
         return found | {name: getattr(final, name) for name in kept if hasattr(final, name)}
 
     def _scores(self, fold: Fold) -> Floats:
-        """Return the scores of a fold on its held-out samples, for each penalty; by default deviances."""
+        """Return the scores of a fold on its held-out samples, for each penalty.
+
+        By default these are deviances.
+        """
         return fold.held_out(Deviances(fold.given.asked.loss, fold.targets.labels))
 
     def _final(self, fit: Callable[[Any], list[Any]]) -> Any:
@@ -299,7 +308,10 @@ class CrossValidated(Penalised):
     def _try_fold(
         self, task: Any, given: Common, number: int, row: Floats
     ) -> Generator[None, int | None, None]:
-        """Write the scores of a fold, for all penalties or for one at a time, which is when others may end it."""
+        """Write the scores of a fold, for all penalties or for one at a time.
+
+        Between penalties that come one at a time, others may end the fold.
+        """
         data = {"estimator": self, **_shown(given.samples, given.folds[number][0])}
         task.call_on_fit_task_begin(**data)
         fold = Fold(given, number, task if self._is_heard else None, **data)
@@ -331,7 +343,10 @@ class CrossValidated(Penalised):
 
 
 def _shown(given: Samples, train: Any) -> Named:
-    """Return the samples that callbacks see for a fold: those that are fitted, or on Dask all samples."""
+    """Return the samples that callbacks see for a fold.
+
+    These are the samples that are fitted, or on Dask all samples.
+    """
     if is_dask(given.X):
         return {"X": given.X, "y": given.y}
     return {"X": cache(lambda: cut(given.X, train)), "y": given.y[train]}

@@ -1,4 +1,7 @@
-"""The bases of all sparse linear models: their parameters and what callbacks see; the fit with a given penalty."""
+"""The bases of all sparse linear models.
+
+They have the parameters, what callbacks see, and the fit with a given penalty.
+"""
 
 import math
 from collections.abc import Callable, Iterator
@@ -52,8 +55,8 @@ class Penalised(FollowedEstimator, LinearModel):
         check_values(self._parameter_constraints, changed, type(self).__name__)
         if self.class_weight is not None and not self._classifies:
             raise ValueError(
-                f'class_weight={self.class_weight!r} needs a loss for classes, such as "logistic"; the weights of '
-                "samples are sample_weight of fit"
+                f'class_weight={self.class_weight!r} needs a loss for classes, such as "logistic"; '
+                "the weights of samples are sample_weight of fit"
             )
 
     def _penalty(self, strength: float, ratio: Any) -> Any:
@@ -140,7 +143,9 @@ class SparseModel(Penalised):
         self._check_checkpoint(earlier, "warm_start", draws=draws)
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters, those of a schedule that is an object by names such as ``schedule__n_parallel``.
+        """Set parameters.
+
+        Those of a schedule that is an object have names such as ``schedule__n_parallel``.
 
         Parameters
         ----------
@@ -161,7 +166,7 @@ class SparseModel(Penalised):
         nested = [name for name in params if name.startswith("schedule__")]
         if nested and isinstance(schedule, str):
             raise ValueError(
-                f"{nested[0]}: schedule={schedule!r} is a name, which has no parameters; give an object, such as "
-                "schedule=schmp.Priority()"
+                f"{nested[0]}: schedule={schedule!r} is a name, which has no parameters; give an "
+                "object, such as schedule=schmp.Priority()"
             )
         return super().set_params(**params)

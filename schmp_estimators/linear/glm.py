@@ -48,13 +48,17 @@ def find_loss(loss: Any) -> Loss:
     """Return the loss for the value of the parameter `loss`."""
     if isinstance(loss, str) and loss not in LOSSES:
         raise ValueError(
-            f"loss={loss!r}; give one of {sorted(LOSSES)}, or an object such as penalised.Loss describes"
+            f"loss={loss!r}; give one of {sorted(LOSSES)}, or an object such as penalised.Loss "
+            "describes"
         )
     return LOSSES[loss]() if isinstance(loss, str) else loss
 
 
 class Pair(Deciding, Penalised, BaseEstimator):
-    """An estimator with the parameters `loss` and `penalty`; scikit-learn's tags follow the loss."""
+    """An estimator with the parameters `loss` and `penalty`.
+
+    Its tags for scikit-learn follow the loss.
+    """
 
     loss: Any
     penalty: Any
@@ -77,7 +81,7 @@ class Pair(Deciding, Penalised, BaseEstimator):
         return find_loss(self.loss)
 
     def _validate_params(self) -> None:
-        """Raise an error before any work if a loss, a penalty and other parameters cannot be combined.
+        """Raise an error early if a loss, a penalty and other parameters cannot be combined.
 
         Raises
         ------
@@ -94,8 +98,8 @@ class Pair(Deciding, Penalised, BaseEstimator):
         grouped = penalty == "group" or declared(penalty, "in_blocks")
         if is_named and penalty not in PENALTIES:
             raise ValueError(
-                f"penalty={penalty!r}; give one of {sorted(PENALTIES)}, or an object such as penalised.Penalty "
-                "describes"
+                f"penalty={penalty!r}; give one of {sorted(PENALTIES)}, or an object such as "
+                "penalised.Penalty describes"
             )
         if self.l1_ratio is not None and penalty != "elasticnet":
             raise ValueError(
@@ -113,8 +117,8 @@ class Pair(Deciding, Penalised, BaseEstimator):
             )
         if self.standardize and (not is_named or self.groups is not None):
             raise ValueError(
-                "standardize=True cannot be combined with groups, or with a penalty given as an object; put a "
-                "StandardScaler before the model"
+                "standardize=True cannot be combined with groups, or with a penalty given as an "
+                "object; put a StandardScaler before the model"
             )
         if not grouped and not is_joint(loss):
             kind_of(schedule, loss, L1(1.0) if is_named else penalty)
@@ -123,11 +127,13 @@ class Pair(Deciding, Penalised, BaseEstimator):
             kind_of(schedule, loss, penalty)
         if penalty == "group" and self.groups is None and not is_joint(loss):
             raise ValueError(
-                'penalty="group" needs groups: the group of each column, or the columns of each group'
+                'penalty="group" needs groups: the group of each column, or the columns of each '
+                "group"
             )
         if is_named and not grouped and penalty not in ("l1", "elasticnet"):
             raise ValueError(
-                f'loss="multinomial" needs penalty "l1", "elasticnet" or "group"; got penalty={penalty!r}'
+                'loss="multinomial" needs penalty "l1", "elasticnet" or "group"; got '
+                f"penalty={penalty!r}"
             )
         if schedule != "resolve":
             raise ValueError(
@@ -135,7 +141,7 @@ class Pair(Deciding, Penalised, BaseEstimator):
             )
 
     def _penalty(self, strength: float, ratio: Any) -> Any:
-        """Return the penalty of a strength for the columns of X; the default of the L1 ratio is ½."""
+        """Return the penalty of a strength for the columns of X; the default L1 ratio is ½."""
         given = self.penalty
         n_columns = self.n_features_in_
         if given == "group":
@@ -152,8 +158,8 @@ class Pair(Deciding, Penalised, BaseEstimator):
         for field in fields_of(penalty):
             if np.ndim(field) and np.shape(field) != (n_columns,):
                 raise ValueError(
-                    f"penalty holds an array of shape {np.shape(field)}; give one number for all columns of X, or an "
-                    f"array of shape ({n_columns},)"
+                    f"penalty holds an array of shape {np.shape(field)}; give one number for all "
+                    f"columns of X, or an array of shape ({n_columns},)"
                 )
         return penalty.scaled(strength)
 
@@ -206,14 +212,16 @@ class SparseGLM(Pair, SparseModel):
     --------
     SparseGLMCV : Chooses alpha by cross-validation.
     sparse_glm_path : Solutions for several alphas.
-    PrioritizedLasso, SparseLogisticRegression : The same for two losses, with the units of scikit-learn.
+    PrioritizedLasso, SparseLogisticRegression : The same for two losses, with the units of
+        scikit-learn.
 
     References
     ----------
-    .. [1] S. Lee, J. K. Kim, X. Zheng, Q. Ho, G. A. Gibson, E. P. Xing, "On model parallelization and scheduling
-       strategies for distributed machine learning", NIPS 2014, section 3.3.
-    .. [2] J. K. Bradley, A. Kyrola, D. Bickson, C. Guestrin, "Parallel coordinate descent for L1-regularized loss
-       minimization", ICML 2011, section 3.
+    .. [1] S. Lee, J. K. Kim, X. Zheng, Q. Ho, G. A. Gibson, E. P. Xing, "On model
+       parallelization and scheduling strategies for distributed machine learning", NIPS 2014,
+       section 3.3.
+    .. [2] J. K. Bradley, A. Kyrola, D. Bickson, C. Guestrin, "Parallel coordinate descent for
+       L1-regularized loss minimization", ICML 2011, section 3.
 
     Examples
     --------
@@ -367,7 +375,9 @@ def sparse_glm_path(
     validation_data: Any = None,
     sample_weight: Any = None,
 ) -> tuple[Array, Array, Array, Array]:
-    """Solve a linear model with any loss and any penalty for several alphas, each starting from the previous solution.
+    """Solve a linear model with any loss and any penalty for several alphas.
+
+    Each solution starts from the previous one.
 
     Parameters
     ----------

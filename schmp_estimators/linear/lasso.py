@@ -62,10 +62,11 @@ class PrioritizedLasso(MultiOutputMixin, SparseModel, LinearRegressor):
 
     References
     ----------
-    .. [1] S. Lee, J. K. Kim, X. Zheng, Q. Ho, G. A. Gibson, E. P. Xing, "On model parallelization and scheduling
-       strategies for distributed machine learning", NIPS 2014, section 3.3.
-    .. [2] J. K. Bradley, A. Kyrola, D. Bickson, C. Guestrin, "Parallel coordinate descent for L1-regularized loss
-       minimization", ICML 2011, section 3.
+    .. [1] S. Lee, J. K. Kim, X. Zheng, Q. Ho, G. A. Gibson, E. P. Xing, "On model
+       parallelization and scheduling strategies for distributed machine learning", NIPS 2014,
+       section 3.3.
+    .. [2] J. K. Bradley, A. Kyrola, D. Bickson, C. Guestrin, "Parallel coordinate descent for
+       L1-regularized loss minimization", ICML 2011, section 3.
 
     Examples
     --------

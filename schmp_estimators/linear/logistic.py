@@ -74,10 +74,11 @@ class SparseLogisticRegression(SparseModel, LinearClassifier):
 
     References
     ----------
-    .. [1] S. Lee, J. K. Kim, X. Zheng, Q. Ho, G. A. Gibson, E. P. Xing, "On model parallelization and scheduling
-       strategies for distributed machine learning", NIPS 2014, section 3.3.
-    .. [2] J. K. Bradley, A. Kyrola, D. Bickson, C. Guestrin, "Parallel coordinate descent for L1-regularized loss
-       minimization", ICML 2011, section 3.
+    .. [1] S. Lee, J. K. Kim, X. Zheng, Q. Ho, G. A. Gibson, E. P. Xing, "On model
+       parallelization and scheduling strategies for distributed machine learning", NIPS 2014,
+       section 3.3.
+    .. [2] J. K. Bradley, A. Kyrola, D. Bickson, C. Guestrin, "Parallel coordinate descent for
+       L1-regularized loss minimization", ICML 2011, section 3.
 
     Examples
     --------
@@ -178,7 +179,8 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
     See Also
     --------
     SparseLogisticRegression : The same with a given C.
-    sklearn.linear_model.LogisticRegressionCV : For two classes, chooses the same C with ``l1_ratios=(1,)``.
+    sklearn.linear_model.LogisticRegressionCV : For two classes, chooses the same C with
+        ``l1_ratios=(1,)``.
 
     Examples
     --------
@@ -265,8 +267,9 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
             found.append(float(scorer(_model_of(given), X, y, **options)))
         if np.isnan(found).any():
             raise ValueError(
-                f"scoring={self.scoring!r} is NaN on a fold of cv={brief(self.cv)}; give a splitter that holds out "
-                "samples of every class, such as StratifiedKFold, or fewer folds"
+                f"scoring={self.scoring!r} is NaN on a fold of cv={brief(self.cv)}; give a "
+                "splitter that holds out samples of every class, such as StratifiedKFold, or fewer "
+                "folds"
             )
         return np.array(found)
 
@@ -279,7 +282,10 @@ def _model_of(attributes: Named) -> SparseLogisticRegression:
 
 
 def _knowing_classes(scorer: Any, classes: Any) -> Any:
-    """Return a scorer with fixed labels, if its metric accepts labels, because a fold may lack some classes."""
+    """Return a scorer with fixed labels, if its metric accepts labels.
+
+    A fold may lack some classes.
+    """
     metric = getattr(scorer, "_score_func", None)
     known = inspect.signature(metric).parameters if metric else {}
     if "labels" not in known:

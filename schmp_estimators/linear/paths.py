@@ -68,9 +68,10 @@ class Paths(NamedTuple):
         return np.concatenate(coefs, axis=1), np.concatenate(levels, axis=1)
 
     def arrays(self, shifts: Any, count: int) -> tuple[Floats, Floats]:
-        """Return the coefficients and intercepts that users see, (p, count) and (count,), NaN after the end.
+        """Return the coefficients and intercepts that users see, (p, count) and (count,).
 
-        `shifts` are those of `Targets`.  Several functions are a first dimension.
+        They are NaN after the end.  `shifts` are those of `Targets`.  Several functions are a first
+        dimension.
         """
         after = (0, count - self.reached)
         coefs, levels = self.solutions()
@@ -119,10 +120,10 @@ class Paths(NamedTuple):
 def solve_paths(
     problem: Problem, asked: Asked, grid: Grid, targets: Targets, most: float = 1.0
 ) -> Iterator[Paths]:
-    """Yield the solutions for the penalties of a grid, of one target or of each class: more of them each time.
+    """Yield the solutions for the penalties of a grid, of one target or of each class.
 
-    By rounds the path of one target gets one penalty longer each time.  Otherwise all solutions
-    come at once.
+    Each time there are more of them.  By rounds the path of one target gets one penalty longer each
+    time.  Otherwise all solutions come at once.
 
     Parameters
     ----------
@@ -160,7 +161,10 @@ def _until_saturation(
     tolerance: float,
     most: float,
 ) -> Points:
-    """Return the solutions of a problem in memory, up to the first that explains a share `most` of the loss."""
+    """Return the solutions of a problem in memory.
+
+    They end with the first that explains a share `most` of the loss.
+    """
     if most == 1.0:
         return found.path(target, strengths, tolerance, asked.max_iter)
     first = np.maximum(found.largest(target), strengths[:1])  # all penalised coefficients are zero
@@ -221,7 +225,9 @@ def _by_rounds(
 def path_of(
     function: Callable[..., Any], kind: Any, given: Mapping[str, Any], grid: Grid | None = None
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return the path for the arguments of a public function: penalties, coefficients, intercepts and gaps.
+    """Return the path for the arguments of a public function.
+
+    It has penalties, coefficients, intercepts and gaps.
 
     Parameters
     ----------
@@ -258,8 +264,9 @@ def path_of(
             count = len(classes)
             named = ", ".join(map(repr, classes[:5].tolist()))
             raise ValueError(
-                f"y holds {count} classes, {named}{', …' if count > 5 else ''} (of samples with positive weight); a "
-                "path is for two classes: pass y == label for one class against all others"
+                f"y holds {count} classes, {named}{', …' if count > 5 else ''} (of samples with "
+                "positive weight); a path is for two classes: pass y == label for one class "
+                "against all others"
             )
 
         new = _new_data(model, new_data, classes, place) if most else None

@@ -118,7 +118,10 @@ class LinearModel:
     @classmethod
     @cache
     def _get_param_names(cls) -> list[str]:
-        """Return the names of parameters, which scikit-learn would read from the signature at each call."""
+        """Return the names of parameters.
+
+        Scikit-learn would read them from the signature at each call.
+        """
         return super()._get_param_names()  # type: ignore[misc]
 
     @property
@@ -230,7 +233,10 @@ def _probabilities(scores: Array, classes: Array, joint: bool) -> Array:
 
 
 def _log_probabilities(scores: Array, classes: Array, joint: bool) -> Array:
-    """Return logarithms of probabilities, without underflow; a `joint` loss is one of all classes at once."""
+    """Return logarithms of probabilities, without underflow.
+
+    A `joint` loss is one of all classes at once.
+    """
     if scores.shape[1] == 1:
         return np.column_stack([log_expit(-scores[:, 0]), log_expit(scores[:, 0])])
     return log_softmax(scores if joint else log_expit(scores), axis=1)

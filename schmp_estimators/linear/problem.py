@@ -54,7 +54,9 @@ from schmp_estimators.linear.targets import Targets, check_sizes
 
 
 class Problem:
-    """Row partitions of a problem, in this process or on workers; for a fold, with the rows that it is fitted to.
+    """Row partitions of a problem, in this process or on workers.
+
+    Those of a fold have the rows that it is fitted to.
 
     Parameters
     ----------
@@ -161,17 +163,18 @@ class Problem:
         if len(dropped) and not self._all.told:
             self._all.told = True
             warnings.warn(
-                f"Columns {_listed(dropped)} of X vary by less than the rounding of their values, and keep the "
-                "coefficient 0. Subtract a value near their mean before they are rounded, or leave them out.",
+                f"Columns {_listed(dropped)} of X vary by less than the rounding of their values, "
+                "and keep the coefficient 0. Subtract a value near their mean before they are "
+                "rounded, or leave them out.",
                 UserWarning,
                 stacklevel=2,
             )
 
     def fold(self, number: int) -> Problem:
-        """Return the problem with the rows that a fold is fitted to; the number after the last stands for all rows.
+        """Return the problem with the rows that a fold is fitted to.
 
-        In this process several folds may run at a time, in threads; on a cluster each replaces the
-        one before.
+        The number after the last stands for all rows.  In this process several folds may run at a
+        time, in threads; on a cluster each replaces the one before.
         """
         assert self._plan is not None
         one = copy(self)
@@ -212,8 +215,8 @@ class Problem:
             others, lowest, highest = tree_sum(self._answers(Survey(None, None, codes)))
             if lowest and highest and not others:
                 warnings.warn(
-                    "X holds int8 values from -1 to 2, which are taken as numbers. If they are genotypes, of which -1 "
-                    "are missing, give missing_values=-1.",
+                    "X holds int8 values from -1 to 2, which are taken as numbers. If they are "
+                    "genotypes, of which -1 are missing, give missing_values=-1.",
                     UserWarning,
                     stacklevel=2,
                 )
@@ -223,7 +226,7 @@ class Problem:
             given.fill_values_ = (self if plan is None else self.fold(len(plan.folds) - 1)).fill
 
     def _learn(self) -> None:
-        """Learn from the rows of this fold what stands for missing values, and how much columns vary."""
+        """Learn from the rows of this fold what fills missing values, and how much columns vary."""
         take = self._take
         counts = None if take is None else take.train
 
@@ -269,11 +272,11 @@ class Problem:
     def at_hand(
         self, n_fits: int, loss: Any, penalty: Any, labels: Sequence[int]
     ) -> tuple[str, ProblemAtHand | None]:
-        """Return the solver of some fits, and the problem for it, if it is one of those `AT_HAND`; warn of columns.
+        """Return the solver of some fits, and the problem for it, if it is one of those `AT_HAND`.
 
         `penalty` is that of strength one; `labels` are the numbers of classes that are fitted, each
         against all others.  There is no such problem either if columns vary by little more than
-        rounding.
+        rounding.  It warns of columns that the problem drops.
         """
         solver = choose_solver(self._estimator, self.whole_extent, n_fits, penalty, loss)
         found = self._found(solver, loss, penalty, labels) if solver in AT_HAND else None
@@ -402,7 +405,10 @@ def _pieces(
     n_shards: int | None,
     name: str,
 ) -> tuple[list[Any], Extent]:
-    """Return how partitions are made from chunks, without those that have no rows, and the extent of the used rows."""
+    """Return how partitions are made from chunks, without those that have no rows.
+
+    The extent of the used rows is returned, too.
+    """
     extents = chunks.here(chunks.each(itemgetter(1), f"{name}-extent"))
     widths = sorted({one.n_columns for one in extents})
     if len(widths) != 1:

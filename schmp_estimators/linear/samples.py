@@ -84,7 +84,7 @@ def read_samples(
     whole: bool = False,
     **options: Any,
 ) -> Samples:
-    """Check samples of any type, and set the number and names of the features as far as they are known.
+    """Check samples of any type, and set the number and names of features as far as they are known.
 
     Parameters
     ----------
@@ -123,8 +123,9 @@ def read_samples(
             if not X.may_miss:
                 if estimator.missing_values is not None:
                     raise ValueError(
-                        f"missing_values={estimator.missing_values!r} is for arrays and sparse matrices; "
-                        f"X={type(X).__name__} has to know itself which values are missing, by may_miss"
+                        f"missing_values={estimator.missing_values!r} is for arrays and sparse "
+                        f"matrices; X={type(X).__name__} has to know itself which values are "
+                        "missing, by may_miss"
                     )
                 if checked:
                     check_finite(X, None)
@@ -150,7 +151,8 @@ def check_length(n_rows: int, n_responses: int) -> None:
     """Raise scikit-learn's error if X and y have different lengths."""
     if n_rows != n_responses:
         raise ValueError(
-            f"Found input variables with inconsistent numbers of samples: {[n_rows, n_responses]} (rows of X, and y)"
+            f"Found input variables with inconsistent numbers of samples: {[n_rows, n_responses]} "
+            "(rows of X, and y)"
         )
 
 
@@ -160,7 +162,10 @@ def is_nan(value: float | None) -> bool:
 
 
 def check_finite(rows: Any, names: Any, missing: float | None = None) -> Any:
-    """Return rows of X, whose columns have names or None; raise an error that names columns with NaN or infinity."""
+    """Return rows of X, whose columns have names or None.
+
+    Raises an error that names columns with NaN or infinity.
+    """
     is_storage = isinstance(rows, Storage)
     pieces = rows.pieces(np.arange(rows.n_columns)) if is_storage else [(None, rows)]
     for _, values in pieces:
@@ -172,7 +177,10 @@ def check_finite(rows: Any, names: Any, missing: float | None = None) -> Any:
 
 
 def check_storage(X: Storage, estimator: Any, *, reset: bool) -> None:
-    """Set or compare the number of features; raise TypeError if the class of X lacks what it has to define."""
+    """Set or compare the number of features.
+
+    Raises TypeError if the class of X lacks what it has to define.
+    """
     absent = [
         name
         for name in REQUIRED
@@ -201,7 +209,10 @@ def check_storage(X: Storage, estimator: Any, *, reset: bool) -> None:
 
 
 def check_input(estimator: Any, X: Any, y: Any, **options: Any) -> tuple[Any, Array]:
-    """Return X and y as arrays; a dense X keeps an integer or float dtype and its order, a sparse X becomes CSC."""
+    """Return X and y as arrays.
+
+    A dense X keeps an integer or float dtype and its order, a sparse X becomes CSC.
+    """
     X = check_sparse(unmask(X, "X", missing=may_miss(estimator)))
     check_names(X, estimator)
     with name_input(y, "y"), name_input(X):
@@ -223,8 +234,8 @@ def _refuse_texts(y: Array, options: Named) -> Array:
     """Return y, or raise ValueError if responses should be numbers and are texts."""
     if options.get("y_numeric") and y.dtype.kind in "SU":
         raise ValueError(
-            f"y has an entry that is no number: {y.flat[0].item()!r}; give numbers, or for classes use "
-            'SparseLogisticRegression, or SparseGLM with loss="logistic"'
+            f"y has an entry that is no number: {y.flat[0].item()!r}; give numbers, or for classes "
+            'use SparseLogisticRegression, or SparseGLM with loss="logistic"'
         )
     return y
 
@@ -254,8 +265,8 @@ def _warn_of_columns(X: Any) -> None:
     divided = isinstance(X, da.Array) and X.numblocks[1] > 1
     if divided and not X.nbytes < _COSTLY:  # NaN: unknown
         warnings.warn(
-            f"X has {X.numblocks[1]} chunks of columns, which every fit puts together anew. Do it once, with "
-            "X = X.rechunk({1: -1}).persist(), or build X with chunks of whole rows.",
+            f"X has {X.numblocks[1]} chunks of columns, which every fit puts together anew. Do it "
+            "once, with X = X.rechunk({1: -1}).persist(), or build X with chunks of whole rows.",
             UserWarning,
             stacklevel=6,
         )

@@ -106,7 +106,9 @@ def stability_selection(
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(100, 50))
     >>> y = X[:, 3] - X[:, 7] + rng.normal(size=100)
-    >>> found = stability_selection(PrioritizedLasso(0.3), X, y, n_halves=50, threshold=0.9, random_state=0)
+    >>> found = stability_selection(
+    ...     PrioritizedLasso(0.3), X, y, n_halves=50, threshold=0.9, random_state=0
+    ... )
     >>> np.flatnonzero(found.selected).tolist()
     [3, 7]
     """

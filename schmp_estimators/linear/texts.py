@@ -265,10 +265,12 @@ _KNOWN = {
 
 
 def described(thing: T) -> T:
-    """Complete a docstring; for a class, also set the constraints and defaults of its parameters."""
+    """Complete a docstring; for a class, also set constraints and defaults of its parameters."""
     if inspect.isclass(thing) and "__init__" in vars(thing):
         thing._parameter_constraints = _constraints(thing)  # type: ignore[attr-defined]
-        thing._defaults = {name: one.default for name, one in _parameters(thing).items()}  # type: ignore[attr-defined]
+        thing._defaults = {  # type: ignore[attr-defined]
+            name: one.default for name, one in _parameters(thing).items()
+        }
     if thing.__doc__:  # there are none under -OO
         thing.__doc__ = _completed(inspect.cleandoc(thing.__doc__), thing)
     return thing

@@ -59,10 +59,10 @@ def centre_columns(columns, weights, roots, total, scaled, means, squares):
 
 @kernel
 def row_gradient(matrix, vector, out):
-    """Set out = Xᵀ·vector for `matrix` X (n, p) stored by rows; any real dtype, `out` (p,) float64 is overwritten.
+    """Set out = Xᵀ·vector for `matrix` X (n, p) stored by rows.
 
     It processes strips of columns, two rows at a time, so that the sums stay in a cache; rows are
-    added in their order.
+    added in their order.  X has any real dtype, and `out` (p,) float64 is overwritten.
     """
     n_rows, n_columns = matrix.shape
     out[:] = 0.0
@@ -82,9 +82,10 @@ def row_gradient(matrix, vector, out):
 
 @kernel
 def column_combine(columns, chosen, factors, out):
-    """Set out = Σ_t factors[t]·x_j, j = chosen[t]; `columns` (p, n), one column of X per row, any real dtype.
+    """Set out = Σ_t factors[t]·x_j, j = chosen[t].
 
-    Four columns at a time are added to a piece of `out` (n,) float64 that stays in a cache.
+    `columns` (p, n) has one column of X per row, of any real dtype.  Four columns at a time are
+    added to a piece of `out` (n,) float64 that stays in a cache.
     """
     count = chosen.shape[0]
     for start in range(0, out.shape[0], _LENGTH):
@@ -104,7 +105,10 @@ def column_combine(columns, chosen, factors, out):
 
 @kernel
 def row_combine(matrix, chosen, factors, out):
-    """Do the same as `column_combine` for `matrix` X (n, p) stored by rows; reads whole rows unless few are chosen."""
+    """Do the same as `column_combine` for `matrix` X (n, p) stored by rows.
+
+    It reads whole rows unless few are chosen.
+    """
     n_rows, n_columns = matrix.shape
     if chosen.shape[0] * _FEW < n_columns:
         for row in range(n_rows):
@@ -122,9 +126,10 @@ def row_combine(matrix, chosen, factors, out):
 
 @kernel
 def column_moments(columns, weights, vector, sums, squares, products):
-    """Set sums[j] = Σ_i w_i x_ij, squares[j] = Σ_i w_i x_ij² and products[j] = x_jᵀ·vector, in one pass over X.
+    """Set sums[j] = Σ_i w_i x_ij, squares[j] = Σ_i w_i x_ij² and products[j] = x_jᵀ·vector.
 
-    `columns` (p, n), `weights` (n,) or (0,) for w = 1, `vector` (n,) float64.
+    This takes one pass over X.  `columns` (p, n), `weights` (n,) or (0,) for w = 1, `vector` (n,)
+    float64.
     """
     weighted, ones = np.empty(weights.shape[0]), np.ones(vector.shape[0])
     for j in range(columns.shape[0]):
@@ -183,16 +188,19 @@ def column_passes(columns, norms, coef, residual, penalty, passes):
 
 @kernel
 def proximal_steps(aims, norms, coef, penalty, change):
-    """Set change[j] to the step from β_j to the minimiser of ½‖x_j‖²b² − aim_j b + P_j(b), or 0 if x_j is zero."""
+    """Set change[j] to the step from β_j to the minimiser of ½‖x_j‖²b² − aim_j b + P_j(b).
+
+    The step is 0 if x_j is zero.
+    """
     for j in range(coef.shape[0]):
         change[j] = prox(penalty, j, aims[j], norms[j]) - coef[j] if norms[j] > 0.0 else 0.0
 
 
 @kernel
 def row_columns(matrix, chosen, out):
-    """Set out[t, i] = x_ij, j = chosen[t], for `matrix` X (n, p) stored by rows; `out` (k, n) float64.
+    """Set out[t, i] = x_ij, j = chosen[t], for `matrix` X (n, p) stored by rows.
 
-    It processes some rows at a time, which stay in a cache.
+    It processes some rows at a time, which stay in a cache.  `out` is (k, n) float64.
     """
     for start in range(0, matrix.shape[0], _HEIGHT):
         stop = min(start + _HEIGHT, matrix.shape[0])

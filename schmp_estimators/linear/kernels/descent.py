@@ -138,7 +138,10 @@ def shuffle(order, count, key):
 
 @inlined
 def movable(coef, gradient, norms, penalty, order):
-    """Write the columns whose coefficients are not zero, or would not stay so, to `order`; return their number."""
+    """Write the columns whose coefficients are not zero, or would not stay so, to `order`.
+
+    Returns their number.
+    """
     count = 0
     for j in range(coef.shape[0]):
         if norms[j] > 0.0 and (coef[j] != 0.0 or prox(penalty, j, gradient[j], norms[j]) != 0.0):
@@ -241,11 +244,11 @@ def _search(
     curvature,
     rise,
 ):
-    """Make a step along a change of β and of decision values; it is halved, or doubled while the slope is steep.
+    """Make a step along a change of β and of decision values.
 
-    `best` is the objective, and `rise` the change of the penalty by the whole step.  Updates β,
-    decision values, slope and curvature; returns the objective, Σ slope, and the length, or 0 if no
-    step lowers the objective.
+    The step is halved, or doubled while the slope is steep.  `best` is the objective, and `rise`
+    the change of the penalty by the whole step.  Updates β, decision values, slope and curvature;
+    returns the objective, Σ slope, and the length, or 0 if no step lowers the objective.
     """
     count, n_rows = coef.shape[0], decision.shape[0]
     new, moved = np.empty(count), np.empty(n_rows)
@@ -282,14 +285,15 @@ def _search(
 def newton_steps(
     loss, columns, target, weights, coef, decision, penalty, centred, goal, part, most
 ):
-    """Make up to `most` proximal Newton steps on β and, if `centred`, the intercept, by descent on the residual.
+    """Make up to `most` proximal Newton steps on β and, if `centred`, the intercept.
 
-    `columns` are the columns of X that may change, `Columns` or `Rounded`; `coef` (k,) and
-    `decision` (n,), the values u + b, are updated.  Models are those of `shuffled_passes`.  Returns
-    the change of the intercept, the number of visited columns, the last estimate of the gap on
-    these columns, and two reasons for the end: whether after at least one step the gap is at most
-    `goal`, or `part` times the first gap; and whether steps are hard, because descent is slow, or
-    the model predicts the objective badly.  The objective never rises.
+    The steps are computed by descent on the residual.  `columns` are the columns of X that may
+    change, `Columns` or `Rounded`; `coef` (k,) and `decision` (n,), the values u + b, are updated.
+    Models are those of `shuffled_passes`.  Returns the change of the intercept, the number of
+    visited columns, the last estimate of the gap on these columns, and two reasons for the end:
+    whether after at least one step the gap is at most `goal`, or `part` times the first gap; and
+    whether steps are hard, because descent is slow, or the model predicts the objective badly.  The
+    objective never rises.
     """
     count, n_rows = coef.shape[0], decision.shape[0]
     slope, curvature, residual = np.empty(n_rows), np.empty(n_rows), np.empty(n_rows)

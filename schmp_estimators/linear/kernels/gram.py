@@ -43,7 +43,10 @@ def gram_combine(gram, chosen, factors, out):
 
 @inlined
 def _subtract_two(first, second, one, other, out):
-    """Subtract one·first + other·second from `out`; two rows at a time halve the memory traffic of `out`."""
+    """Subtract one·first + other·second from `out`.
+
+    Two rows at a time halve the memory traffic of `out`.
+    """
     for k in range(out.shape[0]):
         out[k] -= one * first[k] + other * second[k]
 
@@ -56,7 +59,10 @@ def _subtract(row, factor, out):
 
 @inlined
 def _descend_in_block(block, gradient, coef, penalty, first):
-    """Make `_SWEEPS` passes over the coordinates of the block that begins at `first`; returns whether any was tried."""
+    """Make `_SWEEPS` passes over the coordinates of the block that begins at `first`.
+
+    Returns whether any coordinate was tried.
+    """
     tried = False
     for _ in range(_SWEEPS):
         for j in range(coef.shape[0]):
@@ -76,11 +82,11 @@ def _descend_in_block(block, gradient, coef, penalty, first):
 
 @inlined
 def _descend(gram, gradient, coef, penalty, block, changes, rows):
-    """Make one cyclic pass over blocks of neighbouring columns; only a coordinate that changes needs a row of G.
+    """Make one cyclic pass over blocks of neighbouring columns.
 
-    Neighbouring columns are often correlated.  `_SWEEPS` passes within a block, which stays in the
-    first-level cache, cost little relative to the rows, and save half of the passes over all
-    columns.
+    Only a coordinate that changes needs a row of G.  Neighbouring columns are often correlated.
+    `_SWEEPS` passes within a block, which stays in the first-level cache, cost little relative to
+    the rows, and save half of the passes over all columns.
     """
     count = coef.shape[0]
     for start in range(0, count, _WIDTH):
@@ -114,12 +120,12 @@ def _descend(gram, gradient, coef, penalty, block, changes, rows):
 
 @kernel
 def gram_passes(gram, gradient, coef, penalty, positive, passes, memory):
-    """Run block coordinate descent on −qᵀΔ + ½ΔᵀGΔ + P(β) with Anderson extrapolation; changes `gradient` and `coef`.
+    """Run block coordinate descent on −qᵀΔ + ½ΔᵀGΔ + P(β) with Anderson extrapolation.
 
-    `gram` (k, k), `gradient` q, `coef` β (k,), all float64. q is linear in β, so the extrapolated q
-    costs nothing; a point is kept only if the objective falls.  A coordinate that changes takes k
-    multiply–adds.  Bertrand and Massias, "Anderson acceleration of coordinate descent", AISTATS
-    2021, section 3.
+    `gradient` and `coef` are changed.  `gram` (k, k), `gradient` q, `coef` β (k,), all float64. q
+    is linear in β, so the extrapolated q costs nothing; a point is kept only if the objective
+    falls.  A coordinate that changes takes k multiply–adds.  Bertrand and Massias, "Anderson
+    acceleration of coordinate descent", AISTATS 2021, section 3.
     """
     count = coef.shape[0]
     coefs = np.empty((memory + 1, count))

@@ -1,4 +1,4 @@
-"""The Lasso and the elastic net for falling penalties in one call: descent and exact steps on a growing working set.
+"""The Lasso and the elastic net for falling penalties in one call.
 
 The problem is min ½‖t − X̃β‖² + λ Σ_j (f_j|β_j| + ½ρ_j β_j²) for one λ after the other.  A solution
 starts from the previous ones: between two changes of the support β is linear in λ.  Columns join
@@ -114,7 +114,10 @@ def _look(columns, room, penalty, count):
 
 @part
 def limit_of(factors, room, bound, most, positive):
-    """Return the gradient, in units of the factors, above which columns join, so that about `most` of them do."""
+    """Return the gradient above which columns join, so that about `most` of them do.
+
+    It is in units of the factors.
+    """
     gradient, places = room.gradient, room.places
     while True:
         found, largest = 0, 0.0
@@ -132,7 +135,10 @@ def limit_of(factors, room, bound, most, positive):
 
 @part
 def _join(columns, room, limit, count):
-    """Add columns with gradients above the limit; returns the number of members, or −1 if the arrays are full."""
+    """Add columns with gradients above the limit.
+
+    Returns the number of members, or −1 if the arrays are full.
+    """
     gram, matrix, members, vectors = columns.gram, room.matrix, room.members, room.vectors
     for j in range(columns.aims.shape[0]):
         if (
@@ -200,7 +206,10 @@ def _predict(vectors, ahead, count):
 
 @part
 def _solve_for(columns, room, energy, penalty, bound, goal, max_iter, count, record):
-    """Solve for one penalty, given an approximate gradient; returns the number of members, or −1 if arrays are full."""
+    """Solve for one penalty, given an approximate gradient.
+
+    Returns the number of members, or −1 if arrays are full.
+    """
     record[WORK], record[STEPS] = 0.0, 0.0
     while True:
         before = count
@@ -284,15 +293,16 @@ def _follow(columns, room, energy, asked, part_of_step, most, start, coefs, reco
 
 @kernel
 def follow_path(columns, room, energy, asked, part_of_step, most, start, coefs, records):
-    """Solve for falling penalties λ > 0; returns the number of solved penalties, fewer than all if arrays are full.
+    """Solve for falling penalties λ > 0.
 
-    `energy` is ‖t‖².  `asked` (2, n_penalties) has λ and goals of the gap.  A gap must also be at
-    most `part_of_step` times the gap of the previous exact solution at this λ.  Where the support
-    nears the number of rows, penalties are inserted between two of them; their multiply–adds count
-    for the next one, their gradients do not.  ``most[t]`` limits the number of gradients.  `start`
-    (p,) are the first coefficients.  Overwritten are `room`, ``columns.residual``, rows of `coefs`
-    (n_penalties, p), which are zero before, and of `records`: gap, objective, number of gradients,
-    multiply–adds, size of the support.
+    Returns the number of solved penalties, fewer than all if arrays are full.  `energy` is ‖t‖².
+    `asked` (2, n_penalties) has λ and goals of the gap.  A gap must also be at most `part_of_step`
+    times the gap of the previous exact solution at this λ.  Where the support nears the number of
+    rows, penalties are inserted between two of them; their multiply–adds count for the next one,
+    their gradients do not.  ``most[t]`` limits the number of gradients.  `start` (p,) are the first
+    coefficients.  Overwritten are `room`, ``columns.residual``, rows of `coefs` (n_penalties, p),
+    which are zero before, and of `records`: gap, objective, number of gradients, multiply–adds,
+    size of the support.
     """
     return _follow(
         handed(columns), handed(room), energy, asked, part_of_step, most, start, coefs, records

@@ -1,4 +1,4 @@
-"""The Newton step on the support of a sparse weighted least-squares problem, by conjugate gradients.
+"""The Newton step on the support of a sparse weighted least-squares problem by conjugate gradients.
 
 Notation as in `linear.kernels.sparse`: X̃ = X − 1x̄ᵀ, row weights w, H = X̃ᵀWX̃ plus the ridges on
 its diagonal.  Nearly dependent columns make H ill-conditioned.  They are found by their
@@ -65,7 +65,7 @@ def _multiply(columns, means, factors, out):
 
 @kernel
 def conjugate_gradient(columns, quadratic, blocks, free, gradient, max_steps, goal, step, moved):
-    """Solve H·step = gradient over the free columns by preconditioned conjugate gradients from zero.
+    """Solve H·step = gradient over free columns by preconditioned conjugate gradients from zero.
 
     `free` (k,) bool; `gradient` (k,); `step` (k,), zero where a column is not free, and `moved` =
     X̃·step (n,) are overwritten.  Stops when the preconditioned energy of the remaining gradient is
@@ -140,7 +140,10 @@ def _root(parents, j):
 
 @inlined
 def _product(values, rows, weights, first, first_stop, second, second_stop):
-    """Return Σ w·x·y of two columns, whose entries are values[first:first_stop] and values[second:second_stop]."""
+    """Return Σ w·x·y of two columns.
+
+    Their entries are values[first:first_stop] and values[second:second_stop].
+    """
     total = 0.0
     while first < first_stop and second < second_stop:
         if rows[first] == rows[second]:
@@ -156,7 +159,7 @@ def _product(values, rows, weights, first, first_stop, second, second_stop):
 
 @inlined
 def _largest_entries(values, rows, start, stop, leaders, heights):
-    """Write the rows of the largest entries of a column to `leaders`, and -1 if there are too few."""
+    """Write the rows of a column's largest entries to `leaders`, and -1 if there are too few."""
     leaders[:] = -1
     heights[:] = 0.0
     last = leaders.shape[0] - 1
@@ -181,7 +184,7 @@ def _join(parents, sizes, one, other, largest):
 
 @maker
 def _members(parents, sizes):
-    """Return the columns of trees with more than one column, tree after tree, and the start of each."""
+    """Return the columns of trees of several columns, tree after tree, and the start of each."""
     count = parents.shape[0]
     offsets = np.full(count, -1)
     starts = [0]
@@ -200,7 +203,10 @@ def _members(parents, sizes):
 
 @inlined
 def _vote(leaders, remembered, votes, voted):
-    """Count in how many of the rows `leaders` each column is remembered; returns the number of counted columns."""
+    """Count in how many of the rows `leaders` each column is remembered.
+
+    Returns the number of counted columns.
+    """
     n_voted = 0
     for i in leaders:
         if i < 0:
@@ -309,7 +315,10 @@ def factorise_groups(grams, group_starts, members, ridges):
 
 @inlined
 def _descend_in_group(gram, gradient, coef, penalty, group):
-    """Minimise over the columns `group`, whose block of H is `gram`; `gradient` and `coef` are updated."""
+    """Minimise over the columns `group`, whose block of H is `gram`.
+
+    `gradient` and `coef` are updated.
+    """
     for _ in range(_SWEEPS):
         moved = False
         for left in range(coef.shape[0]):
@@ -329,11 +338,11 @@ def _descend_in_group(gram, gradient, coef, penalty, group):
 
 @kernel
 def group_pass(columns, quadratic, blocks, coef, residual, penalty):
-    """Minimise ½ Σ w r² + P(β) over each group in turn; `coef` (k,) and `residual` v (n,) are updated.
+    """Minimise ½ Σ w r² + P(β) over each group in turn.
 
-    Within a group at most `_SWEEPS` passes are made on its block of H before the residual is
-    updated.  This chooses among near-copies of a column, for which coordinate descent on the
-    residual takes hundreds of passes.
+    `coef` (k,) and `residual` v (n,) are updated.  Within a group at most `_SWEEPS` passes are made
+    on its block of H before the residual is updated.  This chooses among near-copies of a column,
+    for which coordinate descent on the residual takes hundreds of passes.
     """
     values, rows, starts = columns
     _, means, sums, weights, _ = quadratic

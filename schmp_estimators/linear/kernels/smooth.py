@@ -1,4 +1,4 @@
-"""The rows of a smooth loss: its derivatives, steps along a line, and the quadratic model of a step.
+"""The rows of a smooth loss: derivatives, steps along a line, and the quadratic model of a step.
 
 Notation as in `kernels.smooth_path`.  The exponential and the logarithm of the logistic loss are
 polynomials, so that the compiler can vectorise loops over rows.  They take 1 and 2 ns per row, the
@@ -35,7 +35,10 @@ LEVEL, SHARE = range(N_LEVELS)
 
 
 class SmoothColumns(NamedTuple):
-    """Columns, responses, and a penalty of strength one; all arrays float64, columns padded for `dot`."""
+    """Columns, responses, and a penalty of strength one.
+
+    All arrays are float64; columns are padded for `dot`.
+    """
 
     #: (p, n) X, (n,) y and s
     values: np.ndarray
@@ -115,7 +118,10 @@ def derive(loss, columns, rows):
 
 @maker
 def derive_rows(loss, decision, target, weights, intercept, slope, curvature):
-    """Set slopes and curvatures at u + b, times weights, if there are any; returns the loss and the sums of both."""
+    """Set slopes and curvatures at u + b, times weights, if there are any.
+
+    Returns the loss and the sums of both.
+    """
     n_rows = decision.shape[0]
     values = np.empty(n_rows)
     for i in range(n_rows):
@@ -134,7 +140,10 @@ def derive_rows(loss, decision, target, weights, intercept, slope, curvature):
 
 @kernel
 def row_derivatives(loss, decision, target, weights, intercept, slope, curvature):
-    """Do the same as `derive_rows`; all arrays (n,) float64, about 4 ns per row with the logistic loss."""
+    """Do the same as `derive_rows`.
+
+    All arrays are (n,) float64.  It takes about 4 ns per row with the logistic loss.
+    """
     return derive_rows(loss, decision, target, weights, intercept, slope, curvature)
 
 
@@ -212,7 +221,10 @@ def settle(loss, columns, room, rows, value, goal):
 
 @part
 def multiply_columns(columns, room, rows, first, last):
-    """Scale the columns of some members, and compute their products with earlier members and with each other."""
+    """Scale the columns of some members.
+
+    Their products with earlier members and with each other are computed, too.
+    """
     matrix, scaled, roots, members = room.matrix, rows.scaled, rows.roots, room.members
     for a in range(first, last):
         values, column = columns.values[members[a]], scaled[a]

@@ -1,11 +1,12 @@
-"""A smooth loss with an L1 penalty or elastic net for falling penalties in one call: proximal Newton steps.
+"""A smooth loss with an L1 penalty or elastic net for falling penalties: proximal Newton steps.
 
 The problem is min Σ s_i ℓ(y_i, u_i) + λ Σ_j (f_j|β_j| + ½ρ_j β_j²), u = b + Xβ, for one λ after the
 other; the intercept b, if there is one, is not penalised.  A step minimises the quadratic model of
 the loss on a working set, as for the squared loss, on the Gram matrix of √w⊙(x − x̄) with the
 weighted means x̄ (Friedman, Hastie, Tibshirani, "Regularization paths for generalized linear models
-via coordinate descent", J. Stat.  Software 2010, section 3).  The weights w of a step may be those
-of an earlier point, because the gradient is exact and the objective never rises.
+via coordinate descent", J. Stat. Software 2010, section 3).  The weights w of a step may be those
+of an earlier point, because the gradient is exact and the objective never rises.  One call
+solves for all penalties.
 
 Let θ_i = −s_i ℓ'(y_i, u_i), Σθ = 0, and let κ ≤ 1 be a factor for which κθ is feasible.  The
 duality gap is a sum of terms that are not negative: Σ_i s_i(ℓ + ℓ* + κθ_iu_i/s_i) over rows, and
@@ -77,7 +78,10 @@ INTERCEPT = N_RECORDS - 1
 
 @part
 def _join(columns, room, rows, limit, count):
-    """Add columns with gradients above the limit; returns the number of members, or −1 if the arrays are full."""
+    """Add columns with gradients above the limit.
+
+    Returns the number of members, or −1 if the arrays are full.
+    """
     vectors, gradient, places, factors, before = (
         room.vectors,
         room.gradient,
@@ -137,7 +141,10 @@ def _move(loss, columns, room, rows, penalty, best, goal, count):
 
 @part
 def _improve(loss, columns, room, rows, penalty, best, goal, settled, most, count, record):
-    """Make Newton steps on the working set until its estimated gap is at most `goal`, or does not fall any more."""
+    """Make Newton steps on the working set until its estimated gap is at most `goal`.
+
+    They also end when the gap does not fall any more.
+    """
     vectors, n_rows = room.vectors, rows.slope.shape[0]
     coef, slopes, ridges = vectors[COEF], vectors[SLOPE], vectors[RIDGE]
     previous, least, idle, fresh = np.inf, np.inf, 0, False
@@ -171,7 +178,10 @@ def _improve(loss, columns, room, rows, penalty, best, goal, settled, most, coun
 
 @part
 def _look(loss, columns, room, rows, penalty, settled, count, record):
-    """Compute decision values and the gradient over all columns, without ridges; record the objective."""
+    """Compute decision values and the gradient over all columns, without ridges.
+
+    The objective is recorded.
+    """
     decision, coef, gradient, ridges = (
         rows.decision,
         room.vectors[COEF],
@@ -192,7 +202,10 @@ def _look(loss, columns, room, rows, penalty, settled, count, record):
 
 @part
 def _certify(loss, columns, room, rows, penalty, count, exactly, record):
-    """Record the gap, from the gradient over all columns; errors of the gradient change it only in second order."""
+    """Record the gap, from the gradient over all columns.
+
+    Errors of the gradient change it only in second order.
+    """
     vectors, gradient = room.vectors, room.gradient
     coef, slopes, ridges, square = vectors[COEF], vectors[SLOPE], vectors[RIDGE], 0.0
     for a in range(count):
@@ -211,7 +224,10 @@ def _certify(loss, columns, room, rows, penalty, count, exactly, record):
 
 @part
 def _solve_for(loss, columns, room, rows, penalty, bound, goal, settled, most, count, record):
-    """Solve for one penalty from an evaluated point; returns the number of members, or −1 if arrays are full."""
+    """Solve for one penalty from an evaluated point.
+
+    Returns the number of members, or −1 if arrays are full.
+    """
     inner, closer = _INNER * goal, 0
     while True:
         before = count
@@ -247,7 +263,7 @@ def _solve_for(loss, columns, room, rows, penalty, bound, goal, settled, most, c
 
 @part
 def _begin(columns, room, rows, start):
-    """Add columns with a coefficient; returns the number of members, or −1 if the arrays are full."""
+    """Add columns with a coefficient; returns the number of members, or −1 if arrays are full."""
     copy_to(columns.weights, rows.curvature)
     refresh_model(columns, room, rows, 0)
     for j in range(start.shape[0]):
@@ -307,14 +323,15 @@ def _follow(loss, columns, room, rows, energy, asked, part_of_step, most, start,
 def follow_smooth_path(
     loss, columns, room, rows, energy, asked, part_of_step, most, start, coefs, records
 ):
-    """Solve for falling penalties λ > 0; returns the number of solved penalties, fewer than all if arrays are full.
+    """Solve for falling penalties λ > 0.
 
-    `energy` is the loss without coefficients.  `asked` (2, n_penalties) has λ and goals of the gap.
-    A gap must also be at most `part_of_step` times the previous solution's gap at this λ.
-    ``most[t]`` limits Newton steps.  `start` (p,) and ``rows.level[0]`` are the first coefficients
-    and intercept.  Overwritten are `room` and `rows`, and rows of `coefs` (n_penalties, p), which
-    are zero before, and of `records` (n_penalties, N_RECORDS): gap, objective, Newton steps,
-    multiply–adds, size of the support, intercept.
+    Returns the number of solved penalties, fewer than all if arrays are full.  `energy` is the loss
+    without coefficients.  `asked` (2, n_penalties) has λ and goals of the gap.  A gap must also be
+    at most `part_of_step` times the previous solution's gap at this λ.  ``most[t]`` limits Newton
+    steps.  `start` (p,) and ``rows.level[0]`` are the first coefficients and intercept.
+    Overwritten are `room` and `rows`, and rows of `coefs` (n_penalties, p), which are zero before,
+    and of `records` (n_penalties, N_RECORDS): gap, objective, Newton steps, multiply–adds, size of
+    the support, intercept.
     """
     given = energy, asked, part_of_step, most, start, coefs, records
     return _follow(loss, handed(columns), handed(room), handed(rows), *given)

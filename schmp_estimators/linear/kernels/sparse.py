@@ -19,7 +19,10 @@ _ONE, _TWO = np.uint64(1), np.uint64(2)
 
 
 class Columns(NamedTuple):
-    """Compressed sparse columns: column j has values[starts[j]:starts[j+1]] in rows[starts[j]:starts[j+1]]."""
+    """Compressed sparse columns.
+
+    Column j has values[starts[j]:starts[j+1]] in rows[starts[j]:starts[j+1]].
+    """
 
     #: (nnz,) float64 or float32
     values: np.ndarray
@@ -47,10 +50,10 @@ class Quadratic(NamedTuple):
 
 @inlined
 def column_dot(values, rows, start, stop, vector):
-    """Return Σ values·vector[rows] of one column; two partial sums hide the latency of the additions.
+    """Return Σ values·vector[rows] of one column.
 
-    Here and below positions are unsigned: so they cannot be negative, and the check for that would
-    take half of the time.
+    Two partial sums hide the latency of the additions.  Here and below positions are unsigned: so
+    they cannot be negative, and the check for that would take half of the time.
     """
     even = 0.0
     odd = 0.0
@@ -81,7 +84,10 @@ def add_weighted_column(values, rows, start, stop, factor, weights, out):
 
 @kernel
 def sparse_gradient(columns, chosen, vector, out):
-    """Set out[t] = x_jᵀ·vector for j = chosen[t]; `out` (k,) float64 is overwritten.  1–2 ns per non-zero."""
+    """Set out[t] = x_jᵀ·vector for j = chosen[t].
+
+    `out` (k,) float64 is overwritten.  It takes 1–2 ns per non-zero.
+    """
     values, rows, starts = columns
     for position in range(chosen.shape[0]):
         j = chosen[position]
@@ -114,7 +120,10 @@ def column_sums(values, rows, start, stop, weights, vector):
 
 @kernel
 def sparse_moments(columns, vector, weights, sums, squares, products):
-    """Set sums[j] = Σ_i w_i x_ij, squares[j] = Σ_i w_i x_ij² and products[j] = x_jᵀ·vector; `weights` (n,)."""
+    """Set sums[j] = Σ_i w_i x_ij, squares[j] = Σ_i w_i x_ij² and products[j] = x_jᵀ·vector.
+
+    `weights` has shape (n,).
+    """
     values, rows, starts = columns
     for j in range(starts.shape[0] - 1):
         found = column_sums(values, rows, starts[j], starts[j + 1], weights, vector)
@@ -123,7 +132,10 @@ def sparse_moments(columns, vector, weights, sums, squares, products):
 
 @kernel
 def take_columns(columns, chosen):
-    """Return values, rows and starts of the chosen columns, copied side by side; 1 ns per non-zero."""
+    """Return values, rows and starts of the chosen columns, copied side by side.
+
+    It takes 1 ns per non-zero.
+    """
     values, rows, starts = columns
     count = chosen.shape[0]
     new_starts = np.zeros(count + 1, np.int64)
@@ -180,7 +192,10 @@ def _descend(columns, quadratic, coef, residual, penalty):
 
 @maker
 def anderson_weights(changes):
-    """Return the weights c, Σc = 1, that minimise ‖Σ_k c_k changes[k]‖, and whether they exist; `changes` (K, m)."""
+    """Return the weights c, Σc = 1, that minimise ‖Σ_k c_k changes[k]‖, and whether they exist.
+
+    `changes` has shape (K, m).
+    """
     count = changes.shape[0]
     products = np.empty((count, count))
     for a in range(count):
@@ -238,10 +253,10 @@ def allowed(positive, coef):
 
 @kernel
 def sparse_passes(columns, quadratic, coef, residual, penalty, positive, passes, memory):
-    """Run cyclic coordinate descent on ½ Σ w r² + P(β); `coef` (k,) and `residual` v (n,) are updated.
+    """Run cyclic coordinate descent on ½ Σ w r² + P(β).
 
-    `columns` and `quadratic` have the same k columns.  It takes about 2 ns per non-zero of a column
-    that changes.
+    `coef` (k,) and `residual` v (n,) are updated.  `columns` and `quadratic` have the same k
+    columns.  It takes about 2 ns per non-zero of a column that changes.
 
     With `memory`, for w = 1 only, β and r are extrapolated every `memory` + 1 passes.  The result
     is kept if the objective falls and the penalty allows the signs.  Bertrand and Massias,

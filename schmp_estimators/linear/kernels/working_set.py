@@ -1,7 +1,7 @@
-"""The Lasso and the elastic net on a working set, whose Gram matrix is known: descent, and exact steps on the support.
+"""The Lasso and the elastic net on a working set whose Gram matrix is known.
 
-Coordinate descent finds the support; a step by a Cholesky factorisation is made once passes have
-cost as much.
+Descent and exact steps on the support are made in turn.  Coordinate descent finds the support; a
+step by a Cholesky factorisation is made once passes have cost as much.
 """
 
 from typing import NamedTuple
@@ -85,7 +85,10 @@ def square_of(vectors, energy, count):
 
 @part
 def gap_of(vectors, square, excess, penalty, count):
-    """Return the duality gap at the dual point r/excess: a sum of terms that are not negative, except for rounding."""
+    """Return the duality gap at the dual point r/excess.
+
+    It is a sum of terms that are not negative, except for rounding.
+    """
     coef, slopes, factors = vectors[COEF], vectors[SLOPE], vectors[FACTOR]
     scale = 1.0 / excess
     gap = 0.5 * (1.0 - scale) * (1.0 - scale) * square
@@ -157,7 +160,10 @@ def _subtract_four(upper, first, count):
 
 @part
 def factorise(upper, count):
-    """Replace the upper triangle by a Cholesky factor; returns whether the matrix is positive definite."""
+    """Replace the upper triangle by a Cholesky factor.
+
+    Returns whether the matrix is positive definite.
+    """
     for first in range(0, count, _PANEL):
         last = first + _PANEL if first + _PANEL < count else count
         for i in range(first, last):
@@ -190,7 +196,10 @@ def substitute(upper, right, count):
 
 @part
 def _newton(room, penalty, count, size):
-    """Set the step to the minimiser over the support for the present signs; returns whether there is one."""
+    """Set the step to the minimiser over the support for the present signs.
+
+    Returns whether there is one.
+    """
     matrix, upper, support = room.matrix, room.upper, room.support
     coef, slopes, factors, ridges = (
         room.vectors[COEF], room.vectors[SLOPE], room.vectors[FACTOR], room.vectors[RIDGE],
@@ -211,7 +220,10 @@ def _newton(room, penalty, count, size):
 
 @part
 def _find_crossing(room, size, count):
-    """Add positions in the support whose step crosses zero to `count` pinned ones; returns their number, −1 if many."""
+    """Add positions in the support whose step crosses zero to `count` pinned ones.
+
+    Returns their number, −1 if many.
+    """
     coef, support, step, pinned = room.vectors[COEF], room.support, room.vectors[_STEP], room.pinned
     for i in range(size):
         old = coef[support[i]]
@@ -225,10 +237,10 @@ def _find_crossing(room, size, count):
 
 @part
 def _hold(room, size, before, count):
-    """Set the step to the minimiser with `count` coefficients at zero, of which the first `before` were held already.
+    """Set the step to the minimiser with `count` coefficients at zero.
 
     A Lagrange multiplier for each of them means one more right-hand side for the factor; returns
-    whether there are multipliers.
+    whether there are multipliers.  The first `before` of the `count` were held already.
     """
     responses, products, pinned = room.responses, room.products, room.pinned
     coef, step, free, right = (
@@ -262,7 +274,10 @@ def _hold(room, size, before, count):
 
 @part
 def _pin(room, size):
-    """Let the step minimise with the coefficients at zero that would cross it; returns whether these are few enough."""
+    """Let the step minimise with the coefficients at zero that would cross it.
+
+    Returns whether these are few enough.
+    """
     step, free, count = room.vectors[_STEP], room.vectors[_MOVE], 0
     for i in range(size):
         free[i] = step[i]

@@ -47,14 +47,17 @@ class Seen(NamedTuple):
 
 
 class Loss(Protocol):
-    """A convex loss Σ_i s_i ℓ(y_i, u_i + b) ≥ 0 with two derivatives, where u = Xβ and b is the intercept.
+    """A convex loss Σ_i s_i ℓ(y_i, u_i + b) ≥ 0 with two derivatives, u = Xβ and the intercept b.
 
     It is sent to the workers, so it must be possible to pickle an instance.
     """
 
     @property
     def smoothness(self) -> float:
-        """An upper bound on ℓ''; ∞ if there is none, and then only the schedule "resolve" can be used."""
+        """An upper bound on ℓ''; ∞ if there is none.
+
+        Without a bound, only the schedule "resolve" can be used.
+        """
 
     @property
     def certified(self) -> bool:
@@ -78,7 +81,10 @@ class Loss(Protocol):
     def dual(
         self, decision: Floats, target: Floats, weights: Floats, intercept: float, scale: float
     ) -> float:
-        """Return −Σ_i s_i ℓ*(y_i, −θ_i/s_i) at θ = scale·slope, scale ≤ 1; ℓ* is the convex conjugate of ℓ in u."""
+        """Return −Σ_i s_i ℓ*(y_i, −θ_i/s_i) at θ = scale·slope, scale ≤ 1.
+
+        ℓ* is the convex conjugate of ℓ in u.
+        """
 
 
 @runtime_checkable

@@ -34,8 +34,8 @@ class Huber:
     of_difference = True
     #: what helps a fit that has not converged
     remedy = (
-        " If fewer rows than columns have errors below epsilon, steps are singular: give a larger alpha, or a larger "
-        "epsilon by penalised.Huber."
+        " If fewer rows than columns have errors below epsilon, steps are singular: give a larger "
+        "alpha, or a larger epsilon by penalised.Huber."
     )
 
     def __post_init__(self) -> None:
@@ -57,7 +57,10 @@ class Huber:
     def dual(
         self, decision: Floats, target: Floats, weights: Floats, intercept: float, scale: float
     ) -> float:
-        """Return Σ s (q (y − b) − ½q²) at q = scale·slope; b cancels, because at the best b slopes add up to zero."""
+        """Return Σ s (q (y − b) − ½q²) at q = scale·slope.
+
+        The intercept b cancels, because at the best b slopes add up to zero.
+        """
         apart = target - intercept
         part = scale * np.clip(apart - decision, -self.epsilon, self.epsilon)
         return float(weigh(weights, part) @ (apart - 0.5 * part))

@@ -62,7 +62,10 @@ class Logistic(NamedTuple):
         return float(row_dual(self, *map(freeze, (decision, target, weights)), intercept, scale))
 
     def at_zero(self, intercept: float) -> tuple[float, float, float]:
-        """Return ℓ, a and c at u = b = 0, where the slope is a·y + c, so that no pass over X is needed."""
+        """Return ℓ, a and c at u = b = 0, where the slope is a·y + c.
+
+        So no pass over X is needed.
+        """
         return math.log(2.0), 0.5, -0.5 * math.tanh(0.5 * intercept)
 
     def descend(
@@ -78,10 +81,11 @@ class Logistic(NamedTuple):
         part: float,
         most: int,
     ) -> Steps:
-        """Make Newton steps on sparse or rounded columns, at most `most`; they change `coef` and `decision`, u + b.
+        """Make at most `most` Newton steps on sparse or rounded columns.
 
-        The steps end when the possible gain of descent is at most `goal`, or at most `part` times
-        the first gain.  The objective never rises.  With `centred` they also change b.
+        They change `coef` and `decision`, u + b.  The steps end when the possible gain of descent
+        is at most `goal`, or at most `part` times the first gain.  The objective never rises.  With
+        `centred` they also change b.
         """
         given = columns, freeze(target), freeze(weights), coef, decision, freeze(penalty)
         descend = compiled_for(penalty, newton_steps)

@@ -36,7 +36,8 @@ class Poisson:
         """
         if len(target) and target.min() < 0.0:
             raise ValueError(
-                f"the Poisson loss takes responses y >= 0; got {target.min():.6g}: give counts or rates"
+                f"the Poisson loss takes responses y >= 0; got {target.min():.6g}: give counts or "
+                "rates"
             )
         place = decision + intercept
         with np.errstate(over="ignore", invalid="ignore"):  # of steps that are too long

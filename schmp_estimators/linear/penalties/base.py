@@ -31,7 +31,7 @@ class Penalty(Protocol):
 
     @property
     def strengths(self) -> PerColumn:
-        """λ_j: coefficient j remains zero while x_jᵀr is at most λ_j in size; 0 means no penalty."""
+        """λ_j: coefficient j stays zero while x_jᵀr is at most λ_j in size; 0 means no penalty."""
 
     @property
     def positive(self) -> bool:
@@ -39,7 +39,10 @@ class Penalty(Protocol):
 
     @property
     def certified(self) -> bool:
-        """Whether the penalty has the form λ|b| + ½ρb²: only then there are a duality gap and Newton steps."""
+        """Whether the penalty has the form λ|b| + ½ρb².
+
+        Only then there are a duality gap and Newton steps.
+        """
 
     @property
     def ridges(self) -> PerColumn:
@@ -107,7 +110,7 @@ def value(penalty: Penalty, coef: Floats) -> float:
 
 
 def method_of(name: str, kind: Any) -> Function | None:
-    """Return the function from which a method of a named tuple is compiled, or None for other types."""
+    """Return the function that a named tuple's method is compiled from; None for other types."""
     return getattr(getattr(kind, "instance_class", None), name, None)
 
 
@@ -145,12 +148,18 @@ def read_only(values: Any) -> Any:
 
 
 def sizes(penalty: Penalty, gradient: Floats) -> Floats:
-    """Return the numbers that the optimality condition compares with λ: |z|, or z if coefficients are ≥ 0."""
+    """Return the numbers that the optimality condition compares with λ.
+
+    These are |z|, or z if coefficients are ≥ 0.
+    """
     return gradient if penalty.positive else np.abs(gradient)
 
 
 def multiple_of(penalty: Penalty, gradient: Floats) -> float:
-    """Return the smallest multiple of the penalty for which zero, with this gradient, is the solution."""
+    """Return the smallest multiple of the penalty for which zero is the solution.
+
+    The gradient is the one at zero.
+    """
     found = sizes(penalty, gradient)
     strengths = penalty.strengths
     return float(_ratios(found, strengths).max(initial=0.0))
@@ -162,9 +171,10 @@ def _ratios(found: Floats, units: PerColumn) -> Floats:
 
 
 def of_strength(penalty: P, strength: float, total: float) -> P:
-    """Return a penalty of strength one with λ = `strength`, for a loss that is summed over rows of weight `total`.
+    """Return a penalty of strength one with λ = `strength`.
 
-    If the shape of a penalty depends on its strength, the penalty has a method with this name.
+    The loss is summed over rows of weight `total`.  If the shape of a penalty depends on its
+    strength, the penalty has a method with this name.
     """
     own: Any = declared(penalty, "of_strength")
     return penalty.scaled(strength) if own is None else own(strength, total)
@@ -182,7 +192,10 @@ def _tilted(penalty: Penalty, coef: Floats, gradient: Floats) -> Floats:
 
 
 def dual_scale(penalty: Penalty, coef: Floats, gradient: Floats) -> float:
-    """Return c ≤ 1, the largest factor for which c·r is dual feasible; columns without penalty are left out."""
+    """Return c ≤ 1, the largest factor for which c·r is dual feasible.
+
+    Columns without a penalty are left out.
+    """
     if not len(gradient):
         return 1.0
     found = sizes(penalty, _tilted(penalty, coef, gradient))
@@ -223,7 +236,7 @@ def merit(penalty: Penalty, coef: Floats, gradient: Floats, norms: Floats) -> fl
 def gap_or_merit(
     penalty: Penalty, coef: Floats, gradient: Floats, energy: float, norms: Floats
 ) -> float:
-    """Return the duality gap of ½‖r‖² + P(β), or if the penalty has none, the possible gain of descent.
+    """Return the duality gap of ½‖r‖² + P(β), or if there is none, the possible gain of descent.
 
     r need not be orthogonal to columns without a penalty here; the possible gain of each of them is
     added.

@@ -1,4 +1,7 @@
-"""Penalties for the parameters of an estimator, and those of a path or of folds, in the user's units."""
+"""Penalties for the parameters of an estimator, and those of a path or of folds.
+
+They are in the user's units.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -42,9 +45,9 @@ def choose_penalty(
         found = np.atleast_1d(whole)[some != 0.0]
         if found.min() < WEAKEST or found.max() > STRONGEST:
             raise ValueError(
-                f"penalty_factors{_range(some)} make penalties from {found.min():.3g} to {found.max():.3g} of one of "
-                f"{strength:.3g}; each has to be 0 or from {WEAKEST:g} to {STRONGEST:g}: give factors near 1, and 0 "
-                "for columns without a penalty"
+                f"penalty_factors{_range(some)} make penalties from {found.min():.3g} to "
+                f"{found.max():.3g} of one of {strength:.3g}; each has to be 0 or from {WEAKEST:g} "
+                f"to {STRONGEST:g}: give factors near 1, and 0 for columns without a penalty"
             )
     ridges = (1.0 - l1_ratio) * whole if l1_ratio < 1.0 else 0.0
     return ElasticNet(read_only(l1_ratio * whole), read_only(ridges), bool(positive))
@@ -66,7 +69,7 @@ def labels_of(estimator: Any) -> Any:
 
 
 def named_values(name: str, given: Any, others: dict[Any, Any], owner: str = "X") -> Any:
-    """Return values in the order of the names in `others`, if a mapping or a Series gives them by name.
+    """Return values in the order of `others`, if a mapping or a Series gives them by name.
 
     Names that are left out get their value in `others`.  A Series with the labels 0, 1, … is no
     such Series, unless some of them are names.
@@ -121,13 +124,14 @@ def check_factors(
         factors = check_array(given, ensure_all_finite=False, **options)
     if np.isinf(factors).any():
         raise ValueError(
-            f"penalty_factors contains infinity; leave out each {what} that should have no coefficient"
+            f"penalty_factors contains infinity; leave out each {what} that should have no "
+            "coefficient"
         )
     factors = check_array(factors, **options)
     if factors.shape != (n_columns,) or (factors < 0.0).any() or not factors.any():
         raise ValueError(
-            f"penalty_factors must hold {n_columns} numbers >= 0, one for each {what} and not all of them zero; "
-            f"got shape {factors.shape}{_range(factors)}"
+            f"penalty_factors must hold {n_columns} numbers >= 0, one for each {what} and not all "
+            f"of them zero; got shape {factors.shape}{_range(factors)}"
         )
     if positive and not factors.all():
         raise ValueError(
@@ -138,7 +142,7 @@ def check_factors(
 
 
 def refuse_texts(given: Any, name: str) -> Any:
-    """Return what should be numbers, or raise ValueError if some are texts, which NumPy would convert."""
+    """Return what should be numbers; raise ValueError for texts, which NumPy would convert."""
     array = np.asarray(given)
     for one in () if array.dtype.kind in "biuf" else np.asarray(given, object).flat:
         if isinstance(one, str | bytes):
@@ -152,7 +156,7 @@ def _range(factors: Any) -> str:
 
 @dataclass(frozen=True)
 class Grid:
-    """Penalties, the strongest first: falling values of alpha for the mean loss, or rising values of C.
+    """Penalties, strongest first: falling values of alpha for the mean loss, or rising values of C.
 
     Parameters
     ----------
@@ -179,16 +183,21 @@ class Grid:
         return cls(name, values[::-1] if name == "alpha" else values, len(values), ratio)
 
     def check(self, l1_ratio: Any, eps: float) -> None:
-        """Raise ValueError if `ratio`, by default `eps`, cannot act, or makes penalties that are too strong."""
+        """Raise ValueError if `ratio` cannot act, or makes penalties that are too strong.
+
+        By default `ratio` is `eps`.
+        """
         if self.given is not None and self.ratio != eps:
             raise ValueError(
-                f"eps={self.ratio:g} needs a number of {self.name}s; a list of them has its own smallest penalty"
+                f"eps={self.ratio:g} needs a number of {self.name}s; a list of them has its own "
+                "smallest penalty"
             )
         least = min(ratios_of(1.0 if l1_ratio is None else l1_ratio))
         if self.given is None and least < self.ratio:
             raise ValueError(
-                f"l1_ratio={least:g} is below eps={self.ratio:g}, so that a number of {self.name}s would make a grid "
-                f"of penalties so strong that coefficients vanish; give {self.name}s as a list{ONLY_SQUARES}"
+                f"l1_ratio={least:g} is below eps={self.ratio:g}, so that a number of {self.name}s "
+                "would make a grid of penalties so strong that coefficients vanish; give "
+                f"{self.name}s as a list{ONLY_SQUARES}"
             )
 
     def at(self, values: Floats) -> Self:
@@ -196,10 +205,11 @@ class Grid:
         return replace(self, given=values, count=len(values))
 
     def values(self, largest: float, total: float, unit: float) -> Floats:
-        """Return the penalties; `largest` is the smallest λ of the summed loss for which all coefficients are zero.
+        """Return the penalties.
 
-        `total` is the sum of weights, and `unit` a factor of C. If the largest alpha is only
-        rounding, all penalties are the resolution of floats, as in scikit-learn.
+        `largest` is the smallest λ of the summed loss for which all coefficients are zero.  `total`
+        is the sum of weights, and `unit` a factor of C. If the largest alpha is only rounding, all
+        penalties are the resolution of floats, as in scikit-learn.
         """
         if self.given is not None:
             return self.given
@@ -232,7 +242,8 @@ def positive_values(name: str, given: Any) -> Floats | None:
         values = None
     if values is None:
         raise ValueError(
-            f"{name}={given!r}; give numbers from {WEAKEST:g} to {STRONGEST:g}, or their number{NO_PENALTY}"
+            f"{name}={given!r}; give numbers from {WEAKEST:g} to {STRONGEST:g}, or their "
+            f"number{NO_PENALTY}"
         )
     return np.sort(values)
 
@@ -245,16 +256,19 @@ def numbers_between(given: Any, name: str, least: float, most: float) -> Floats 
 
 
 def best_of(values: Floats) -> int:
-    """Return the first row with the largest mean; rows with NaN, which some folds did not try, are never chosen.
+    """Return the first row with the largest mean.
 
-    The mean over folds is not weighted, as in scikit-learn's `LassoCV` and `LogisticRegressionCV`.
+    Rows with NaN, which some folds did not try, are never chosen.  The mean over folds is not
+    weighted, as in scikit-learn's `LassoCV` and `LogisticRegressionCV`.
     """
     means = values.mean(axis=1)
     return int(np.argmax(np.where(np.isnan(means), -np.inf, means)))
 
 
 def end_of(costs: Iterable[float], most: int | None) -> int | None:
-    """Return how many costs there are when `most` in a row have been above the least before; None if this never is so.
+    """Return how many costs there are when `most` in a row have been above the least before.
+
+    Returns None if this never is so.
 
     snpnet's rule: J. Qian et al., "A fast and scalable framework for large-scale and
     ultrahigh-dimensional sparse regression", PLOS Genetics 2020.

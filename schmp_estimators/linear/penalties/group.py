@@ -13,7 +13,7 @@ from schmp_estimators.linear.penalties.choose import check_factors, named_values
 
 
 class Group(NamedTuple):
-    """The penalty Σ_g λ_g‖β_g‖₂, where β_g has the coefficients of a group of columns, for all classes.
+    """The penalty Σ_g λ_g‖β_g‖₂, with the coefficients β_g of a group of columns for all classes.
 
     M. Yuan and Y. Lin, "Model selection and estimation in regression with grouped variables",
     JRSS-B 2006.
@@ -125,8 +125,8 @@ def check_blocks(columns: Indices, starts: Indices, n_columns: int) -> None:
     lengths = np.diff(starts)
     if not np.array_equal(np.sort(columns), np.arange(n_columns)) or not (lengths > 0).all():
         raise ValueError(
-            f"groups must put each of the {n_columns} columns of X into one group, and have no group without columns; "
-            f"got {len(lengths)} groups of {len(columns)} columns"
+            f"groups must put each of the {n_columns} columns of X into one group, and have no "
+            f"group without columns; got {len(lengths)} groups of {len(columns)} columns"
         )
 
 
@@ -144,8 +144,8 @@ def _members(groups: Any, labels: list[Any]) -> tuple[list[Any], list[Indices]]:
         return names, [np.array([_column(one, places) for one in part], int) for part in given]
     if not (all(isinstance(one, str) for one in given) or all(map(_is_whole, given))):
         raise ValueError(
-            "groups must name the group of each column of X by strings alone, or by whole numbers alone; got "
-            f"{reprlib.repr(given)}"
+            "groups must name the group of each column of X by strings alone, or by whole numbers "
+            f"alone; got {reprlib.repr(given)}"
         )
     found, of_columns = np.unique(given, return_inverse=True)
     return found.tolist(), [np.flatnonzero(of_columns == number) for number in range(len(found))]
@@ -156,7 +156,8 @@ def _column(given: Any, places: Mapping[Any, int]) -> int:
         return int(given)
     if given not in places:
         raise ValueError(
-            f"groups has the column {given!r}; give numbers of columns, or their names if X is a data frame"
+            f"groups has the column {given!r}; give numbers of columns, or their names if X is a "
+            "data frame"
         )
     return places[given]
 

@@ -1,8 +1,8 @@
-"""Data of solvers that need no rounds, in one place: centred columns of X, or products of these columns.
+"""Data of solvers that need no rounds, in one place: centred columns of X, or products of these.
 
 A small X is brought to one place.  For many rows each partition computes the products of its own
 rows.  Blocks of rows are centred by their own means before they are multiplied, and then combined
-by the differences of their means (T.  F.  Chan, G. H. Golub and R. J. LeVeque, "Algorithms for
+by the differences of their means (T. F. Chan, G. H. Golub and R. J. LeVeque, "Algorithms for
 computing the sample variance", The American Statistician 1983).
 """
 
@@ -38,7 +38,7 @@ class Rows(NamedTuple):
         return Rows(self.columns.take(chosen, axis=1), self.responses[:, chosen], weights)
 
     def labelled(self, codes: Sequence[int]) -> "Rows":
-        """Return rows with responses of 1 for a class and −1 for all others, for each class in `labels`."""
+        """Return rows with responses for each class in `codes`: 1 for it and −1 for all others."""
         if not len(codes):
             return self
         return self._replace(
@@ -55,7 +55,10 @@ def dense(X: Any, responses: Floats, weights: Floats) -> Rows:
 
 
 def fetch(rows: RowPartition, fill: Floats | None) -> Rows:
-    """Return all rows of a partition in dense form, also those held out, with `fill` for missing values."""
+    """Return all rows of a partition in dense form, also those held out.
+
+    Missing values become `fill`.
+    """
     of = (rows if rows.whole is None else rows.whole).filled(fill)
     return dense(of.matrix, of.responses, of.weights)
 
@@ -81,7 +84,7 @@ def joined(parts: list[Rows]) -> Rows:
 
 
 class Summary(NamedTuple):
-    """Moments of weighted rows for the squared loss: those of columns, followed by those of responses."""
+    """Moments of weighted rows for the squared loss: of columns, followed by those of responses."""
 
     n_rows: int
     #: Σ s
@@ -148,7 +151,10 @@ class Summarise(NamedTuple):
 
 
 class Centred(NamedTuple):
-    """Columns x̃ = √s⊙(x − x̄) and responses √s⊙(y − ȳ) with row weights s; without an intercept means are zero."""
+    """Columns x̃ = √s⊙(x − x̄) and responses √s⊙(y − ȳ) with row weights s.
+
+    Without an intercept means are zero.
+    """
 
     n_rows: int
     #: Σ s
@@ -171,11 +177,12 @@ class Centred(NamedTuple):
 
 
 def centre(rows: Rows, fit_intercept: bool, by_products: bool, eps: float) -> Centred | None:
-    """Return rows minus their weighted means; None if columns vary by little more than rounding, or underflow.
+    """Return rows minus their weighted means, or None.
 
-    The columns of `rows` are overwritten.  Means are computed from differences to the first row,
-    which are exact if the mean is large relative to the spread.  `eps` is the relative distance of
-    neighbouring numbers in X.
+    It is None if columns vary by little more than rounding, or underflow.  The columns of `rows`
+    are overwritten.  Means are computed from differences to the first row, which are exact if the
+    mean is large relative to the spread.  `eps` is the relative distance of neighbouring numbers in
+    X.
 
     Raises
     ------
@@ -221,7 +228,10 @@ def subtract_means(
 
 
 def are_flat(columns: Floats, squares: Floats, raw: Floats, eps: float) -> bool:
-    """Return whether a column varies by little more than rounding; raise SumsError if squares are not finite."""
+    """Return whether a column varies by little more than rounding.
+
+    Raises SumsError if squares are not finite.
+    """
     flat = is_flat(squares, raw, eps)
     return bool(flat.any() and columns[flat].any())
 
@@ -256,7 +266,10 @@ def is_flat(squares: Floats, raw: Floats, eps: float) -> np.ndarray:
 
 
 class Free(NamedTuple):
-    """An orthonormal basis of the columns without a penalty, and their products with other columns and targets."""
+    """An orthonormal basis of the columns without a penalty, and its products.
+
+    The products are those with other columns and targets.
+    """
 
     #: (k,) numbers of these columns, and (k, r) coefficients of the directions
     chosen: np.ndarray
@@ -272,7 +285,10 @@ class Free(NamedTuple):
 
 
 def without_free(data: Centred, free: np.ndarray, eps: float) -> tuple[Centred, Free]:
-    """Return columns and targets after projection off the span of the `free` columns, which become zero."""
+    """Return columns and targets after projection off the span of the `free` columns.
+
+    The `free` columns become zero.
+    """
     chosen = np.flatnonzero(free & (data.lengths > 0.0))
     vectors, basis = span_of(
         data.columns[chosen], data.lengths[chosen], data.raw_lengths[chosen], eps
@@ -292,7 +308,7 @@ def without_free(data: Centred, free: np.ndarray, eps: float) -> tuple[Centred, 
 def span_of(
     columns: Floats, lengths: Floats, raw_lengths: Floats, eps: float
 ) -> tuple[Floats, Floats]:
-    """Return orthonormal directions (r, n) of some columns, and their (k, r) coefficients in these columns.
+    """Return orthonormal directions (r, n) of some columns, and their (k, r) coefficients in these.
 
     Directions that are smaller than the rounding of the columns are left out.
     """

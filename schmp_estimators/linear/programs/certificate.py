@@ -115,7 +115,10 @@ class Certificate:
 
     @property
     def converged(self) -> bool:
-        """Whether the gap is small enough; a clearly negative gap means that the point must be computed again."""
+        """Whether the gap is small enough.
+
+        A clearly negative gap means that the point must be computed again.
+        """
         return -self._rounding <= self.gap <= self.tolerance
 
     @property
@@ -128,7 +131,10 @@ class Certificate:
         self.best_dual, self.stalled, self.doubts, self.step_backs = -np.inf, 0, 0, 0
 
     def doubt(self) -> bool:
-        """Return whether a negative gap requires that the point is computed again; if so, forget the bound."""
+        """Return whether a negative gap requires that the point is computed again.
+
+        If so, the bound is forgotten.
+        """
         if self.gap >= -self._rounding or self.doubts >= _MOST_DOUBTS:
             return False
         self.doubts += 1

@@ -100,24 +100,24 @@ def is_small(size: Extent) -> bool:
 
 
 def check_memory(n_columns: int, n_outputs: int) -> None:
-    """Raise MemoryError if coefficients and their gradients need more memory than this process may use."""
+    """Raise MemoryError if coefficients and gradients need more than this process may use."""
     needed = _COPIES * 8 * n_columns * n_outputs
     left = memory_left() if needed > _WORTH_ASKING else needed
     if needed > left:
         raise MemoryError(
-            f"{n_outputs} x {n_columns} coefficients and their gradients take {needed / 2**30:.3g} GiB of the "
-            f"{left / 2**30:.3g} GiB that this process may use; give fewer columns, or another limit with "
-            "dask.config.set({'schmp-estimators.memory-limit': ...})"
+            f"{n_outputs} x {n_columns} coefficients and their gradients take {needed / 2**30:.3g} "
+            f"GiB of the {left / 2**30:.3g} GiB that this process may use; give fewer columns, or "
+            "another limit with dask.config.set({'schmp-estimators.memory-limit': ...})"
         )
 
 
 def make_problem(
     solver: str, rows: Rows, loss: Any, penalty: Penalty, fit_intercept: bool, eps: float
 ) -> ProblemAtHand | None:
-    """Return the problem for a solver in `AT_HAND`, with a penalty of strength one; None if rounds should solve it.
+    """Return the problem for a solver in `AT_HAND`, with a penalty of strength one.
 
-    The columns of `rows` are overwritten.  `eps` is the relative distance of neighbouring numbers
-    in X.
+    Returns None if rounds should solve the problem.  The columns of `rows` are overwritten.  `eps`
+    is the relative distance of neighbouring numbers in X.
 
     Raises
     ------
@@ -160,7 +160,9 @@ def make_program(
     random: Any = None,
     **options: Any,
 ) -> Resolve:
-    """Return the program of a fit; `options` are `coef`, `level` and `dtype` of `Resolve`, `random` is for schedules.
+    """Return the program of a fit.
+
+    `options` are `coef`, `level` and `dtype` of `Resolve`; `random` is for schedules.
 
     Raises
     ------

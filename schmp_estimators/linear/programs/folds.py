@@ -1,8 +1,8 @@
-"""Folds of a cross-validation on row partitions: while a fold is fitted, a partition has only the rows of that fold.
+"""Folds of a cross-validation on row partitions.
 
-Rows are in the same group if every fold fits them equally often, and holds them out equally often.
-A partition knows the group of each of its rows, so a fold is described by one number for each
-group.
+While a fold is fitted, a partition has only the rows of that fold.  Rows are in the same group if
+every fold fits them equally often, and holds them out equally often.  A partition knows the group
+of each of its rows, so a fold is described by one number for each group.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -92,7 +92,10 @@ class Take(NamedTuple):
 
     @property
     def united(self) -> Indices | None:
-        """Which groups have these rows; None if the summary of the rows does not follow from those of few groups."""
+        """Which groups have these rows, or None.
+
+        It is None if the summary of the rows does not follow from those of few groups.
+        """
         once = len(self.train) <= _MOST_GROUPS and self.train.max() <= 1
         return self.train if once and self.fill is None else None
 
@@ -217,7 +220,10 @@ def _held_out(rows: RowPartition) -> RowPartition | None:
 
 
 class Deviances(NamedTuple):
-    """Twice a loss.  With several functions, the sum over classes of the loss of each class against all others."""
+    """Twice a loss.
+
+    With several functions, the sum over classes of the loss of each class against all others.
+    """
 
     loss: Any
     labels: Sequence[int]
@@ -250,5 +256,8 @@ class Right(NamedTuple):
 
 
 def class_of(values: Floats) -> Indices:
-    """Return the number of the class with the largest of k decision values, (n, k) or (t, k, n); one is for two."""
+    """Return the number of the class with the largest of k decision values, (n, k) or (t, k, n).
+
+    One decision value is for two classes.
+    """
     return (values[:, 0] > 0.0).astype(int) if values.shape[1] == 1 else values.argmax(axis=1)

@@ -1,7 +1,8 @@
-"""The problem on the candidates, solved on their Gram matrix: coordinate descent, extrapolation, Newton steps.
+"""The problem on the candidates, solved on their Gram matrix.
 
-The problem is min ½‖t − X̃β‖² + P(β) over the candidates.  It is given by G = X̃ᵀX̃, the gradient q
-= X̃ᵀr and ‖r‖², so neither the solution nor the duality gap needs a pass over the data.
+The problem is min ½‖t − X̃β‖² + P(β) over the candidates.  It is given by G = X̃ᵀX̃, the gradient
+q = X̃ᵀr and ‖r‖², so neither the solution nor the duality gap needs a pass over the data.  The
+solver uses coordinate descent, extrapolation and Newton steps.
 """
 
 from dataclasses import dataclass
@@ -30,7 +31,8 @@ _WORTHWHILE, _MOST_FUTILE = (
     0.9,
     2,
 )  # a futile round leaves more than this part of the gap; the most in succession
-_CROSSING = 0.02  # if a larger part of the candidates crosses zero in a Newton step, the step came too early
+# if a larger part of the candidates crosses zero in a Newton step, the step came too early
+_CROSSING = 0.02
 
 
 @dataclass
@@ -59,7 +61,7 @@ class GramProblem:
         )
 
     def active(self) -> Indices:
-        """Return the candidates in the support, and those that violate their optimality condition."""
+        """Return the candidates in the support, and those that violate the optimality condition."""
         active = (sizes(self.penalty, self.gradient) > self.penalty.strengths) | (self.coef != 0.0)
         return np.flatnonzero(active) if self.order is None else self.order[active[self.order]]
 
@@ -168,7 +170,10 @@ class _ActiveSet(GramProblem):
             self.coef, self.gradient, self.energy = coef, gradient, energy
 
     def _newton_step(self, stubborn: bool = False) -> int:
-        """Minimise over the support with fixed signs; returns how many coordinates were set to zero."""
+        """Minimise over the support with fixed signs.
+
+        Returns how many coordinates were set to zero.
+        """
         support = np.flatnonzero(self.coef)
         if not len(support):
             return 0
@@ -199,11 +204,11 @@ class _ActiveSet(GramProblem):
 def pinned_solution(
     hessian: Floats, gradient: Floats, coef: Floats, most: int, rounds: int = 6
 ) -> tuple[Floats | None, Indices]:
-    """Return the Newton step that keeps the signs of `coef`, and the positions that it sets to zero, at most `most`.
+    """Return the Newton step that keeps the signs of `coef`, and the positions it sets to zero.
 
-    One Cholesky factor is enough: setting coordinates F to zero adds Lagrange multipliers, that is,
-    one right-hand side for each.  The step is None if `hessian` (k, k), which is overwritten, is
-    not positive definite.
+    There are at most `most` such positions.  One Cholesky factor is enough: setting coordinates F
+    to zero adds Lagrange multipliers, that is, one right-hand side for each.  The step is None if
+    `hessian` (k, k), which is overwritten, is not positive definite.
     """
     count = len(coef)
     nothing = np.empty(0, np.int64)

@@ -1,4 +1,4 @@
-"""The squared loss with all columns in one place, solved by one call of a kernel: fits, and whole paths.
+"""The squared loss with all columns in one place: fits and paths by one call of a kernel.
 
 If there are many more rows than columns, the kernel gets the Gram matrix of the columns.  Its
 rounding errors are bounded: each product of columns is a sum over n rows, with an error of at most
@@ -43,7 +43,10 @@ class Shape(NamedTuple):
 
     @classmethod
     def of(cls, penalty: Penalty, n_columns: int) -> "Shape":
-        """Return these arrays; factors of zero become one, because their columns have been projected out."""
+        """Return these arrays.
+
+        Factors of zero become one, because their columns have been projected out.
+        """
         factors, ridges = np.full(n_columns, penalty.strengths), np.full(n_columns, penalty.ridges)
         factors[factors == 0.0] = 1.0
         return cls(factors, ridges, bool(penalty.positive))
@@ -64,7 +67,7 @@ class Wanted(NamedTuple):
 
 
 class ProblemAtHand:
-    """A problem with all columns in one place, and a penalty of strength one that has a duality gap."""
+    """A problem with all columns in one place; its penalty of strength one has a duality gap."""
 
     penalty: Penalty
     shape: Shape
@@ -93,7 +96,7 @@ class ProblemAtHand:
         raise NotImplementedError
 
     def objective(self, target: int, penalty: float, coef: Floats, level: Any) -> float:
-        """Return the objective at some coefficients and the intercept of columns less their means."""
+        """Return the objective at some coefficients and the intercept of centred columns."""
         raise NotImplementedError
 
     def follow(self, target: int, wanted: Wanted) -> Points:
@@ -139,7 +142,10 @@ class ProblemAtHand:
         return found
 
     def rounded(self, target: int, points: Points, tolerance: float, dtype: type) -> Solution:
-        """Return the single point, with coefficients rounded to a dtype, and the gap of the rounded coefficients."""
+        """Return the single point, with coefficients rounded to a dtype.
+
+        The gap is that of the rounded coefficients.
+        """
         [exact], [level], [intercept] = points.coefs, points.levels, self.intercepts(points)
         gap, objective = float(points.gaps[0]), float(points.objectives[0])
         coef, certified = exact.astype(dtype).astype(np.float64), gap

@@ -58,7 +58,10 @@ def joint_extent(parts: Sequence[Extent]) -> Extent:
 
 
 def default_partitions(X: Any) -> int:
-    """Return the number of row partitions; it depends only on the size of the data, and so do results."""
+    """Return the number of row partitions.
+
+    It depends only on the size of the data, and so do results.
+    """
     values = X.n_floats if isinstance(X, Storage) else X.size
     return int(min(X.shape[0], max(1, round(values / _VALUES_PER_PARTITION))))
 
@@ -71,10 +74,10 @@ def split_rows(
     beside: Floats = NOTHING_BESIDE,
     missing: float | None = None,
 ) -> list[RowPartition]:
-    """Divide X, and the arrays over its rows, into consecutive partitions; their target is the first response.
+    """Divide X, and the arrays over its rows, into consecutive partitions.
 
-    `responses` has shape (n,) or (n_targets, n); `weights` and `beside` may be empty.  For
-    `missing` see `with_missing`.
+    Their target is the first response.  `responses` has shape (n,) or (n_targets, n); `weights` and
+    `beside` may be empty.  For `missing` see `with_missing`.
     """
     matrix = as_matrix(X)
     responses = np.atleast_2d(responses)
@@ -137,7 +140,10 @@ class Label(NamedTuple):
 
 
 def identify(rows: RowPartition) -> tuple[RowPartition, tuple[int, str]]:
-    """Return the number of rows of a partition, and a digest of X in its stored order, responses and weights."""
+    """Return the number of rows of a partition, and a digest.
+
+    The digest is of X in its stored order, responses and weights.
+    """
     digest = hashlib.sha256()
     for array in chain(rows.matrix.identity(), (rows.responses, rows.weights)):
         digest.update(f"{array.dtype.str}{array.shape}".encode())
@@ -146,7 +152,10 @@ def identify(rows: RowPartition) -> tuple[RowPartition, tuple[int, str]]:
 
 
 class SavedPartition(NamedTuple):
-    """The part of a partition that rounds change; of gathered columns only their numbers are saved."""
+    """The part of a partition that rounds change.
+
+    Of gathered columns only their numbers are saved.
+    """
 
     target: Floats
     state: Floats
@@ -162,7 +171,10 @@ def save_partition(rows: RowPartition) -> SavedPartition:
 
 
 def restore_partition(rows: RowPartition, saved: SavedPartition) -> RowPartition:
-    """Return the saved state of a partition, given its first form; its columns are gathered again."""
+    """Return the saved state of a partition, given its first form.
+
+    Its columns are gathered again.
+    """
     rows = rows.filled(saved.fill)
     if len(saved.shifts):
         rows = shift(rows, saved.shifts)
@@ -171,7 +183,10 @@ def restore_partition(rows: RowPartition, saved: SavedPartition) -> RowPartition
 
 
 def prefer_residual(size: Extent) -> bool:
-    """Return whether descent on the residual of a sparse X should cost less than a Gram matrix of the candidates."""
+    """Return whether descent on the residual of a sparse X should cost less than a Gram matrix.
+
+    The Gram matrix is that of the candidates.
+    """
     n_rows = size.n_rows
     n_columns = size.n_columns
     if not size.sparse or n_rows * n_columns <= SMALL:

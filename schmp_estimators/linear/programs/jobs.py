@@ -50,7 +50,7 @@ class RowPartition(NamedTuple):
     fill: Floats = np.empty(0)
 
     def filled(self, values: Floats | None) -> "RowPartition":
-        """Return the partition with these numbers in place of missing values of X, if there are any."""
+        """Return the partition with these numbers in place of missing values, if there are any."""
         if values is None or not len(values):
             return self
         return self._replace(matrix=self.matrix.filled(values), fill=values)
@@ -116,7 +116,10 @@ def scaled_columns(rows: RowPartition, columns: Indices, means: Floats) -> Float
 
 
 def stacked(answers: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
-    """Return the concatenated results of `GatherRows`: columns, and arrays whose last axis has rows."""
+    """Return the concatenated results of `GatherRows`.
+
+    These are columns, and arrays whose last axis has rows.
+    """
     parts, *vectors = zip(*answers, strict=True)
     pairs = zip(parts, vectors[0], strict=True)
     whole: Any = join([SparseByColumns(part, one.shape[-1]) for part, one in pairs])

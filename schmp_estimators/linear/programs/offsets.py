@@ -41,7 +41,10 @@ REAL = 8.0
 
 
 def shift(rows: RowPartition, shifts: Floats) -> RowPartition:
-    """Return the partition with `shifts` (p,) subtracted from its columns, in addition to earlier shifts."""
+    """Return the partition with `shifts` (p,) subtracted from its columns.
+
+    They are in addition to earlier shifts.
+    """
     both = rows.shifts + shifts if len(rows.shifts) else shifts
     return rows._replace(matrix=rows.matrix.shifted(shifts), shifts=both)
 
@@ -52,7 +55,10 @@ class Look(NamedTuple):
     columns: Indices
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, np.ndarray]:
-        """Return (3, k): whether columns have no implicit zeros, and if so their minimum and negative maximum."""
+        """Return (3, k): whether columns have no implicit zeros, and if so their range.
+
+        The range is their minimum and negative maximum.
+        """
         complete = rows.matrix.complete(self.columns).astype(np.float64)
         found = np.stack([complete, np.full(len(complete), np.inf), np.full(len(complete), np.inf)])
         here = np.flatnonzero(complete)
@@ -105,17 +111,18 @@ def centre(design: Design) -> Generator[Any, Any, list[Sums]]:
 
 
 def check_small(design: Design, strengths: PerColumn, energy: float) -> None:
-    """Raise SumsError if a column whose squares underflow might need a coefficient, or if all columns are so.
+    """Raise SumsError if a column whose squares underflow might need a coefficient.
 
-    No gradient exceeds √`energy` times the norm: this is twice the objective at zero, times the
-    bound on curvatures.
+    The error is also raised if the squares of all columns underflow.  No gradient exceeds √`energy`
+    times the norm: this is twice the objective at zero, times the bound on curvatures.
     """
     most = np.sqrt(SMALLEST_NORM) * np.sqrt(energy) if design.norms.any() else np.inf
     lost = design.small[np.broadcast_to(strengths, design.n_columns)[design.small] < most]
     if len(lost):
         raise SumsError(
-            f"column {lost[0]} of X holds values whose squares, times the weights of samples, underflow float64; "
-            "multiply it by a power of ten, or all of X, and alpha or 1 / C with it"
+            f"column {lost[0]} of X holds values whose squares, times the weights of samples, "
+            "underflow float64; multiply it by a power of ten, or all of X, and alpha or 1 / C "
+            "with it"
         )
 
 
@@ -158,7 +165,7 @@ class Triangle(NamedTuple):
 def find_span(design: Design, columns: Indices) -> Generator[Any, Any, Span | None]:
     """Find a basis of those of some columns that vary, if there are any.
 
-    The concatenated triangles of all partitions have the singular values of all rows (J.  Demmel et
+    The concatenated triangles of all partitions have the singular values of all rows (J. Demmel et
     al., "Communication-optimal parallel and sequential QR and LU factorizations", SIAM J. Sci.
     Comput. 2012).  Directions no longer than the rounding of the columns are left out.  The second
     pass makes the directions of the first orthonormal.

@@ -1,4 +1,4 @@
-"""The problem on a working set of sparse columns, solved on the residual by descent and Newton steps.
+"""The problem on a working set of sparse columns: descent and Newton steps on the residual.
 
 The problem is min ½ Σ w_i r_i² + P(β) with r = t − (X − 1x̄ᵀ)β over the columns of the working set.
 A round is one pass over the set, and a group of passes over its support.  When the support has
@@ -44,7 +44,7 @@ _LARGEST_GROUP = 16
 
 @dataclass
 class NewtonSystem:
-    """The matrix X̃ᵀWX̃ of a set of columns plus the squared part of their penalty, ready for solving."""
+    """X̃ᵀWX̃ of a set of columns plus the squared part of their penalty, ready for solving."""
 
     columns: Columns
     quadratic: Quadratic
@@ -72,7 +72,7 @@ class NewtonSystem:
     def solve(
         self, gradient: Floats, free: np.ndarray, max_steps: int, goal: float
     ) -> tuple[Floats, Floats, int]:
-        """Return the step over the free columns, zero elsewhere, X̃·step, and the number of CG steps."""
+        """Return the step over the free columns, else zero, X̃·step, and the number of CG steps."""
         step, image = np.empty(len(gradient)), np.empty(len(self.quadratic.weights))
         steps = newton.conjugate_gradient(
             self.columns,
@@ -90,10 +90,11 @@ class NewtonSystem:
 
 @dataclass
 class Pace:
-    """The rule for changing from descent to Newton steps; it is kept from one working set to the next.
+    """The rule for changing from descent to Newton steps.
 
-    Newton steps that are made too early waste most time.  So they begin when the support has
-    settled and descent has slowed down, and descent returns when too many coordinates cross zero.
+    It is kept from one working set to the next.  Newton steps that are made too early waste most
+    time.  So they begin when the support has settled and descent has slowed down, and descent
+    returns when too many coordinates cross zero.
     """
 
     #: number of passes over the support after the pass over the set
@@ -109,11 +110,14 @@ class Pace:
     accuracy: float = 0.3
 
     def relax(self) -> None:
-        """Start with rough Newton steps again, because the solution for another penalty is far away."""
+        """Start with rough Newton steps again: the solution for another penalty is far away."""
         self.max_steps, self.accuracy = 60, 0.3
 
     def after_newton(self, crossed: int, support: int) -> None:
-        """Make the next Newton step more precise if no coordinate crossed zero; return to descent if many did."""
+        """Make the next Newton step more precise if no coordinate crossed zero.
+
+        If many did, return to descent.
+        """
         if crossed <= 0.002 * support:
             self.max_steps, self.accuracy = (
                 min(2 * self.max_steps, 300),
@@ -156,9 +160,10 @@ class ResidualProblem:
         return out
 
     def descend(self, gradient: Floats, part: float) -> bool:
-        """Descend from a point with this gradient and weighted rows, until a pass gains much less than the first.
+        """Descend from a point with this gradient and weighted rows.
 
-        Returns whether this took only a few passes.
+        Descent ends when a pass gains much less than the first.  Returns whether this took only a
+        few passes.
         """
         point = (
             self.columns,
@@ -180,10 +185,11 @@ class ResidualProblem:
         may_finish: bool,
         rounds: int,
     ) -> None:
-        """Change the point until merit(gradient) ≤ goal, or unless `may_finish` until only Newton steps would help.
+        """Change the point until merit(gradient) ≤ goal.
 
-        `may_finish` says whether the working set seems complete.  If it does not, it is cheaper to
-        ask for a better set than to finish on this one.
+        Unless `may_finish`, stop when only Newton steps would help.  `may_finish` says whether the
+        working set seems complete.  If it does not, it is cheaper to ask for a better set than to
+        finish on this one.
         """
         previous_merit, previous_support = np.inf, np.zeros(len(self.coef), bool)
         pace.second_order = pace.second_order and may_finish and self.penalty.certified
@@ -252,7 +258,10 @@ class ResidualProblem:
         )
 
     def _newton_step(self, system: NewtonSystem, pace: Pace) -> int:
-        """Minimise over the support with fixed signs; returns how many coordinates would have crossed zero."""
+        """Minimise over the support with fixed signs.
+
+        Returns how many coordinates would have crossed zero.
+        """
         signs = np.sign(self.coef)
         free = self.coef != 0.0
         new, moved = self.coef.copy(), np.zeros_like(self.residual)

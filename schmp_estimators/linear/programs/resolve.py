@@ -152,7 +152,10 @@ class Resolve(JointPoint):
         return self.exhausted()
 
     def _tell(self, kept: bool = True) -> Generator[Any, Any, bool]:
-        """Report the gap, and yield the state for a checkpoint; returns whether the fit should end."""
+        """Report the gap, and yield the state for a checkpoint.
+
+        Returns whether the fit should end.
+        """
         stop: bool = yield Report(self.record())
         if (
             kept
@@ -243,7 +246,10 @@ class Path:
         return Points(np.array(self.penalties[:count]), self.coefs[:count], *fields)
 
     def _go_to(self, penalty: Penalty) -> Steps:
-        """Solve for a penalty, with a smaller tolerance if the previous solution is close to the new one."""
+        """Solve for a penalty.
+
+        The tolerance is smaller if the previous solution is close to the new one.
+        """
         program, certificate = self.program, self.program.certificate
         tolerance, max_iter, before = certificate.tolerance, program.max_iter, program.work.touched
         program.max_iter = min(max_iter, _MOST_AT_FIRST)

@@ -1,4 +1,4 @@
-"""The schedules of the papers as programs: a few coefficients at a time, all from the same residual.
+"""The schedules of the papers as programs: a few coefficients at a time, all from one residual.
 
 A round updates n_parallel coefficients by their own one-dimensional minimisers (Lee et al., NIPS
 2014, section 3.3; Bradley et al., ICML 2011).  From time to time a full gradient gives the duality
@@ -40,7 +40,7 @@ _RUNAWAY = 1e50
 
 
 class Round(NamedTuple):
-    """One round: apply the changes of earlier rounds, compute partial gradients and the products for a check."""
+    """One round: apply earlier changes, compute partial gradients and the products for a check."""
 
     moved: Indices
     change: Floats
@@ -63,7 +63,10 @@ class Round(NamedTuple):
         return rows._replace(state=state), (gradient, float(slope.sum()), products)
 
     def _products(self, rows: RowPartition, check: Check) -> Floats:
-        """Return Σ s x_j x_k of the candidates with both; on a sample of rows, of centred columns."""
+        """Return Σ s x_j x_k of the candidates with both.
+
+        On a sample of rows, columns are centred.
+        """
         both, count = check.both, len(check.candidates)
         if check.rows is not None:
             stop = rows.first + rows.matrix.n_rows
@@ -84,7 +87,10 @@ class Round(NamedTuple):
 
 
 class Scheduled(Resolve):
-    """Overlapping rounds between two gaps; columns without a penalty are fitted with the intercept."""
+    """Overlapping rounds between two gaps.
+
+    Columns without a penalty are fitted with the intercept.
+    """
 
     def __init__(self, *given: Any, rounds: DynamicRegressionSchedule, **start: Any) -> None:
         super().__init__(*given, **start)
@@ -101,7 +107,10 @@ class Scheduled(Resolve):
         self._ran_away = False
 
     def _pending(self) -> tuple[Indices, Floats]:
-        """Return the changes of coefficients that the partitions do not know yet, and count them as known."""
+        """Return the changes of coefficients that the partitions do not know yet.
+
+        From then on they count as known.
+        """
         difference = self._coef - self._known
         moved = np.flatnonzero(difference)
         self._known[moved] = self._coef[moved]
@@ -219,7 +228,10 @@ class Scheduled(Resolve):
         return diverged or self.count() >= self.max_iter
 
     def state(self) -> dict[str, Any]:
-        """Return also the state of the schedule; after a gap no round is running, and partitions know all changes."""
+        """Return also the state of the schedule.
+
+        After a gap no round is running, and partitions know all changes.
+        """
         known = {"updates": self._updates, "checked": self._checked}
         return {**super().state(), **known, "schedule": self.rounds.save()}
 

@@ -1,4 +1,4 @@
-"""A smooth loss with all columns in one place, solved by one call of a kernel: fits, and whole paths."""
+"""A smooth loss with all columns in one place: fits and paths by one call of a kernel."""
 
 from typing import Any
 
@@ -76,7 +76,7 @@ class SmoothProblem(ProblemAtHand):
         return self._without(target)[0]
 
     def objective(self, target: int, penalty: float, coef: Floats, level: float) -> float:
-        """Return the objective at some coefficients and the intercept of columns less their means."""
+        """Return the objective at some coefficients and the intercept of centred columns."""
         decision = coef @ self.rows.columns if coef.any() else np.zeros(self.rows.columns.shape[1])
         value = self.loss.derivatives(
             decision, self.rows.responses[target], self.rows.weights, level
@@ -131,9 +131,10 @@ class SmoothProblem(ProblemAtHand):
 def smooth_problem(
     rows: Rows, loss: Any, penalty: Penalty, fit_intercept: bool, eps: float
 ) -> SmoothProblem | None:
-    """Return a problem with a smooth loss, or None if columns vary by little more than rounding, or underflow.
+    """Return a problem with a smooth loss, or None.
 
-    The columns of `rows` are overwritten.
+    It is None if columns vary by little more than rounding, or underflow.  The columns of `rows`
+    are overwritten.
 
     Raises
     ------
@@ -147,7 +148,10 @@ def smooth_problem(
 
 
 def _padded(rows: Rows) -> Rows:
-    """Return the rows with their weights, padded by rows of weight zero to a multiple of the vector length."""
+    """Return the rows with their weights, padded by rows of weight zero.
+
+    Their number becomes a multiple of the vector length.
+    """
     n_columns, n_rows = rows.columns.shape
     missing = -n_rows % _STRIDE
     columns = at_line((n_columns, n_rows + missing))

@@ -1,4 +1,4 @@
-"""Newton steps with all rows in one place: on a sparse working set, and on few columns at a time."""
+"""Newton steps with all rows in one place, on a sparse working set and on few columns at a time."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ def damped(damping: float, halvings: int) -> float:
 def stages(
     penalty: Penalty, highest: float, goal: float, most: int
 ) -> Iterator[tuple[Penalty, float, int]]:
-    """Yield falling penalties, each with the part of its merit to leave and its maximum number of steps.
+    """Yield falling penalties, each with the part of its merit to leave and its maximum of steps.
 
     `highest` is the multiple of the penalty for which the start is the solution, or zero if there
     is none.
