@@ -60,7 +60,6 @@ def nearly_separable():
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_rows_that_are_all_but_certain_keep_their_curvature():
     """Their probabilities, of the size of the penalty, are what the gap at a large C depends on."""
     X, sign = nearly_separable()
