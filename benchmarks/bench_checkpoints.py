@@ -1,12 +1,14 @@
 """What checkpoints cost: the share of a fit's CPU and wall seconds that they take.
 
-    SCHMP_DATA=folder python benchmarks/bench_checkpoints.py --corpus msdocs::6 --topics 200 --sweeps 200 --workers 0 2
+    SCHMP_DATA=folder python benchmarks/bench_checkpoints.py --corpus msdocs::6 \
+        --topics 200 --sweeps 200 --workers 0 2
 
-A checkpoint is written every 25 sweeps, as by default.  Its documents are known by a hash, which is part of the share.
-0 workers: one process, without Dask.  Otherwise so many worker processes with one thread each, of which each has a
-shard; they write while the next sweeps run.  So what is timed are five sweeps at a time, after which workers save the
-state in any case: those that end with a checkpoint, and those that follow it, take longer than their neighbours by what
-it costs.  CPU seconds are those of the client, with its scheduler, and of the workers.
+A checkpoint is written every 25 sweeps, as by default.  Its documents are known by a hash, which is
+part of the share.  0 workers: one process, without Dask.  Otherwise so many worker processes with
+one thread each, of which each has a shard; they write while the next sweeps run.  So what is timed
+are five sweeps at a time, after which workers save the state in any case: those that end with a
+checkpoint, and those that follow it, take longer than their neighbours by what it costs.  CPU
+seconds are those of the client, with its scheduler, and of the workers.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ from distributed import Client, LocalCluster
 from schmp_estimators import DistributedLDA
 from schmp_estimators.lda.fit import LDAFit
 
-#: Sweeps after which a state is saved, and those after which a checkpoint is written: both by default.
+#: Sweeps after which a state is saved, and those after which a checkpoint is written: both by
+#: default.
 SAVED, WRITTEN = 5, 25
 
 
@@ -43,7 +46,7 @@ class Clocks:
 
 
 def one_fit(X, arguments, options, clocks):
-    """Return the seconds of the hash, those that each checkpoint costs, and those of the whole fit; and the bytes."""
+    """Return the seconds of the hash, of each checkpoint, and of the whole fit; and the bytes."""
     hashed, marks = [], []
     fingerprint, keep = LDAFit._fingerprint, LDAFit._keep_sweep
 

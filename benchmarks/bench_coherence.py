@@ -3,10 +3,11 @@
     SCHMP_DATA=folder python benchmarks/bench_coherence.py --corpus news20 --documents 10000
     python benchmarks/bench_coherence.py --corpus docstrings
 
-Topics are those of a short fit.  What either side gets is ready before the clock starts: gensim the documents as lists
-of words for "c_npmi", whose windows are as long as the longest of them, and as lists of pairs for "u_mass"; we a sparse
-array.  gensim works in one process, which is what its default comes to on two cores, and we in one thread.  Times are
-medians of CPU seconds, of gensim's "c_npmi" that of one call.
+Topics are those of a short fit.  What either side gets is ready before the clock starts: gensim the
+documents as lists of words for "c_npmi", whose windows are as long as the longest of them, and as
+lists of pairs for "u_mass"; we a sparse array.  gensim works in one process, which is what its
+default comes to on two cores, and we in one thread.  Times are medians of CPU seconds, of gensim's
+"c_npmi" that of one call.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """What the engine costs beside the work that it sends out.
 
-python benchmarks/bench_engines.py rounds       CPU microseconds of an empty round of the dynamic engine, in-process
-python benchmarks/bench_engines.py two          CPU of two fits at once on a cluster, by that of one after the other
-python benchmarks/bench_engines.py snapshots    what snapshots and checkpoints cost runs on two worker processes
+python benchmarks/bench_engines.py rounds CPU microseconds of an empty round of the dynamic engine,
+in-process python benchmarks/bench_engines.py two CPU of two fits at once on a cluster, by that of
+one after the other python benchmarks/bench_engines.py snapshots what snapshots and checkpoints cost
+runs on two worker processes
 """
 
 import argparse
@@ -83,7 +84,8 @@ def two(pairs):
             walls.append(found[at_once][1] / found[in_turn][1])
     low, middle, high = np.percentile(ratios, [25, 50, 75])
     print(
-        f"CPU of workers, at once by in turn: {middle:.3f} ({low:.3f} {high:.3f}); wall {median(walls):.2f}"
+        f"CPU of workers, at once by in turn: {middle:.3f} ({low:.3f} {high:.3f}); wall "
+        f"{median(walls):.2f}"
     )
 
 
@@ -102,7 +104,10 @@ class Clock:
 
 
 def snapshots(pairs):
-    """LDA of 6 M tokens and MF of 2 M ratings, with a snapshot after each sweep, or a checkpoint, and without."""
+    """LDA of 6 M tokens and MF of 2 M ratings, with and without snapshots or checkpoints.
+
+    Snapshots are taken after each sweep.
+    """
     from distributed import Client, LocalCluster
 
     from schmp_estimators import DistributedLDA, ModelParallelMF
@@ -162,7 +167,8 @@ def snapshots(pairs):
                     for i in range(2)
                 ]
                 print(
-                    f"  each {way}: {1e3 * median(more[0]):+.0f} ms, {1e3 * median(more[1]):+.0f} ms of CPU"
+                    f"  each {way}: {1e3 * median(more[0]):+.0f} ms, {1e3 * median(more[1]):+.0f} "
+                    "ms of CPU"
                 )
 
 

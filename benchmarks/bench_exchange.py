@@ -1,12 +1,13 @@
 """What shards exchange: bytes, and the time of those who only deal them out.
 
-SCHMP_DATA=folder python benchmarks/bench_exchange.py traffic     bytes of a token and sweep, by shards; the formula
-SCHMP_DATA=folder python benchmarks/bench_exchange.py said        the same by any sampler
-SCHMP_DATA=folder python benchmarks/bench_exchange.py pairs       what rows of pairs, chosen each sweep, would save
-SCHMP_DATA=folder python benchmarks/bench_exchange.py marked      the same of any arrays, measured
-python benchmarks/bench_exchange.py idle                          seconds of a sweep of shards that do nothing
-python benchmarks/bench_exchange.py messages --shards 8 32 64     messages of a rank and sweep; the formulas
-python benchmarks/bench_exchange.py web --shards 24 100 300 1000  what a corpus of 10^11 tokens would take, computed
+SCHMP_DATA=folder python benchmarks/bench_exchange.py traffic bytes of a token and sweep, by shards;
+the formula SCHMP_DATA=folder python benchmarks/bench_exchange.py said the same by any sampler
+SCHMP_DATA=folder python benchmarks/bench_exchange.py pairs what rows of pairs, chosen each sweep,
+would save SCHMP_DATA=folder python benchmarks/bench_exchange.py marked the same of any arrays,
+measured python benchmarks/bench_exchange.py idle seconds of a sweep of shards that do nothing
+python benchmarks/bench_exchange.py messages --shards 8 32 64 messages of a rank and sweep; the
+formulas python benchmarks/bench_exchange.py web --shards 24 100 300 1000 what a corpus of 10^11
+tokens would take, computed
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from scipy import sparse
 from schmp_estimators import DistributedLDA, ModelParallelMF, schmp
 from schmp_estimators.core.cluster import group, wire
 from schmp_estimators.core.engine.communicator import MANY
+from schmp_estimators.core.values import replace_leaves
 from schmp_estimators.lda.blocks import HEAD
 from schmp_estimators.lda.data import shards
 from schmp_estimators.lda.data.shards import (
@@ -83,7 +85,10 @@ class Idle(schmp.Program):
 
 
 def traffic(arguments):
-    """Bytes that workers send each other for a token and sweep of "warp", every shard on a worker of its own."""
+    """Bytes that workers send each other for a token and sweep of "warp".
+
+    Every shard is on a worker of its own.
+    """
     X, rows = some_documents(arguments.corpus), []
     totals = np.asarray(X.sum(axis=0), np.int64).ravel()
     for k in arguments.topics:
@@ -154,7 +159,9 @@ def _choice(totals, n_shards, k):
 
 
 def pairs(arguments):
-    """Bytes of a token and sweep of "warp" if rows of head words were pairs of topic and count where that is less.
+    """Bytes of a token and sweep of "warp" if rows of head words were pairs where that is less.
+
+    A pair is a topic and its count.
 
     First for the words that send rows now; then if words are chosen anew each sweep, so that bytes
     and the work on rows are least together, as now, or bytes alone.  What tokens and dense rows
@@ -228,14 +235,14 @@ def _unmark(marks, found, elements):
 
 
 @dataclass(frozen=True, slots=True)
-class Marked(wire.Narrow):
+class Marked:
     """An array as a bit for each element that is not zero, and these elements."""
 
+    array: np.ndarray
+    dtype: np.dtype
+    is_writeable: bool
     marks: np.ndarray
     shape: tuple[int, ...]
-
-    def __sizeof__(self):
-        return self.array.nbytes + self.marks.nbytes
 
 
 #: CPU seconds of threads for arrays on the wire.
@@ -252,26 +259,32 @@ def _timed(function):
     return timed
 
 
-def _marked(array, narrowed=wire._narrowed):
-    """Return an array dense or marked, whichever is smaller."""
+def _marked(array):
+    """Return an array, or if it is smaller the marked one."""
     if array.dtype.kind not in "iu" or array.nbytes <= wire.SMALL:
-        return narrowed(array)
+        return array
     dtype = np.min_scalar_type(int(array.max())) if array.min() >= 0 else array.dtype
     marks, found = np.zeros(-(-array.size // 8), np.uint8), np.empty(array.size + 1, dtype)
     n = 1 + _mark(array.reshape(-1), marks, found)
     if marks.nbytes + n * found.itemsize >= array.size * found.itemsize:
-        return narrowed(array)
+        return array
     return Marked(found[:n].copy(), array.dtype, array.flags.writeable, marks, array.shape)
 
 
-def _unmarked(one, widened=wire._widened):
+def _unmarked(one):
     """Return the array that was sent."""
-    if not isinstance(one, Marked):
-        return widened(one)
     array = np.empty(one.shape, one.dtype)
     _unmark(one.marks, one.array, array.reshape(-1))
     array.flags.writeable = one.is_writeable
     return array
+
+
+def _pack_marked(value):
+    return wire.pack(replace_leaves(value, np.ndarray, _marked))
+
+
+def _unpack_marked(message):
+    return replace_leaves(wire.unpack(message), Marked, _unmarked)
 
 
 def marked(arguments):
@@ -297,15 +310,15 @@ def marked(arguments):
             return np.where(n >= HEAD * n_topics, of_heads, dense), by_tokens
 
         ways = {
-            "dense": (wire._narrowed, wire._widened, bytes_of_words),
-            "dense or marked": (_marked, _unmarked, bytes_of_words),
-            "and chosen anew": (_marked, _unmarked, of_marked),
+            "dense": (wire.pack, wire.unpack, bytes_of_words),
+            "dense or marked": (_pack_marked, _unpack_marked, bytes_of_words),
+            "and chosen anew": (_pack_marked, _unpack_marked, of_marked),
         }
         for how, (there, back, costs) in ways.items():
             if costs is of_marked and sampler != "warp":
                 continue
             with (
-                mock.patch.multiple(wire, _narrowed=_timed(there), _widened=_timed(back)),
+                mock.patch.multiple(group, pack=_timed(there), unpack=_timed(back)),
                 mock.patch.object(shards, "bytes_of_words", costs),
             ):
                 points = _course(X, k, n_shards, max(arguments.sweeps), **options)
@@ -345,7 +358,8 @@ def _course(X, k, n_shards, n_sweeps, **options):
     return points
 
 
-#: Of a sweep: exchanges between all ranks, messages of a rotation, and sums that go up a tree, and down again.
+#: Of a sweep: exchanges between all ranks, messages of a rotation, and sums that go up a tree, and
+#: down again.
 MESSAGES = {
     "warp": lambda p: (2, 0, 1),
     "frozen": lambda p: (2, 0, 1),
@@ -355,7 +369,10 @@ MESSAGES = {
 
 
 def messages(arguments):
-    """Messages and kilobytes that a rank sends in a sweep, a shard each, workers in one process; by the formulas."""
+    """Messages and kilobytes that a rank sends in a sweep, by the formulas.
+
+    Each rank has a shard, and workers are in one process.
+    """
     rng, sent, rows = np.random.default_rng(0), Counter(), []
     counts = sparse.csr_array(rng.poisson(0.15, (2000, 800)).astype(np.int32))
     pairs = np.unique(rng.integers(0, 3000, (200_000, 2)), axis=0)
@@ -410,7 +427,10 @@ def messages(arguments):
 
 
 def _messages(kind, p):
-    """Return the messages of a rank on average, and those of rank 0, which sends most: it is the top of the trees."""
+    """Return the messages of a rank on average, and those of rank 0.
+
+    Rank 0 sends most: it is the top of the trees.
+    """
     exchanges, turns, trees = MESSAGES[kind](p)
     width = (
         math.isqrt(p - 1) + 1 if p >= MANY else p
@@ -422,9 +442,12 @@ def _messages(kind, p):
 
 
 def idle(arguments):
-    """Seconds of a sweep of shards that do nothing, with four workers of one thread: in batches, and one by one.
+    """Seconds of a sweep of shards that do nothing, in batches and one by one.
 
-    Client, scheduler and workers are in one process; with --processes workers are not, and CPU is without theirs.
+    There are four workers of one thread.
+
+    Client, scheduler and workers are in one process; with --processes workers are not, and CPU is
+    without theirs.
     """
     from bench_exchange import Idle as Program  # which workers can import
 
@@ -451,11 +474,13 @@ def _now():
 
 
 def web(arguments):
-    """Computed, not measured: GB that a worker receives in a sweep, 10^11 tokens, a million words and topics.
+    """Computed, not measured: GB that a worker receives in a sweep.
 
-    Words follow Zipf-Mandelbrot's law with exponent 1.07; a word of n tokens is in n^.75 topics at the start.  Pulled
-    rows are those of the words that a worker has, 5 bytes an entry, as LightLDA fetches them; it gives back 6 bytes for
-    each token that moved, taken to be all at the start.
+    There are 10^11 tokens, a million words and a million topics.
+
+    Words follow Zipf-Mandelbrot's law with exponent 1.07; a word of n tokens is in n^.75 topics at
+    the start.  Pulled rows are those of the words that a worker has, 5 bytes an entry, as LightLDA
+    fetches them; it gives back 6 bytes for each token that moved, taken to be all at the start.
     """
     weights = 1.0 / (np.arange(10**6) + 2.7) ** 1.07
     totals, k, rows = 1e11 * weights / weights.sum(), 10**6, []

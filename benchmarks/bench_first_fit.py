@@ -1,7 +1,8 @@
-"""What a newcomer waits for: the first fit of each estimator, before its kernels are compiled and after.
+"""What a newcomer waits for: first fits before kernels are compiled, and after.
 
-Each estimator is fitted twice in a process that begins with no compiled kernels, and twice in another that finds on
-disk what the first has compiled.  CPU seconds of a first fit over the second one, which has everything in memory.
+Each estimator is fitted twice in a process that begins with no compiled kernels, and twice in
+another that finds on disk what the first has compiled.  CPU seconds of a first fit over the second
+one, which has everything in memory.
 """
 
 import argparse
@@ -51,7 +52,8 @@ def with_classes(X):
     return X, (target > np.median(target)).astype(int)
 
 
-#: What is fitted, and on what; with default parameters but for penalties and what takes long in any case.
+#: What is fitted, and on what; with default parameters but for penalties and what takes long in any
+#: case.
 FITS = {
     "DistributedLDA": lambda: (DistributedLDA(10, max_iter=5), (counts(),)),
     "ModelParallelMF, sgd": lambda: (ModelParallelMF(8, max_iter=5), (ratings(),)),
@@ -78,7 +80,10 @@ def fit_twice(name):
 
 
 def in_a_process(name, folder):
-    """Return the CPU seconds of a first fit over a second one, in a process that keeps compiled kernels in a folder."""
+    """Return the CPU seconds of a first fit over a second one.
+
+    The process keeps compiled kernels in a folder.
+    """
     command = [sys.executable, __file__, "--fit", name]
     answer = subprocess.run(
         command,

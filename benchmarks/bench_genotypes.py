@@ -1,9 +1,11 @@
-"""Genotypes of a byte each: seconds of one thread, and memory beyond X, of the fits of examples/plot_genotypes.py.
+"""Genotypes of a byte each: seconds of one thread, and memory beyond X.
+
+They are those of the fits of examples/plot_genotypes.py.
 
     OPENBLAS_NUM_THREADS=1 python benchmarks/bench_genotypes.py --people 1000 --variants 500000
 
-Each row is a process of its own, which compiles on a toy, reads X, and fits.  Memory is the peak of the process
-(resident set) above what it held before the fit.
+Each row is a process of its own, which compiles on a toy, reads X, and fits.  Memory is the peak of
+the process (resident set) above what it held before the fit.
 """
 
 import side_by_side  # noqa: F401  isort: skip  (limits BLAS threads)
@@ -137,7 +139,8 @@ def main():
         "MB beyond X",
     )
     table(
-        f"{options.people} × {options.variants}: {options.people * (options.variants + 2) / 1e6:.0f} MB",
+        f"{options.people} × {options.variants}: "
+        f"{options.people * (options.variants + 2) / 1e6:.0f} MB",
         header,
         rows,
     )

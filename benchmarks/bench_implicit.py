@@ -1,16 +1,20 @@
-"""Implicit feedback: CPU seconds to the ranking of the package ``implicit``, whose peers are asked for by name.
+"""Implicit feedback: CPU seconds to the ranking of the package ``implicit``.
 
-    OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python benchmarks/bench_implicit.py --data generated --ranks 64 128
-    SCHMP_DATA=folder python benchmarks/bench_implicit.py --data msdocs      # documents × words, every fourth document
+Peers are asked for by name.
 
-Both fit Σ c(r − ŵ)² with weight 1 of a missing pair, for us divided by c.  For each contestant the ladder of
-confidences and penalties is climbed, every epoch is judged by NDCG@10 and recall@10 on a fifth of the clicks, and times
-are CPU seconds of one thread, without judging and without set-up (seconds of both are printed).
+    OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
+        python benchmarks/bench_implicit.py --data generated --ranks 64 128
+    SCHMP_DATA=folder python benchmarks/bench_implicit.py --data msdocs    # every fourth document
+
+Both fit Σ c(r − ŵ)² with weight 1 of a missing pair, for us divided by c.  For each contestant the
+ladder of confidences and penalties is climbed, every epoch is judged by NDCG@10 and recall@10 on a
+fifth of the clicks, and times are CPU seconds of one thread, without judging and without set-up
+(seconds of both are printed).
 
     python benchmarks/bench_implicit.py --folder gowalla --ranks 512 1024 --epochs 3
 
-With a folder of bench_public.py, CPU seconds and the common objective after each epoch: weight .03 of a missing pair,
-and a penalty of 1 per row.
+With a folder of bench_public.py, CPU seconds and the common objective after each epoch: weight .03
+of a missing pair, and a penalty of 1 per row.
 Peer: ``pip install implicit``.
 """
 
@@ -58,7 +62,10 @@ def generated(n_users=60_000, n_items=20_000, n_topics=60, per_user=25, seed=0):
 
 
 def documents(name):
-    """Return the words of every fourth document of a corpus as clicks; words of fewer than five are left out."""
+    """Return the words of every fourth document of a corpus as clicks.
+
+    Words of fewer than five are left out.
+    """
     path = Path(os.environ.get("SCHMP_DATA", ".")) / f"{name}.npz"
     if not path.exists():
         raise SystemExit(
@@ -80,9 +87,12 @@ def split(users, items, shape, share=0.2, seed=1):
 
 
 def judge(users, items, clicks, n=12_000, depth=_CUT):
-    """Return NDCG of ten and recall of `depth` recommendations, without clicks of training, for some users.
+    """Return NDCG of ten and recall of `depth` recommendations, for some users.
 
-    Of 1,500 users the NDCG has a standard error of .004, and contests were decided by who they were.
+    Clicks of training are not recommended.
+
+    Of 1,500 users the NDCG has a standard error of .004, and contests were decided by who they
+    were.
     """
     gains, ndcg, recall = 1 / np.log2(np.arange(2, _CUT + 2)), [], []
     chosen = np.random.default_rng(5).permutation(np.flatnonzero(np.diff(clicks.test.indptr)))[:n]
@@ -99,7 +109,10 @@ def judge(users, items, clicks, n=12_000, depth=_CUT):
 
 
 class Judge:
-    """A callback that takes CPU seconds of epochs, and judges what they leave; `seconds` are those of each epoch."""
+    """A callback that takes CPU seconds of epochs, and judges what they leave.
+
+    `seconds` are those of each epoch.
+    """
 
     def __init__(self, clicks):
         self.clicks, self.rungs, self.seconds = clicks, [], 0.0
@@ -128,8 +141,8 @@ def ours(clicks, rank, confidence, penalty, kind, n_epochs):
     """Return (seconds, NDCG, recall) after every epoch, and the seconds of the set-up."""
     at_end = Judge(clicks)
     mf = ModelParallelMF(
-        rank, solver="ccd", unobserved_weight=1 / confidence, alpha=penalty, penalty=kind, max_iter=n_epochs, tol=0,
-        random_state=0,
+        rank, solver="ccd", unobserved_weight=1 / confidence, alpha=penalty, penalty=kind,
+        max_iter=n_epochs, tol=0, random_state=0,
     )  # fmt: skip
     began = time.process_time()
     mf.set_callbacks(at_end).fit(clicks.train)
@@ -138,7 +151,10 @@ def ours(clicks, rank, confidence, penalty, kind, n_epochs):
 
 
 def theirs(clicks, rank, confidence, penalty, n_epochs):
-    """The same for alternating least squares of ``implicit``, by conjugate gradients (its default)."""
+    """The same for alternating least squares of ``implicit``, by conjugate gradients.
+
+    That is its default.
+    """
     from implicit.cpu.als import AlternatingLeastSquares
 
     als = AlternatingLeastSquares(
@@ -233,8 +249,8 @@ def descend(folder, rank, n_epochs, weight=0.03, penalty=1.0):
     clock = SweepClock()
     forget_peak()
     mf = ModelParallelMF(
-        rank, solver="ccd", unobserved_weight=weight, alpha=penalty, penalty="per_row", max_iter=n_epochs, tol=0,
-        random_state=0,
+        rank, solver="ccd", unobserved_weight=weight, alpha=penalty, penalty="per_row",
+        max_iter=n_epochs, tol=0, random_state=0,
     ).set_callbacks(clock).fit(X)  # fmt: skip
     ours = list(zip(clock.cpu, (record["objective"] for record in mf.history_), strict=True))
     memory = [peak() / 2**20]
@@ -242,7 +258,8 @@ def descend(folder, rank, n_epochs, weight=0.03, penalty=1.0):
     print(f"ours {ours[-1][1]:.0f}, computed here {own:.0f}")
     forget_peak()
     als = AlternatingLeastSquares(
-        rank, regularization=penalty / weight, alpha=1 / weight, iterations=n_epochs, num_threads=1, random_state=0
+        rank, regularization=penalty / weight, alpha=1 / weight, iterations=n_epochs,
+        num_threads=1, random_state=0,
     )  # fmt: skip
     theirs, began = [], [0.0]
 

@@ -1,11 +1,15 @@
-"""L1 models on row partitions in worker processes: rounds, bytes per reduce, and wall time beside one process.
+"""L1 models on row partitions in worker processes, beside one process.
 
-    OPENBLAS_NUM_THREADS=1 python benchmarks/bench_l1_dask.py --cases "toeplitz;strads" --parts 10,100 --workers 2
-    OPENBLAS_NUM_THREADS=1 python benchmarks/bench_l1_dask.py --cases toeplitz --peer    # dask-glm on the same chunks
-    OPENBLAS_NUM_THREADS=1 python benchmarks/bench_l1_dask.py --path 40
+Rounds, bytes per reduce, and wall time.
 
-A fit on the cluster and one in this process, of one partition and one thread, take turns; the median of each counts.
-The relative gap is the duality gap over the objective at zero, computed here.  X is on the workers before a fit starts.
+    export OPENBLAS_NUM_THREADS=1
+    python benchmarks/bench_l1_dask.py --cases "toeplitz;strads" --parts 10,100 --workers 2
+    python benchmarks/bench_l1_dask.py --cases toeplitz --peer    # dask-glm on the same chunks
+    python benchmarks/bench_l1_dask.py --path 40
+
+A fit on the cluster and one in this process, of one partition and one thread, take turns; the
+median of each counts.  The relative gap is the duality gap over the objective at zero, computed
+here.  X is on the workers before a fit starts.
 """
 
 from bench_lasso import relative_gap  # isort: skip  (limits BLAS threads)
@@ -131,7 +135,10 @@ def measure(case, part, options):
 
 
 def path(n_alphas, options):
-    """Print wall seconds of a path on 120,000 × 2,000 dense rows, here and there, and how far coefficients differ."""
+    """Print wall seconds of a path, here and there, and how far coefficients differ.
+
+    The path is on 120,000 × 2,000 dense rows.
+    """
     rng = np.random.default_rng(0)
     X = rng.normal(size=(120_000, 2000)) + 0.5 * rng.normal(size=(120_000, 1))
     y = X[:, :100] @ rng.normal(size=100) + 5.0 * rng.normal(size=120_000)
@@ -154,7 +161,10 @@ def path(n_alphas, options):
 
 
 def peer(X, y, alpha, lazy, seconds):
-    """Yield what dask-glm reaches on the same chunks, after each number of iterations that fits into the time."""
+    """Yield what dask-glm reaches on the same chunks.
+
+    It is asked after each number of iterations that fits into the time.
+    """
     from dask_glm.algorithms import admm, proximal_grad
     from dask_glm.families import Normal
 

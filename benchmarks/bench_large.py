@@ -1,18 +1,22 @@
 """A billion tokens on one machine: time, memory and disk of whole fits, by number of topics.
 
-    python benchmarks/bench_large.py --folder FOLDER --tokens 1e9 --topics 1000 10000 --sweeps 20 5 --limit 10
-    python benchmarks/bench_large.py --folder FOLDER --tokens 1e9 --topics 50 --sweeps 10 --limit 6 --kind cells
+    python benchmarks/bench_large.py --folder FOLDER --tokens 1e9 --topics 1000 10000 \
+        --sweeps 20 5 --limit 10
+    python benchmarks/bench_large.py --folder FOLDER --tokens 1e9 --topics 50 \
+        --sweeps 10 --limit 6 --kind cells
 
-The corpus is generated into memory-mapped files of the folder, once.  Lengths of documents are log-normal (250 tokens
-on average).  A document has a few of 500 topics; three tokens in ten come from a background under Zipf-Mandelbrot's
-law, the others from topics, each of which has 4,000 words of its own.  With `--kind cells` documents are cells of 5,900
-tokens, the words are 220,000 regions, topics have 20,000 of them, all of them more alike than words are, and every
-count is 1.  A part of the documents is held out.  Each fit
-is a process of its own, after a small fit that loads the kernels.  `--limit` is the memory limit that the fit is told
-of, in GiB.  A whole fit is everything from the call of `fit` to its return, reading of the input included; CPU is that
-of all its threads.  Memory is the most that the process has of pages that no file backs, and the most of all resident
-pages: those of files are the system's to take away.  Disk is the most that the fit's own files take.  Perplexity,
-after each sweep, is that of held-out documents by document completion; the seconds are without it.
+The corpus is generated into memory-mapped files of the folder, once.  Lengths of documents are
+log-normal (250 tokens on average).  A document has a few of 500 topics; three tokens in ten come
+from a background under Zipf-Mandelbrot's law, the others from topics, each of which has 4,000 words
+of its own.  With `--kind cells` documents are cells of 5,900 tokens, the words are 220,000 regions,
+topics have 20,000 of them, all of them more alike than words are, and every count is 1.  A part of
+the documents is held out.  Each fit is a process of its own, after a small fit that loads the
+kernels.  `--limit` is the memory limit that the fit is told of, in GiB.  A whole fit is everything
+from the call of `fit` to its return, reading of the input included; CPU is that of all its threads.
+Memory is the most that the process has of pages that no file backs, and the most of all resident
+pages: those of files are the system's to take away.  Disk is the most that the fit's own files
+take.  Perplexity, after each sweep, is that of held-out documents by document completion; the
+seconds are without it.
 """
 
 # ruff: noqa: NPY002  # compiled code draws from the generator of its thread
@@ -109,7 +113,8 @@ def write_corpus(folder, n_tokens, kind):
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(0)
     background, of_topic = zipf(kind.words, kind.power), zipf(kind.of_a_topic, kind.power)
-    # Words of topics: more likely the frequent ones, as in text, but none twice as often as it occurs anyway.
+    # Words of topics: more likely the frequent ones, as in text, but none twice as often as it
+    # occurs anyway.
     drawn = rng.random((kind.topics, kind.of_a_topic)) ** 0.6
     topic_words = np.searchsorted(background, drawn).astype(np.int32)
     n_docs = n_tokens // kind.mean_length + kind.held_out

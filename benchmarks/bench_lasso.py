@@ -1,11 +1,15 @@
-"""Lasso: CPU seconds of one thread to a certified relative gap, beside celer, skglm and scikit-learn.
+"""Lasso: CPU seconds of one thread to a certified relative gap.
 
-    OPENBLAS_NUM_THREADS=1 python benchmarks/bench_lasso.py --cases genotypes,toeplitz --parts 10,100
-    OPENBLAS_NUM_THREADS=1 python benchmarks/bench_lasso.py --path --cases genotypes
-    OPENBLAS_NUM_THREADS=1 python benchmarks/bench_lasso.py --cv --cases tall,wide-tall,genotypes
+The peers are celer, skglm and scikit-learn.
 
-The relative gap is the duality gap over the objective at zero, computed here; of a cross-validation it is the largest
-relative distance of an error of a fold from that of a solution with a gap of 1e-10.
+    export OPENBLAS_NUM_THREADS=1
+    python benchmarks/bench_lasso.py --cases genotypes,toeplitz --parts 10,100
+    python benchmarks/bench_lasso.py --path --cases genotypes
+    python benchmarks/bench_lasso.py --cv --cases tall,wide-tall,genotypes
+
+The relative gap is the duality gap over the objective at zero, computed here; of a cross-validation
+it is the largest relative distance of an error of a fold from that of a solution with a gap of
+1e-10.
 """
 
 from side_by_side import race, report  # isort: skip  (limits BLAS threads)
@@ -79,10 +83,14 @@ def solvers(X, y, alpha):
         ("ours", fitted(lambda a, tol: PrioritizedLasso(a, fit_intercept=False, tol=tol)), (5e-7,))
     ]
     if celer is not None:
-        make = lambda a, tol: celer.Lasso(a, fit_intercept=False, tol=tol, max_iter=100)  # noqa: E731
+        make = lambda a, tol: celer.Lasso(  # noqa: E731
+            a, fit_intercept=False, tol=tol, max_iter=100
+        )
         found.append(("celer", fitted(make), (1e-6, 5e-7, 1e-7)))
     if skglm is not None:
-        make = lambda a, tol: skglm.Lasso(a, fit_intercept=False, tol=tol, max_iter=100)  # noqa: E731
+        make = lambda a, tol: skglm.Lasso(  # noqa: E731
+            a, fit_intercept=False, tol=tol, max_iter=100
+        )
         found.append(("skglm", fitted(make), falling))
     make = lambda a, tol: Lasso(a, fit_intercept=False, tol=tol, max_iter=100_000)  # noqa: E731
     found.append(("sklearn", fitted(make), (5e-7, 1e-7)))

@@ -1,10 +1,11 @@
 """Topic models: figures of docs/measurements/lda.
 
-    SCHMP_DATA=folder python benchmarks/bench_lda.py quality --corpora sotu_passages msdocs::12 --topics 100 1000
-    SCHMP_DATA=folder python benchmarks/bench_lda.py throughput shards threads memory cluster bits progress first
+    export SCHMP_DATA=folder
+    python benchmarks/bench_lda.py quality --corpora sotu_passages msdocs::12 --topics 100 1000
+    python benchmarks/bench_lda.py throughput shards threads memory cluster bits progress first
 
-Times are CPU seconds of this process (wall seconds where several processes or threads work), medians over sweeps;
-compilation comes before the clock.
+Times are CPU seconds of this process (wall seconds where several processes or threads work),
+medians over sweeps; compilation comes before the clock.
 """
 
 from __future__ import annotations
@@ -51,7 +52,10 @@ DEFAULT_PRIORS = {"doc_topic_prior": None, "topic_word_prior": None}
 
 
 def lda(n_components, **params):
-    """Return an estimator with the priors that all contestants get; "warp", if no sampler is asked for."""
+    """Return an estimator with the priors that all contestants get.
+
+    The sampler is "warp", if none is asked for.
+    """
     return DistributedLDA(
         n_components, **{**PRIORS, "sampler": "warp", "random_state": 0, **params}
     )
@@ -64,7 +68,10 @@ def warm(n_components, **params):
 
 
 def some_documents(name):
-    """Return a corpus, or some of its documents: "msdocs::12" is every twelfth, "msdocs:9000" the first 9,000."""
+    """Return a corpus, or some of its documents.
+
+    "msdocs::12" is every twelfth, "msdocs:9000" the first 9,000.
+    """
     if name.startswith("synthetic"):
         return corpus(name)
     name, _, rows = name.partition(":")
@@ -90,7 +97,10 @@ def course(train, test, sweeps, every, **params):
 
 
 def race(arguments):
-    """Held-out perplexity by CPU seconds; the goal is tomotopy's after 100 sweeps and 1 %, the ratio is to its time."""
+    """Held-out perplexity by CPU seconds.
+
+    The goal is tomotopy's after 100 sweeps and 1 %, the ratio is to its time.
+    """
     rows = []
     for name in arguments.corpora:
         train, test = split(some_documents(name))
@@ -141,7 +151,10 @@ def race(arguments):
 
 
 def long(arguments):
-    """CPU seconds until within 0.3 % of the best perplexity that tomotopy and "fplus" reach in ten times our time."""
+    """CPU seconds until within 0.3 % of the best perplexity.
+
+    The best is that of tomotopy and "fplus" in ten times our time.
+    """
     rows = []
     for name in arguments.corpora:
         train, test = split(some_documents(name))
@@ -208,10 +221,12 @@ def _first(points, goal):
 
 
 def quality(arguments):
-    """CPU seconds until the held-out perplexity is within 1 % of a peer's, with the same priors or everybody's own.
+    """CPU seconds until the held-out perplexity is within 1 % of a peer's.
 
-    The peers are tomotopy after 100 sweeps, and scikit-learn's default fit.  With default priors tomotopy optimises its
-    own, as it does by itself, and each is scored under its own.
+    Priors are the same for all, or everybody's own.
+
+    The peers are tomotopy after 100 sweeps, and scikit-learn's default fit.  With default priors
+    tomotopy optimises its own, as it does by itself, and each is scored under its own.
     """
     rows = []
     contestants = [
@@ -260,7 +275,10 @@ def quality(arguments):
 
 
 def begin(arguments):
-    """CPU seconds of whole fits, all before the first sweep included, to a held-out perplexity, by how they start."""
+    """CPU seconds of whole fits to a held-out perplexity, by how they start.
+
+    All before the first sweep is included.
+    """
     rows = []
     for name, goal in zip(arguments.corpora, arguments.goals, strict=True):
         train, test = split(some_documents(name))
@@ -277,7 +295,9 @@ def begin(arguments):
 
 
 def _until(goal, train, test, k, max_iter, *, whole=False, **params):
-    """Return sweeps, CPU seconds and held-out perplexity when the goal is reached, looked at every five sweeps.
+    """Return sweeps, CPU seconds and held-out perplexity when the goal is reached.
+
+    It is looked for every five sweeps.
 
     Seconds are those of sweeps, or of the `whole` fit.
     """
@@ -297,7 +317,10 @@ def _until(goal, train, test, k, max_iter, *, whole=False, **params):
 
 
 def priors(arguments):
-    """Held-out perplexity and coherence (NPMI) by the document-topic prior; tomotopy learns its own, as it does."""
+    """Held-out perplexity and coherence (NPMI) by the document-topic prior.
+
+    tomotopy learns its own, as it does.
+    """
     rows = []
     for name in arguments.corpora:
         train, test = split(some_documents(name))
@@ -346,7 +369,10 @@ def spread(fitted, k):
 
 
 def starts(arguments):
-    """Held-out perplexity and coherence (NPMI) after so many sweeps, by the start: means over seeds."""
+    """Held-out perplexity and coherence (NPMI) after so many sweeps, by the start.
+
+    They are means over seeds.
+    """
     rows, named = (
         [],
         [f"{figure}, {n}" for n in arguments.sweeps for figure in ("perplexity", "NPMI")],
@@ -383,11 +409,13 @@ def _figures(k, train, test, sweeps, **params):
 
 
 def npmi(fitted, X, n_top=10):
-    """Return the mean over topics of the normalised pointwise mutual information of pairs of their top words.
+    """Return the mean normalised pointwise mutual information of pairs of topics' top words.
 
-    Chances are those of documents of X to hold the words; pairs that never meet count as -1.  Topics with fewer than
-    `n_top` words are left out.  Aletras and Stevenson, "Evaluating topic coherence using distributional semantics",
-    IWCS 2013.
+    The mean is over topics.
+
+    Chances are those of documents of X to hold the words; pairs that never meet count as -1.
+    Topics with fewer than `n_top` words are left out.  Aletras and Stevenson, "Evaluating topic
+    coherence using distributional semantics", IWCS 2013.
     """
     counts = fitted.topic_word_counts_.toarray()
     tops = [
@@ -484,7 +512,7 @@ def threads(arguments):
 
 
 def cluster(arguments):
-    """Wall seconds of a fit and of its sweeps on two worker processes, against two threads in this process."""
+    """Wall seconds of a fit and its sweeps, of two worker processes against two threads here."""
     X = some_documents(arguments.large)
     rows = []
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as local:
@@ -593,7 +621,10 @@ def memory_of_one(arguments):
 
 
 def progress(arguments):
-    """Joint log-likelihood after each sweep at 64 shards against 1, and the staleness of the topic totals."""
+    """Joint log-likelihood after each sweep at 64 shards against 1.
+
+    The staleness of the topic totals is beside it.
+    """
     X = corpus(arguments.small)
     rows = []
     for sampler in ("warp", *SEQUENTIAL):
@@ -623,11 +654,13 @@ def progress(arguments):
 
 
 def first(arguments):
-    """Seconds of the first and of the second fit in a fresh process whose kernels are cached on disk."""
+    """Seconds of the first and second fit in a fresh process with kernels cached on disk."""
     code = (
-        "import time, numpy as np; t0 = time.perf_counter(); from schmp_estimators import DistributedLDA\n"
+        "import time, numpy as np; t0 = time.perf_counter(); from schmp_estimators import "
+        "DistributedLDA\n"
         "X = np.random.default_rng(0).poisson(0.5, (500, 300)); t = [time.perf_counter()]\n"
-        "for _ in range(2): DistributedLDA(20, max_iter=10, random_state=0).fit(X); t.append(time.perf_counter())\n"
+        "for _ in range(2): DistributedLDA(20, max_iter=10, random_state=0).fit(X); "
+        "t.append(time.perf_counter())\n"
         "print(t[0] - t0, t[1] - t[0], t[2] - t[1])"
     )
     rows = []
@@ -641,7 +674,10 @@ def first(arguments):
 
 
 def generated(n_topics, seed, *, n_docs=1500, n_words=1000, length=80, alpha=0.1, beta=0.05):
-    """Return a corpus drawn from a topic model: counts, topics, proportions, and tokens of topics in documents."""
+    """Return a corpus drawn from a topic model.
+
+    Counts, topics, proportions, and tokens of topics in documents.
+    """
     rng = np.random.default_rng(seed)
     phi = rng.dirichlet(np.full(n_words, beta), n_topics)
     theta = rng.dirichlet(np.full(n_topics, alpha), n_docs)
@@ -657,7 +693,9 @@ GRID, GRID_OF_TEXTS = (5, 8, 12, 20, 32, 50, 80, 125), (5, 10, 20, 40, 80, 160)
 
 
 def numbers(arguments):
-    """The number of topics that `choose_n_components` chooses, of corpora with a known number and of others.
+    """The number of topics that `choose_n_components` chooses.
+
+    Some corpora have a known number, others have not.
 
     The last column has the CPU seconds of the search beside those of its fits.
     """
@@ -699,10 +737,12 @@ def _known(phi, alpha):
 
 
 def intervals(arguments):
-    """Coverage of the intervals of .95 of `topic_shares`: 20 corpora each of ten settings, four groups of documents.
+    """Coverage of the intervals of .95 of `topic_shares`.
 
-    The truth is what the corpus was drawn with: the mean proportions, or the topics of the tokens.  The topics are the
-    true ones, or those of a fit with the true number, matched to them.
+    There are 20 corpora each of ten settings, with four groups of documents.
+
+    The truth is what the corpus was drawn with: the mean proportions, or the topics of the tokens.
+    The topics are the true ones, or those of a fit with the true number, matched to them.
     """
     rows = []
     settings = itertools.product((5, 10, 20), (0.05, 0.5), (20, 100))
@@ -744,10 +784,13 @@ def intervals(arguments):
 
 
 def stream(arguments):
-    """50 calls of `partial_fit` with words of their own, source by source, against a fit of all with as many sweeps.
+    """50 calls of `partial_fit` with words of their own, against a fit of all.
 
-    Half of the documents of the last batch are held out.  The sources begin with the smallest.  In the table of calls,
-    words are those of the model after the call, nanoseconds are CPU time of sampling for each token and sweep.
+    Calls come source by source, and the fit has as many sweeps.
+
+    Half of the documents of the last batch are held out.  The sources begin with the smallest.  In
+    the table of calls, words are those of the model after the call, nanoseconds are CPU time of
+    sampling for each token and sweep.
     """
     name, k = arguments.large, arguments.topics[0]
     X, sources = corpus(name), np.load(corpus_file(f"{name}.y.npy"))

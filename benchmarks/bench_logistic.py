@@ -1,14 +1,18 @@
-"""Sparse logistic regression: CPU seconds of one thread to a certified relative gap, beside celer, skglm, liblinear.
+"""Sparse logistic regression: CPU seconds of one thread to a certified relative gap.
 
-    OPENBLAS_NUM_THREADS=1 python benchmarks/bench_logistic.py --cases news20,toeplitz --parts 10,100
+The peers are celer, skglm and liblinear.
 
-    OPENBLAS_NUM_THREADS=1 python benchmarks/bench_logistic.py --cases news20 --fold 14
+    export OPENBLAS_NUM_THREADS=1
+    python benchmarks/bench_logistic.py --cases news20,toeplitz --parts 10,100
 
-A fold of cross-validation is four fifths of the rows, fitted for each of the first of 20 Cs from 1e-4 to 1e4 to a gap
-of 1e-7, and all rows for the best of them; liblinear's seconds are of the fold alone, and of the loosest tolerance that
-reaches the gap.
+    python benchmarks/bench_logistic.py --cases news20 --fold 14
 
-The relative gap is the duality gap over the objective at zero, computed here; models have no intercept.
+A fold of cross-validation is four fifths of the rows, fitted for each of the first of 20 Cs from
+1e-4 to 1e4 to a gap of 1e-7, and all rows for the best of them; liblinear's seconds are of the fold
+alone, and of the loosest tolerance that reaches the gap.
+
+The relative gap is the duality gap over the objective at zero, computed here; models have no
+intercept.
 """
 
 from side_by_side import race, report  # isort: skip  (limits BLAS threads)
@@ -83,7 +87,9 @@ def solvers(X, y, C):
     ours = lambda C, tol: SparseLogisticRegression(C, fit_intercept=False, tol=tol)  # noqa: E731
     found = [("ours", fitted(ours, by_columns), (1e-6,))]
     if celer is not None:
-        make = lambda C, tol: celer.LogisticRegression(C=C, fit_intercept=False, tol=tol)  # noqa: E731
+        make = lambda C, tol: celer.LogisticRegression(  # noqa: E731
+            C=C, fit_intercept=False, tol=tol
+        )
         found.append(("celer", fitted(make, by_columns), (1e-4, 1e-5, 1e-6, 1e-7)))
     if skglm is not None:
         make = lambda C, tol: skglm.SparseLogisticRegression(  # noqa: E731
@@ -104,7 +110,10 @@ def solvers(X, y, C):
 
 
 def fold(case, n_cs, limit):
-    """Print the seconds of a fold of cross-validation, C after C for liblinear until it takes longer than `limit`."""
+    """Print the seconds of a fold of cross-validation.
+
+    liblinear goes on C after C until it takes longer than `limit`.
+    """
     X, y = CASES[case]()
     X, n = sp.csr_matrix(X), len(y) * 4 // 5
     order = np.random.default_rng(0).permutation(len(y))
@@ -116,7 +125,8 @@ def fold(case, n_cs, limit):
         X, y
     )
     print(
-        f"{case}: ours, {n_cs} Cs and the fit of all rows: {time.process_time() - start:.2f} s, C {ours.C_:.3g}"
+        f"{case}: ours, {n_cs} Cs and the fit of all rows: {time.process_time() - start:.2f} s, C "
+        f"{ours.C_:.3g}"
     )
     total = 0.0
     for C in Cs:
@@ -144,7 +154,8 @@ def fold(case, n_cs, limit):
         )
         total += found[0]
         print(
-            f"    liblinear, C {C:.3g}: {found[0]:.2f} s, gap {found[1]:.1e}, tol {found[2]:g}; in all {total:.2f}"
+            f"    liblinear, C {C:.3g}: {found[0]:.2f} s, gap {found[1]:.1e}, tol {found[2]:g}; in "
+            f"all {total:.2f}"
         )
         if not np.isfinite(total):
             break

@@ -5,8 +5,9 @@
     python benchmarks/bench_mf.py cluster
     python benchmarks/bench_mf.py large --folder FOLDER --millions 100
 
-Times are CPU seconds of this process (wall seconds where several threads or processes work), medians of several
-epochs; compilation comes before the clock, making shards does not.  Peers: ``pip install libmf cmfrec``.
+Times are CPU seconds of this process (wall seconds where several threads or processes work),
+medians of several epochs; compilation comes before the clock, making shards does not.  Peers:
+``pip install libmf cmfrec``.
 """
 
 from __future__ import annotations
@@ -46,7 +47,10 @@ class Split(NamedTuple):
 
 
 def netflix_like(n_ratings=1_000_000, n_users=6_040, n_items=3_706, rank=20, seed=0):
-    """Return ratings 1 to 5 with a long tail of users and items, biases, decaying factors and noise."""
+    """Return ratings 1 to 5 with long tails of users and items, biases, factors and noise.
+
+    The factors decay.
+    """
     rng = np.random.default_rng(seed)
     popular = (np.arange(n_users) + 10.0) ** -0.6, (np.arange(n_items) + 10.0) ** -0.9
     drawn = [
@@ -154,7 +158,10 @@ def ours(data, n_components, alpha, n_epochs, **parameters):
 
 
 def libmf(data, n_components, alpha, n_epochs):
-    """The same for LIBMF; its `predict` is left alone, because it garbles its input in this version."""
+    """The same for LIBMF.
+
+    Its `predict` is left alone, because it garbles its input in this version.
+    """
     from libmf import mf as peer
 
     table_of_ratings = np.ascontiguousarray(
@@ -229,12 +236,16 @@ def quality(arguments):
         table(f"{name}, K = {k}, {data.values.size} ratings; common RMSE {goal:.4f}", header, rows)
 
 
-#: Ratings times one number plus another: 0 to 100, -10 to 10 and .5 to 5 where they were 1 to 5 or so.
+#: Ratings times one number plus another: 0 to 100, -10 to 10 and .5 to 5 where they were 1 to 5 or
+#: so.
 SCALES = ((20.0, 0.0), (4.0, -10.0), (0.9, 0.5))
 
 
 def defaults(arguments):
-    """Test RMSE of an estimator as it comes beside the best of a grid, also of the same ratings on other scales."""
+    """Test RMSE of an estimator as it comes beside the best of a grid.
+
+    The same ratings are also taken on other scales.
+    """
     grid = list(product((10, 20, 40), (0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3), (10, 20, 40)))
     for name, share in product(arguments.data, arguments.shares):
         rows, moved = [], []
@@ -356,7 +367,10 @@ print(max(most))
 
 
 def carried(arguments):
-    """Bytes of factors that a worker holds at a time: its users, and what is with it of the items."""
+    """Bytes of factors that a worker holds at a time.
+
+    Its users, and what is with it of the items.
+    """
     pairs, values = netflix_like()
     rows = []
     for kind, solver in ((SgdFactorization, "sgd"), (CcdFactorization, "ccd")):
@@ -387,7 +401,10 @@ def carried(arguments):
 
 
 class Nights:
-    """Ratings, or clicks, of which seven parts come later, with some of the users; a tenth are to test on."""
+    """Ratings, or clicks, of which seven parts come later, with some of the users.
+
+    A tenth are to test on.
+    """
 
     def __init__(self, are_clicks):
         self.pairs, self.values = netflix_like(300_000, 4_000, 2_000)
@@ -420,7 +437,10 @@ class Nights:
 
 
 def nightly(arguments):
-    """Error, or NDCG@10 of clicks, and CPU seconds after seven nights: day one, `partial_fit`, fit anew."""
+    """Error, or NDCG@10 of clicks, and CPU seconds after seven nights.
+
+    Day one, `partial_fit`, fit anew.
+    """
     rows = []
     for name, are_clicks, fitted, epochs in (
         ("ratings", False, mf(32, max_iter=20, tol=1e-4), (20, 20)),
@@ -447,7 +467,10 @@ def millions(count):
 
 
 def cluster(arguments):
-    """Wall seconds of a fit and of its epochs: two processes of a LocalCluster against two threads here, in turns."""
+    """Wall seconds of a fit and of its epochs, in turns.
+
+    Two processes of a LocalCluster against two threads here.
+    """
     from distributed import Client, LocalCluster
 
     count, n_epochs, n_fits = arguments.millions or 9, 5, 2
@@ -497,7 +520,9 @@ def cluster(arguments):
 
 
 class Large:
-    """Ratings 1 to 5 in steps of a half, in files: 100 of each user, from one to thousands, and popular items.
+    """Ratings 1 to 5 in steps of a half, in files.
+
+    There are 100 of each user, from one to thousands, and popular items.
 
     They are the arrays of a CSR matrix.  They are made from 20,000 users at a time.
     """
@@ -578,11 +603,17 @@ class Large:
 
 
 def large(arguments):
-    """Whole fits of ten epochs with K = 64: two threads on a CSR in memory and in mapped files, and two workers."""
+    """Whole fits of ten epochs with K = 64.
+
+    Two threads on a CSR in memory and in mapped files, and two workers.
+    """
     data, rows = Large(arguments.folder, arguments.millions or 100), []
     data.write()
     for how in ("in memory", "mapped", "two workers"):
-        call = f"print(json.dumps(Large({str(data.folder)!r}, {arguments.millions or 100}).fit({how!r}, 10)))"
+        call = (
+            f"print(json.dumps(Large({str(data.folder)!r}, {arguments.millions or 100})"
+            f".fit({how!r}, 10)))"
+        )
         command = [sys.executable, "-c", f"import json; from bench_mf import Large; {call}"]
         told = subprocess.run(
             command, check=True, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent

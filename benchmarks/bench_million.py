@@ -2,13 +2,15 @@
 
     python benchmarks/bench_million.py --tokens 60e6 --workers 0 1 2 --steps 1 2
 
-The corpus is generated: words follow Zipf-Mandelbrot's law with exponent 1.07, documents have 178 tokens on average.
-0 workers: one process, without Dask.  Otherwise so many worker processes with one thread each, and the documents are a
-Dask array of chunks that are made when they are needed: a worker's memory includes them.  A small fit, with a chunk and
-a shard for each worker, loads libraries and kernels.  Memory is that of the process that fits, or of the largest
-worker, beyond what it has before the fit, which has a column of its own; the peak of all, harvest included, as the
-kernel counts it.  CPU is that of the client and of all workers, for each token of the sweeps after the first; with few
-sweeps and workers, which begin a sweep before the client hears of the last, it says nothing.
+The corpus is generated: words follow Zipf-Mandelbrot's law with exponent 1.07, documents have 178
+tokens on average.  0 workers: one process, without Dask.  Otherwise so many worker processes with
+one thread each, and the documents are a Dask array of chunks that are made when they are needed: a
+worker's memory includes them.  A small fit, with a chunk and a shard for each worker, loads
+libraries and kernels.  Memory is that of the process that fits, or of the largest worker, beyond
+what it has before the fit, which has a column of its own; the peak of all, harvest included, as the
+kernel counts it.  CPU is that of the client and of all workers, for each token of the sweeps after
+the first; with few sweeps and workers, which begin a sweep before the client hears of the last, it
+says nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ SETTLED = 2.0
 def chunk(number, n_docs, n_words):
     """Return the counts of some documents, as a CSR array of 32-bit numbers.
 
-    What is large is worked upon where it is, so that a worker that makes its input needs little beside it.
+    What is large is worked upon where it is, so that a worker that makes its input needs little
+    beside it.
     """
     rng = np.random.default_rng(number)
     lengths = rng.poisson(rng.gamma(2.0, LENGTH / 2, n_docs)) + 1

@@ -1,10 +1,13 @@
-"""Priors of topic models: held-out perplexity and coherence, by corpora, numbers of topics and priors.
+"""Priors of topic models: held-out perplexity and coherence.
+
+They are listed by corpora, numbers of topics and priors.
 
     SCHMP_DATA=folder python benchmarks/bench_priors.py --topics 20 100 300 1000
 
-A tenth of the documents is held out.  Perplexity is by document completion, coherence the mean NPMI of topics in the
-documents of the fit, CPU that of the fit, 150 sweeps from the second fit of a process on.  "titles" are five words,
-drawn at random, from each of 60,000 documents, "medium" documents of 200 to 340 tokens.
+A tenth of the documents is held out.  Perplexity is by document completion, coherence the mean NPMI
+of topics in the documents of the fit, CPU that of the fit, 150 sweeps from the second fit of a
+process on.  "titles" are five words, drawn at random, from each of 60,000 documents, "medium"
+documents of 200 to 340 tokens.
 """
 
 from __future__ import annotations

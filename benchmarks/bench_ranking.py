@@ -2,8 +2,9 @@
 
     OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 SCHMP_DATA=folder python benchmarks/bench_ranking.py
 
-A fifth of the clicks is there to test.  Of a grid, the same number of settings for each loss, the one with the best
-NDCG@10 on an eighth of the other clicks is judged on these: NDCG@10 and recall@20, CPU seconds of that fit, and of all.
+A fifth of the clicks is there to test.  Of a grid, the same number of settings for each loss, the
+one with the best NDCG@10 on an eighth of the other clicks is judged on these: NDCG@10 and
+recall@20, CPU seconds of that fit, and of all.
 """
 
 from __future__ import annotations
@@ -65,7 +66,10 @@ def ours(clicks, rank, **parameters):
 
 
 def search(who, run, grid, inner, whole):
-    """Return a row of the table: who, NDCG@10 and recall@20, seconds of the best fit and of all, and its setting."""
+    """Return a row of the table.
+
+    Who, NDCG@10 and recall@20, seconds of the best fit and of all, and its setting.
+    """
     found = []
     for setting in settings(grid):
         began = time.process_time()
@@ -105,7 +109,10 @@ def main():
                     whole,
                 )
             )
-        title = f"{name}: {inner.train.nnz} clicks of {inner.train.shape[0]} users on {inner.train.shape[1]} items"
+        title = (
+            f"{name}: {inner.train.nnz} clicks of {inner.train.shape[0]} users on "
+            f"{inner.train.shape[1]} items"
+        )
         table(title, ("", "NDCG@10", "recall@20", "seconds", "of all", "setting"), rows)
 
 

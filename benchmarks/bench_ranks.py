@@ -1,10 +1,13 @@
-"""What ranks cost: the CPU of small fits on clusters of many workers in this process, beside one process.
+"""What ranks cost: the CPU of small fits on clusters of many workers, beside one process.
+
+The clusters are in this process.
 
     python benchmarks/bench_ranks.py                        4, 8, 16, 32 and 64 workers
     python benchmarks/bench_ranks.py --workers 4 16
 
-Client, scheduler and workers are in this process, each worker with one thread and one shard, so its CPU is that of all
-of them.  The second fit of each kind counts.  The last column says whether it has the bits of a fit without a cluster.
+Client, scheduler and workers are in this process, each worker with one thread and one shard, so its
+CPU is that of all of them.  The second fit of each kind counts.  The last column says whether it
+has the bits of a fit without a cluster.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Schedules: every figure of docs/measurements/schedules.
 
-    python benchmarks/bench_schedules.py costs         orders from costs beside rotations; the same figures everywhere
-    python benchmarks/bench_schedules.py schedulers    what a draw takes with one scheduler and with several
+    python benchmarks/bench_schedules.py costs         orders from costs beside rotations
+    python benchmarks/bench_schedules.py schedulers    what draws take with one or more schedulers
     python benchmarks/bench_schedules.py claim         passes of updates, checks and gradients
 
-Costs are random and have no unit.  With a barrier after each step a sweep takes the sum of each step's dearest pair;
-without, a shard begins as soon as it and the block are free.  The rotation leaves out pairs that cost nothing.
+Costs are random and have no unit.  The figures of `costs` are the same everywhere.  With a barrier
+after each step a sweep takes the sum of each step's dearest pair; without, a shard begins as soon
+as it and the block are free.  The rotation leaves out pairs that cost nothing.
 """
 
 import argparse
@@ -33,7 +34,10 @@ PATTERNS = [
 
 
 def pattern(shape, share, law, seed):
-    """Return random costs: even ones are within a quarter of 1, the logarithms of lognormal ones have a spread of 1."""
+    """Return random costs.
+
+    Even ones are within a quarter of 1, the logarithms of lognormal ones have a spread of 1.
+    """
     rng = np.random.default_rng(seed)
     draw = {
         "even": lambda: rng.uniform(0.75, 1.25, shape),
@@ -98,7 +102,9 @@ def costs(n_seeds):
     begun = time.process_time()
     steps = len(schedule_from_costs(cost))
     print(
-        f"\n{np.count_nonzero(cost):,} pairs, 1000 × 1000: {steps} steps in {time.process_time() - begun:.2f} s"
+        "\n"
+        f"{np.count_nonzero(cost):,} pairs, 1000 × 1000: {steps} steps in "
+        f"{time.process_time() - begun:.2f} s"
     )
     header = [
         "pattern",
@@ -129,7 +135,10 @@ def genotypes(seed, n=300, p=900, neighbours=0.95):
 
 
 def passes(X, y, penalty, goal, schedule, seed, most):
-    """Return passes of updates, checks and gradients until the Lasso is at its goal, and the size of a round."""
+    """Return passes until the Lasso is at its goal, and the size of a round.
+
+    The passes are those of updates, checks and gradients.
+    """
     (n, p), squares = X.shape, (X**2).sum(axis=0)
     chooses, residual, coef = schedule.start(p, seed), y.copy(), np.zeros(p)
     rounds = updates = checked = gradients = 0

@@ -2,8 +2,8 @@
 
     OPENBLAS_NUM_THREADS=1 python benchmarks/bench_serving.py --items 20000 100000
 
-50,000 users, 64 components, a million ratings drawn at random; ids are row numbers, or texts.  Medians of some calls,
-the first one, which makes tables, apart.
+50,000 users, 64 components, a million ratings drawn at random; ids are row numbers, or texts.
+Medians of some calls, the first one, which makes tables, apart.
 """
 
 import argparse

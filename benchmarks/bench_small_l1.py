@@ -1,11 +1,14 @@
-"""Small L1 problems: milliseconds of CPU of fits, paths and cross-validation, beside scikit-learn and celer.
+"""Small L1 problems: milliseconds of CPU of fits, paths and cross-validation.
+
+The peers are scikit-learn and celer.
 
     OPENBLAS_NUM_THREADS=1 python benchmarks/bench_small_l1.py lasso
     OPENBLAS_NUM_THREADS=1 python benchmarks/bench_small_l1.py logistic
 
-Medians of a few calls through the public functions, with all their checks; the first call of each, which compiles, is
-not counted.  Logistic regression is that of liblinear, each with its own default tolerance; scikit-learn has no path of
-it, so one fit after the other stands for it, each from zero, as liblinear makes no warm starts.
+Medians of a few calls through the public functions, with all their checks; the first call of each,
+which compiles, is not counted.  Logistic regression is that of liblinear, each with its own default
+tolerance; scikit-learn has no path of it, so one fit after the other stands for it, each from zero,
+as liblinear makes no warm starts.
 """
 
 import sys
@@ -40,7 +43,10 @@ TOL = 1e-6
 
 
 def problem(n, p, correlated):
-    """Return X in Fortran order, of which neighbouring columns may be correlated, and a response of ten columns."""
+    """Return X in Fortran order, and a response of ten columns.
+
+    Neighbouring columns of X may be correlated.
+    """
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n, p))
     if correlated:

@@ -2,11 +2,12 @@
 
     SCHMP_DATA=folder python benchmarks/bench_spill.py --corpus msdocs --copies 4 --limit 600
 
-The corpus, so many copies one after the other, is written to memory-mapped files.  Each fit is a process of its own
-that reads them, after a small fit that loads the kernels.  On disk (spill="auto") the process has the limit, in MiB, as
-RLIMIT_DATA, the system's limit of memory that is not backed by files, and finds it by itself.  In memory it has none;
-then it is tried under the limit, too.  Memory is what the process has at most of pages that no file backs (RssAnon,
-looked at every 10 ms) during the fit.
+The corpus, so many copies one after the other, is written to memory-mapped files.  Each fit is a
+process of its own that reads them, after a small fit that loads the kernels.  On disk
+(spill="auto") the process has the limit, in MiB, as RLIMIT_DATA, the system's limit of memory that
+is not backed by files, and finds it by itself.  In memory it has none; then it is tried under the
+limit, too.  Memory is what the process has at most of pages that no file backs (RssAnon, looked at
+every 10 ms) during the fit.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from schmp_estimators import DistributedLDA
 
 
 def write_copies(X, copies, folder):
-    """Write several copies of a corpus to files, one after the other, without having them in memory."""
+    """Write copies of a corpus to files, one after the other, without having them in memory."""
     for name, length in (("data", X.nnz), ("indices", X.nnz)):
         array = getattr(X, name)
         out = np.lib.format.open_memmap(

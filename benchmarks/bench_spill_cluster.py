@@ -1,12 +1,16 @@
-"""Topic models beyond the memory of workers: the figures of docs/measurements/scale, section "Beyond memory".
+"""Topic models beyond the memory of workers.
 
-    SCHMP_DATA=folder python benchmarks/bench_spill_cluster.py --corpus msdocs --copies 9 --limit 800
+These are the figures of a row of docs/measurements/limits.
 
-The corpus, so many copies one after the other, is written to files, of which each chunk of a Dask array loads some rows
-(or which are mapped into memory, with --mapped).  Every fit has a cluster of its own, of worker processes with one
-thread; with `spill` they have the limit, in MiB, as `memory_limit`, without it none.  A small fit loads the kernels.
-CPU is that of the client and of all worker processes; memory is what a worker has at most (VmRSS, and RssAnon, which
-leaves out what files back), looked at every 10 ms.
+    SCHMP_DATA=folder python benchmarks/bench_spill_cluster.py --corpus msdocs \
+        --copies 9 --limit 800
+
+The corpus, so many copies one after the other, is written to files, of which each chunk of a Dask
+array loads some rows (or which are mapped into memory, with --mapped).  Every fit has a cluster of
+its own, of worker processes with one thread; with `spill` they have the limit, in MiB, as
+`memory_limit`, without it none.  A small fit loads the kernels.  CPU is that of the client and of
+all worker processes; memory is what a worker has at most (VmRSS, and RssAnon, which leaves out what
+files back), looked at every 10 ms.
 """
 
 from __future__ import annotations
@@ -73,7 +77,7 @@ def watch(dask_worker):
 
 
 class Clock:
-    """A callback that takes the CPU seconds of each sweep, of all processes, and its wall seconds."""
+    """A callback that takes each sweep's CPU seconds, of all processes, and wall seconds."""
 
     def __init__(self, client):
         self._client, self.cpu, self.wall = client, [], []
@@ -118,8 +122,8 @@ def fit(folder, args, spill):
     with (
         tempfile.TemporaryDirectory() as place,
         LocalCluster(
-            n_workers=args.workers, threads_per_worker=1, memory_limit=limit, dashboard_address=":0",
-            local_directory=place,
+            n_workers=args.workers, threads_per_worker=1, memory_limit=limit,
+            dashboard_address=":0", local_directory=place,
         ) as cluster,
         Client(cluster) as client,
     ):  # fmt: skip
@@ -210,7 +214,10 @@ def main():
         "VmRSS",
         "digest",
     ]
-    title = f"{args.corpus} x {args.copies}: {n_tokens} tokens, K = {args.topics}, {args.sweeps} sweeps, "
+    title = (
+        f"{args.corpus} x {args.copies}: {n_tokens} tokens, K = {args.topics}, "
+        f"{args.sweeps} sweeps, "
+    )
     table(f"{title}{args.workers} workers of {args.limit} MiB", header, rows)
 
 

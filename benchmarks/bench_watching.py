@@ -1,4 +1,6 @@
-"""CPU time that telling of a fit costs: in its own thread, on the client's loop and the scheduler, while looked at.
+"""CPU time that telling of a fit costs.
+
+In its own thread, on the client's loop and the scheduler, while looked at.
 
 They are times of the processor, so that other programs on the machine matter little.
 """
@@ -73,13 +75,19 @@ def main():
         print(
             json.dumps({
                 "microseconds in the thread of the fit for a record": round(1e6 * of_tell, 1),
-                f"milliseconds of client and scheduler for {N_RECORDS} records": round(1e3 * of_message, 2),
+                f"milliseconds of client and scheduler for {N_RECORDS} records": round(
+                    1e3 * of_message, 2
+                ),
                 "milliseconds of both for a fit's beginning and end": round(1e3 * of_fit, 2),
-                "percent of one core at the most messages a second": round(100 * of_message / EVERY, 2),
+                "percent of one core at the most messages a second": round(
+                    100 * of_message / EVERY, 2
+                ),
                 "percent of one core, idle cluster without and with page": [
                     round(100 * one, 1) for one in (idle, open_and_idle)
                 ],
-                f"milliseconds for a look, two a second, at {len(fit.points)} points": round(1e3 * of_look, 2),
+                f"milliseconds for a look, two a second, at {len(fit.points)} points": round(
+                    1e3 * of_look, 2
+                ),
             }, indent=1)
         )  # fmt: skip
         teller.close()

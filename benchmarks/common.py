@@ -18,8 +18,8 @@ import schmp_estimators
 def corpus(name):
     """Return word counts.
 
-    "docstrings" is the text of installed packages, "synthetic:TOKENS" are documents made up here; any other name is
-    that of a file ``NAME.npz`` in $SCHMP_DATA.
+    "docstrings" is the text of installed packages, "synthetic:TOKENS" are documents made up here;
+    any other name is that of a file ``NAME.npz`` in $SCHMP_DATA.
     """
     if name.startswith("synthetic"):
         return synthetic(int(float(name.partition(":")[2] or 1e6)))
@@ -34,13 +34,17 @@ def corpus_file(name):
     path = Path(folder or ".") / name
     if not path.exists():
         raise SystemExit(
-            f"{path} is not there; set SCHMP_DATA to the folder of the corpora, or use docstrings or synthetic:1e6"
+            f"{path} is not there; set SCHMP_DATA to the folder of the corpora, or use docstrings "
+            "or synthetic:1e6"
         )
     return path
 
 
 def docstrings():
-    """Return word counts of the docstrings of installed packages, and the package of each; versions decide the text."""
+    """Return word counts of the docstrings of installed packages, and the package of each.
+
+    Versions decide the text.
+    """
     from sklearn.feature_extraction.text import CountVectorizer
 
     from schmp_estimators.datasets import load_docstrings
@@ -92,7 +96,10 @@ def machine():
 
     software = ", ".join(f"{package} {version(package)}" for package in packages)
     python = f"Python {platform.python_version()}"
-    return f"{cpu}, {os.cpu_count()} cores; {python}, {software}, schmp_estimators {schmp_estimators.__version__}"
+    return (
+        f"{cpu}, {os.cpu_count()} cores; {python}, {software}, "
+        f"schmp_estimators {schmp_estimators.__version__}"
+    )
 
 
 def _cpuinfo():
@@ -121,7 +128,10 @@ def _memory(what):
 
 
 class SweepClock:
-    """A callback that takes the CPU seconds of each sweep, without those of other callbacks and of the set-up."""
+    """A callback that takes the CPU seconds of each sweep.
+
+    Those of other callbacks and of the set-up are left out.
+    """
 
     def __init__(self, at_end=None):
         self.cpu, self.wall, self._at_end = [], [], at_end
@@ -138,7 +148,10 @@ class SweepClock:
         self._began = time.process_time(), time.perf_counter()
 
     def on_fit_task_end(self, estimator, context):
-        """Stop the clock of a sweep; tell `at_end` what has been used so far, and return what it says."""
+        """Stop the clock of a sweep.
+
+        Tell `at_end` what has been used so far, and return what it says.
+        """
         if context.task_name != "sweep":
             return None
         self.cpu.append(time.process_time() - self._began[0])

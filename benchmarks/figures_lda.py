@@ -1,15 +1,20 @@
 """The figures of the papers on topic models, drawn anew on real text.
 
     python benchmarks/figures_lda.py lengths progress density staleness --to folder
-    SCHMP_DATA=folder python benchmarks/figures_lda.py progress --corpus msdocs::12 --topics 100 1000 --to folder
+    SCHMP_DATA=folder python benchmarks/figures_lda.py progress --corpus msdocs::12 \
+        --topics 100 1000 --to folder
 
-By default the text is the documentation of installed packages, which needs no download; with $SCHMP_DATA, any corpus of
-bench_lda.  One thread, CPU seconds; priors are 0.1 for documents and 0.01 for words.
+By default the text is the documentation of installed packages, which needs no download; with
+$SCHMP_DATA, any corpus of bench_lda.  One thread, CPU seconds; priors are 0.1 for documents and
+0.01 for words.
 
-- lengths: seconds per token by length of documents and number of topics (LDA*: Yu et al., VLDB 2017, figure 2);
-- progress: held-out perplexity by sweeps and by seconds (LightLDA: Yuan et al., WWW 2015, figures 11, 12 and 14);
+- lengths: seconds per token by length of documents and number of topics (LDA*: Yu et al., VLDB
+  2017, figure 2);
+- progress: held-out perplexity by sweeps and by seconds (LightLDA: Yuan et al., WWW 2015, figures
+  11, 12 and 14);
 - density: topics per word in the first sweeps, by the start (LightLDA, figure 10c);
-- staleness: s-error and likelihood by rotation and by data parallelism (STRADS: Lee et al., NIPS 2014, figure 4).
+- staleness: s-error and likelihood by rotation and by data parallelism (STRADS: Lee et al., NIPS
+  2014, figure 4).
 """
 
 from __future__ import annotations
@@ -153,7 +158,10 @@ def density(arguments):
 
 
 def staleness(arguments):
-    """The s-error, and the joint log-likelihood per token, sweep by sweep, with all words on their way or none."""
+    """The s-error, and the joint log-likelihood per token, sweep by sweep.
+
+    All words are on their way, or none.
+    """
     X = some_documents(arguments.corpus)
     k = arguments.topics[0]
     _, (errors, likelihoods) = plt.subplots(1, 2, figsize=(9, 3.4))

@@ -1,4 +1,7 @@
-"""Data for the L1 benchmarks, from a seed or of installed packages; others are read from the folder SCHMP_DATA."""
+"""Data for the L1 benchmarks, from a seed or of installed packages.
+
+Others are read from the folder SCHMP_DATA.
+"""
 
 import os
 from pathlib import Path
@@ -11,7 +14,10 @@ DATA = Path(os.environ.get("SCHMP_DATA", "."))
 
 
 def genotypes(n_rows=463, n_columns=50_000, n_causal=50, block=50, seed=0):
-    """Standardised 0/1/2 genotypes in blocks of linkage, with planted effects; heritability one half."""
+    """Standardised 0/1/2 genotypes in blocks of linkage, with planted effects.
+
+    The heritability is one half.
+    """
     rng = np.random.default_rng(seed)
     frequency = rng.uniform(0.05, 0.5, n_columns)
     counts = np.zeros((n_columns, n_rows), np.int8)
@@ -31,7 +37,10 @@ def genotypes(n_rows=463, n_columns=50_000, n_causal=50, block=50, seed=0):
 
 
 def toeplitz(n_rows=2000, n_columns=10_000, correlation=0.95, n_causal=100, seed=0):
-    """Gaussian columns with correlation ρ^|j−k|, and a sparse linear response at signal-to-noise ratio 3."""
+    """Gaussian columns with correlation ρ^|j−k|, and a sparse linear response.
+
+    The signal-to-noise ratio is 3.
+    """
     rng = np.random.default_rng(seed)
     matrix = rng.normal(size=(n_columns, n_rows))
     for j in range(1, n_columns):
@@ -44,7 +53,10 @@ def toeplitz(n_rows=2000, n_columns=10_000, correlation=0.95, n_causal=100, seed
 
 
 def tall(n_rows=500_000, n_columns=50, correlation=0.9, seed=0, order="C"):
-    """Many rows of few Gaussian columns with correlation ρ^|j−k|, one in ten with an effect; half of y is noise."""
+    """Many rows of few Gaussian columns with correlation ρ^|j−k|, one in ten with an effect.
+
+    Half of y is noise.
+    """
     rng = np.random.default_rng(seed)
     matrix = np.empty((n_rows, n_columns), order=order)
     for j in range(n_columns):
@@ -59,7 +71,10 @@ def tall(n_rows=500_000, n_columns=50, correlation=0.9, seed=0, order="C"):
 
 
 def strads(n_rows=50_000, n_columns=100_000, per_column=25, n_causal=1000, seed=0):
-    """The synthetic recipe of Lee et al., NIPS 2014, section 5.1: neighbours share 90 % of themselves by chance."""
+    """The synthetic recipe of Lee et al., NIPS 2014, section 5.1.
+
+    Neighbours share 90 % of themselves by chance.
+    """
     rng = np.random.default_rng(seed)
     columns, rows, values = [], [], []
     previous_rows, previous_values = (
@@ -96,7 +111,10 @@ def strads(n_rows=50_000, n_columns=100_000, per_column=25, n_causal=1000, seed=
 
 
 def words(n_rows=2000, n_columns=5000, per_row=65, n_topics=20, seed=0):
-    """Word counts of short texts in two classes, which differ in the topics that they are about; labels −1 and 1."""
+    """Word counts of short texts in two classes; labels are −1 and 1.
+
+    The classes differ in the topics that they are about.
+    """
     rng = np.random.default_rng(seed)
     topics = rng.dirichlet(
         np.full(n_columns, 0.05) * 2.0 / (1.0 + np.arange(n_columns) / 500), size=n_topics
@@ -134,7 +152,10 @@ def news20():
 
 
 def docstrings():
-    """Word counts of the docstrings of installed packages, whose versions decide the text; numpy and scipy or not."""
+    """Word counts of the docstrings of installed packages, of numpy and scipy or not.
+
+    Versions decide the text.
+    """
     from common import docstrings as texts
 
     matrix, package = texts()

@@ -1,17 +1,18 @@
 """Break the package at one place at a time, and see whether a test notices.
 
-    python benchmarks/mutants.py --check                          does every mutant still fit the source?
-    nice python benchmarks/mutants.py --seconds 1800 --jobs 2     run those that the log does not know yet
-    nice python benchmarks/mutants.py --whole                     let survivors meet all fast tests, once
-    python benchmarks/mutants.py --report                         what the log says
-    python benchmarks/mutants.py --tidy                           forget mutants that are not in the tables any more
+    python benchmarks/mutants.py --check                       do all mutants still fit the source?
+    nice python benchmarks/mutants.py --seconds 1800 --jobs 2  run those that the log does not know
+    nice python benchmarks/mutants.py --whole                  survivors meet all fast tests, once
+    python benchmarks/mutants.py --report                      what the log says
+    python benchmarks/mutants.py --tidy                        forget those that are in no table
 
-The mutants stand in ``benchmarks/mutants/*.toml``, one file for each part of the package, which also names the tests of
-that part.  Each is tried in a copy of the tree: `mutant_guard` sees to it that the tests import that copy, and machine
-code of everything that was compiled from the changed module is set aside, since numba looks at nothing but the file of
-the function itself.  Killed is a mutant by a failing test only: neither by an error while tests are collected or
-prepared, nor by the time limit.  Before the mutants of a part its tests must pass on the unchanged copy, and the
-mutants marked as controls must be killed.
+The mutants stand in ``benchmarks/mutants/*.toml``, one file for each part of the package, which
+also names the tests of that part.  Each is tried in a copy of the tree: `mutant_guard` sees to it
+that the tests import that copy, and machine code of everything that was compiled from the changed
+module is set aside, since numba looks at nothing but the file of the function itself.  Killed is a
+mutant by a failing test only: neither by an error while tests are collected or prepared, nor by the
+time limit.  Before the mutants of a part its tests must pass on the unchanged copy, and the mutants
+marked as controls must be killed.
 """
 
 from __future__ import annotations
@@ -91,14 +92,18 @@ class Mutant:
         return hashlib.sha256(repr(fields).encode()).hexdigest()[:12]
 
     def text(self, root: Path) -> tuple[str, str]:
-        """Return the text of the file before and after; raise ValueError if it does not fit any more."""
+        """Return the text of the file before and after.
+
+        Raise ValueError if it does not fit any more.
+        """
         path = root / PACKAGE / self.file
         if not path.is_file():
             raise ValueError(f"stale: {self.part}: {self.name}: no file {PACKAGE}/{self.file}")
         before = path.read_text()
         if before.count(self.old) != 1:
             raise ValueError(
-                f"stale: {self.part}: {self.name}: the old text is {before.count(self.old)} times there"
+                f"stale: {self.part}: {self.name}: the old text is {before.count(self.old)} times "
+                "there"
             )
         return before, before.replace(self.old, self.new)
 
@@ -110,7 +115,10 @@ def is_there(test: str) -> bool:
 
 
 def read_tables(only: list[str] | None = None, controls: bool = True) -> list[Mutant]:
-    """Return the mutants whose part or name holds one of the words `only`, each part led by its controls."""
+    """Return the mutants whose part or name holds one of the words `only`.
+
+    Each part is led by its controls.
+    """
     mutants = []
     for path in sorted(TABLES.glob("*.toml")):
         table = tomllib.loads(path.read_text())
@@ -146,9 +154,12 @@ def copy_tree(into: Path) -> Path:
 
 
 def dependents(tree: Path, file: str) -> set[Path]:
-    """Return the module `file` of the package and all modules, tests too, that import it in however many steps.
+    """Return the module `file` of the package and all modules, tests too, that import it.
 
-    Kernels that are given a penalty or a loss call what its module has, and import no more than `_CONTRACT`.
+    They import it in however many steps.
+
+    Kernels that are given a penalty or a loss call what its module has, and import no more than
+    `_CONTRACT`.
     """
     modules = {
         path.relative_to(tree): path
@@ -190,7 +201,10 @@ def _machine_code(modules: set[Path]) -> list[Path]:
 
 @contextmanager
 def applied(mutant: Mutant, tree: Path) -> Iterator[list[str]]:
-    """Change the copy; in the end the list that is given holds the names of what has been compiled anew."""
+    """Change the copy.
+
+    In the end the list that is given holds the names of what has been compiled anew.
+    """
     compiled: list[str] = []
     if not mutant.file:
         yield compiled
@@ -219,7 +233,10 @@ def applied(mutant: Mutant, tree: Path) -> Iterator[list[str]]:
 def run_tests(
     tree: Path, tests: tuple[str, ...], limit: float, processes: int = 0, slow: bool = False
 ) -> tuple[str, dict]:
-    """Run tests in the copy, and return "passed", "failed", "timeout" or "error", and what the guard wrote down."""
+    """Run tests in the copy, and return the result, and what the guard wrote down.
+
+    The result is "passed", "failed", "timeout" or "error".
+    """
     report = tree / "report.json"
     report.unlink(missing_ok=True)
     environment = {
@@ -312,7 +329,10 @@ def tidy(path: Path) -> None:
 
 
 def report(mutants: list[Mutant], log: dict[str, dict]) -> bool:
-    """Print what is not as it should be, and the numbers; return whether all is well with those that were tried."""
+    """Print what is not as it should be, and the numbers.
+
+    Return whether all is well with those that were tried.
+    """
     verdicts = [(mutant, verdict(mutant, log.get(mutant.digest))) for mutant in mutants]
     for mutant, found in verdicts:
         if found not in _FINE:
@@ -426,7 +446,8 @@ def run(mutants: list[Mutant], log: dict[str, dict], options: argparse.Namespace
                     if not mutant.file and found not in _GOOD:
                         hopeless.add(mutant.part)
                     print(
-                        f"{found:16s} {record['seconds']:6.1f} s  {mutant.part}: {mutant.name}  {record['by'] or ''}"
+                        f"{found:16s} {record['seconds']:6.1f} s  {mutant.part}: {mutant.name}  "
+                        f"{record['by'] or ''}"
                     )
                     print(f"    {record['why']}\n" if "why" in record else "", end="", flush=True)
 

@@ -1,8 +1,11 @@
-"""Two versions of this package beside each other: ``python benchmarks/pairs.py OTHER_TREE [--pairs 15]``.
+"""Two versions of this package beside each other.
 
-A process for each version fits the same generated data in turn, one fit of the one after one fit of the other, so that
-a machine that gets slower is slower for both.  Prints for each case the medians of CPU seconds and of wall seconds, the
-ratio of the medians (this tree by the other) and the quartiles of the ratios pair by pair.
+Call ``python benchmarks/pairs.py OTHER_TREE [--pairs 15]``.
+
+A process for each version fits the same generated data in turn, one fit of the one after one fit of
+the other, so that a machine that gets slower is slower for both.  Prints for each case the medians
+of CPU seconds and of wall seconds, the ratio of the medians (this tree by the other) and the
+quartiles of the ratios pair by pair.
 """
 
 import argparse
@@ -69,11 +72,15 @@ def cases():
         "DistributedLDA, 100 topics, 60 sweeps": (
             package.DistributedLDA(100, max_iter=60, random_state=0), (corpus(),)),
         "ModelParallelMF sgd, rank 40, 20 epochs": (
-            package.ModelParallelMF(n_components=40, max_iter=20, tol=0.0, random_state=0), ratings()),
+            package.ModelParallelMF(n_components=40, max_iter=20, tol=0.0, random_state=0),
+            ratings()),
         "ModelParallelMF ccd, rank 40, 5 epochs": (
-            package.ModelParallelMF(n_components=40, solver="ccd", max_iter=5, tol=0.0, random_state=0), ratings()),
+            package.ModelParallelMF(
+                n_components=40, solver="ccd", max_iter=5, tol=0.0, random_state=0),
+            ratings()),
         "PrioritizedLasso, dense": (package.PrioritizedLasso(0.3, tol=1e-6), (X, y)),
-        "SparseLogisticRegression, sparse": (package.SparseLogisticRegression(C=5.0, tol=1e-6), (sparse_X, label)),
+        "SparseLogisticRegression, sparse": (
+            package.SparseLogisticRegression(C=5.0, tol=1e-6), (sparse_X, label)),
         "PrioritizedLassoCV, dense": (package.PrioritizedLassoCV(alphas=20, cv=3), (X, y)),
         "SparseLogisticRegressionCV, sparse, tol=1e-7": (
             package.SparseLogisticRegressionCV(Cs=[0.5, 5.0], cv=3, tol=1e-7), (sparse_X, label)),
@@ -81,7 +88,10 @@ def cases():
 
 
 def serve():
-    """Fit the case that is named on each line of standard input; answer with CPU and wall seconds."""
+    """Fit the case that is named on each line of standard input.
+
+    Answer with CPU and wall seconds.
+    """
     warnings.simplefilter("ignore")
     known = cases()
     print(json.dumps(list(known)), flush=True)

@@ -16,7 +16,10 @@ FINE = 1000
 
 
 def make_tomotopy(train, k, alpha, seed):
-    """Return tomotopy's model of a corpus, before its first sweep; like this it learns its document-topic priors."""
+    """Return tomotopy's model of a corpus, before its first sweep.
+
+    Like this it learns its document-topic priors.
+    """
     import tomotopy
 
     peer = tomotopy.LDAModel(k=k, alpha=alpha, eta=PRIORS["topic_word_prior"], seed=seed, rm_top=0)
@@ -28,7 +31,10 @@ def make_tomotopy(train, k, alpha, seed):
 
 
 def tomotopy_model(train, k, own_priors=False):
-    """Return a model of tomotopy, ready to train: by default with the priors of all contestants, and they stay."""
+    """Return a model of tomotopy, ready to train.
+
+    By default it has the priors of all contestants, and they stay.
+    """
     peer = make_tomotopy(
         train, k, PRIORS["doc_topic_prior"], seed=1
     )  # the values are its own defaults, too
@@ -55,12 +61,15 @@ def of_tomotopy(peer, n_words):
 
 
 def tomotopy_perplexity(peer, n_words, test):
-    """Return the held-out perplexity of tomotopy's topics, by the same document completion as ours."""
+    """Return the held-out perplexity of tomotopy's topics, by document completion as ours."""
     return of_tomotopy(peer, n_words).perplexity(test)
 
 
 def of_scikit_learn(train, k, own_priors=False):
-    """Return an estimator of ours with the topics of scikit-learn's LatentDirichletAllocation, and its CPU seconds."""
+    """Return an estimator of ours with scikit-learn's topics, and its CPU seconds.
+
+    They are those of LatentDirichletAllocation.
+    """
     from sklearn.decomposition import LatentDirichletAllocation
 
     peer = LatentDirichletAllocation(k, random_state=0, **({} if own_priors else PRIORS))
@@ -72,7 +81,10 @@ def of_scikit_learn(train, k, own_priors=False):
 
 
 def stream_of_gensim(X, batches, k, options):
-    """Return an estimator of ours with the topics of gensim's online variational method, after one update a batch."""
+    """Return an estimator of ours with the topics of gensim's online variational method.
+
+    There is one update a batch.
+    """
     from gensim.matutils import Sparse2Corpus
     from gensim.models import LdaModel
 
@@ -88,14 +100,20 @@ def stream_of_gensim(X, batches, k, options):
 
 
 def stream_of_tomotopy(X, batches, k, options):
-    """Return an estimator of ours with tomotopy's topics, fitted at once: it cannot add documents later."""
+    """Return an estimator of ours with tomotopy's topics, fitted at once.
+
+    It cannot add documents later.
+    """
     peer = tomotopy_model(X[np.concatenate(batches)], k)
     trained(peer, options["max_iter"])
     return of_tomotopy(peer, X.shape[1])
 
 
 def rival(name, train, test, k, own_priors):
-    """Return CPU seconds and held-out perplexity of tomotopy after 100 sweeps, or of scikit-learn's default fit."""
+    """Return CPU seconds and held-out perplexity of tomotopy or scikit-learn.
+
+    tomotopy has 100 sweeps, scikit-learn its default fit.
+    """
     if name == "scikit-learn":
         one, seconds = of_scikit_learn(train, k, own_priors)
         return seconds, one.perplexity(test)
@@ -104,7 +122,7 @@ def rival(name, train, test, k, own_priors):
 
 
 def _estimator(counts, alpha, beta):
-    """Return an estimator of ours as if it had been fitted to these topics (K, V) with these priors."""
+    """Return an estimator of ours as if fitted to these topics (K, V) with these priors."""
     model = DistributedLDA(len(counts), max_iter=1, init="uniform").fit(
         np.eye(2, counts.shape[1], dtype=np.int32)
     )

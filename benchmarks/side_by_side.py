@@ -1,4 +1,7 @@
-"""Run solvers one after the other, each in a process of its own, until a tolerance reaches the gap asked for."""
+"""Run solvers one after the other until a tolerance reaches the gap asked for.
+
+Each runs in a process of its own.
+"""
 
 import multiprocessing
 import os
@@ -32,10 +35,12 @@ def _work(solve, tolerance, measure, repeats, limit, results):
 
 
 def race(solve, measure, wanted, tolerances, limit, repeats=5):
-    """Return (CPU seconds, gap, tolerance) of the loosest tolerance that reaches the gap; seconds are inf at the limit.
+    """Return (CPU seconds, gap, tolerance) of the loosest tolerance that reaches the gap.
 
-    `solve(tolerance, toy)` returns a solution, `measure(solution)` its relative gap.  Seconds are medians, without
-    the first, for which there is half a minute more.
+    Seconds are inf at the limit.
+
+    `solve(tolerance, toy)` returns a solution, `measure(solution)` its relative gap.  Seconds are
+    medians, without the first, for which there is half a minute more.
     """
     context = multiprocessing.get_context("fork")
     gap = float("inf")
@@ -65,6 +70,7 @@ def report(case, rows):
     for name, (seconds, gap, tolerance) in rows:
         ratio = seconds / ours if seconds < float("inf") else float("inf")
         print(
-            f"{case:28s} {name:10s} {seconds:9.4f} s  gap {gap:.1e}  tol {tolerance:.0e}  x{ratio:.2f}",
+            f"{case:28s} {name:10s} {seconds:9.4f} s  gap {gap:.1e}  tol {tolerance:.0e}  "
+            f"x{ratio:.2f}",
             flush=True,
         )

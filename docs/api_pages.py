@@ -1,4 +1,7 @@
-"""What the page of a class shows of its bases, which are internal: their methods, and where these are written."""
+"""What the page of a class shows of its bases, which are internal.
+
+Their methods, and where these are written.
+"""
 
 from functools import cache
 from typing import Generic, get_origin
@@ -14,7 +17,10 @@ PUBLIC = (schmp_estimators, exceptions, genotypes, penalised, ranking, sampling,
 
 @cache
 def find_source(app, module):
-    """Return the source of a module of ours, and where names are in it: methods also as those of public classes."""
+    """Return the source of a module of ours, and where names are in it.
+
+    Methods also as those of public classes.
+    """
     if module.partition(".")[0] != schmp_estimators.__name__:
         return None
     analyzer = ModuleAnalyzer.for_module(module)

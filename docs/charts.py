@@ -1,4 +1,4 @@
-"""Pictures of measurements, drawn from the tables of their pages when the documentation is built."""
+"""Pictures of measurements, drawn from the tables of their pages when the pages are built."""
 
 import math
 import re
@@ -70,7 +70,9 @@ def ticks(low, high):
 
 
 def bars(title, names, rows, unit, since, colours=BLOCKS):
-    """Draw a group of bars for each row on a scale of logarithms; where a value is None there is a dash.
+    """Draw a group of bars for each row on a scale of logarithms.
+
+    Where a value is None there is a dash.
 
     The scale begins at `since`, or at a lower tick if a value is less.
     """
@@ -79,7 +81,10 @@ def bars(title, names, rows, unit, since, colours=BLOCKS):
     values = [value for _, *found in rows for value in found if value]
     since = ticks(0.0, min(since, *values))[-1]
     high = 1.45 * max(values)
-    place = lambda value: left + wide * math.log(value / since) / math.log(high / since)  # noqa: E731
+
+    def place(value):
+        return left + wide * math.log(value / since) / math.log(high / since)
+
     group = thick * len(names) + (12 if len(names) > 1 else 7)
     bottom = top + group * len(rows)
     body = [text(20, 32, title, 17, INK, "start", "bold")]

@@ -1,7 +1,11 @@
-"""Configuration of the documentation; build it with ``python -m sphinx -W -b html docs docs/_build/html``."""
+"""Configuration of the documentation.
+
+Build it with ``python -m sphinx -W -b html docs docs/_build/html``.
+"""
 
 import os
 import sys
+import tomllib
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -15,6 +19,8 @@ import kernel_cache
 from schmp_estimators import __version__
 
 HERE = Path(__file__).parent
+#: Addresses of the project, by their names; none before it has any.
+URLS = tomllib.loads((HERE.parent / "pyproject.toml").read_text())["project"].get("urls", {})
 
 project = "schmp_estimators"
 author = "The schmp_estimators developers"
@@ -115,6 +121,7 @@ html_theme_options = {
     "secondary_sidebar_items": {"**": ["page-toc"], "index": [], "gallery/index": []},
     "footer_start": ["copyright"],
     "footer_end": [],
+    "external_links": [{"name": name, "url": url} for name, url in URLS.items()],
     "pygments_light_style": "friendly",
     "pygments_dark_style": "github-dark",
 }

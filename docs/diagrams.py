@@ -1,4 +1,7 @@
-"""The diagrams of the documentation, written as SVG when it is built, and kept for those who read the sources."""
+"""The diagrams of the documentation, written as SVG when it is built.
+
+They are kept for those who read the sources.
+"""
 
 from pathlib import Path
 
@@ -24,7 +27,10 @@ def _worker(x, y, number, block):
 
 
 def ring():
-    """Draw four workers, each with its documents and one block of words, and the way that the blocks take."""
+    """Draw four workers, each with its documents and one block of words.
+
+    The way that the blocks take is drawn, too.
+    """
     places = [(40, 70), (330, 70), (330, 282), (40, 282)]
     body = [
         text(260, 32, "Documents stay. Blocks of words go round.", 18, INK, weight="bold"),
@@ -128,7 +134,10 @@ def layers():
             text(x + room / 2, top + 69, name, 16, PAPER, weight="bold"),
             text(x + room / 2, top + 91, what, 13, PAPER),
         ]
-    caption = "Imports point downwards: from floor to floor of a wing, and into the core.  No wing knows another one."
+    caption = (
+        "Imports point downwards: from floor to floor of a wing, and into the core.  "
+        "No wing knows another one."
+    )
     body.append(text(left, top + 146, caption, 15, SOFT, "start", style="italic"))
     return svg(whole + 2 * left, top + 164, *body)
 

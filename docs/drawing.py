@@ -8,8 +8,9 @@ FONT = "font-family='Helvetica, Arial, sans-serif'"
 def svg(width, height, *body):
     """Return a drawing on paper of this size."""
     marker = (
-        f"<defs><marker id='tip' viewBox='0 0 10 10' refX='9' refY='5' markerWidth='7' markerHeight='7' orient='auto'>"
-        f"<path d='M0 0 L10 5 L0 10 z' fill='{SOFT}'/></marker></defs>"
+        "<defs><marker id='tip' viewBox='0 0 10 10' refX='9' refY='5' markerWidth='7' "
+        "markerHeight='7' orient='auto'><path d='M0 0 L10 5 L0 10 z' "
+        f"fill='{SOFT}'/></marker></defs>"
     )
     paper = f"<rect width='{width}' height='{height}' rx='8' fill='{PAPER}'/>"
     head = f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' {FONT}>"
@@ -19,16 +20,16 @@ def svg(width, height, *body):
 def text(x, y, words, size=15, fill=INK, anchor="middle", weight="normal", style="normal"):
     """Return words at a place."""
     return (
-        f"<text x='{x}' y='{y}' font-size='{size}' fill='{fill}' text-anchor='{anchor}' font-weight='{weight}' "
-        f"font-style='{style}'>{words}</text>"
+        f"<text x='{x}' y='{y}' font-size='{size}' fill='{fill}' text-anchor='{anchor}' "
+        f"font-weight='{weight}' font-style='{style}'>{words}</text>"
     )
 
 
 def box(x, y, width, height, fill, stroke="none", radius=5, opacity=1.0):
     """Return a rectangle with round corners."""
     return (
-        f"<rect x='{x}' y='{y}' width='{width}' height='{height}' rx='{radius}' fill='{fill}' stroke='{stroke}' "
-        f"stroke-width='1.4' fill-opacity='{opacity}'/>"
+        f"<rect x='{x}' y='{y}' width='{width}' height='{height}' rx='{radius}' fill='{fill}' "
+        f"stroke='{stroke}' stroke-width='1.4' fill-opacity='{opacity}'/>"
     )
 
 

@@ -36,7 +36,8 @@ def apply(gallery_conf, fname):
     mpl.rcParams.update(STYLE)
 
 
-#: Sections of the gallery: title, pages in their order, and a pattern for the names of pages that no section lists.
+#: Sections of the gallery: title, pages in their order, and a pattern for the names of pages that
+#: no section lists.
 SECTIONS = (
     (
         "What is this text about?",
@@ -97,7 +98,10 @@ _CARD = '.. raw:: html\n\n    <div class="sphx-glr-thumbcontainer"'
 
 
 def place(name):
-    """Return the number of the section of a page, and its place there: listed ones first, then the others by name."""
+    """Return the number of the section of a page, and its place there.
+
+    Listed ones first, then the others by name.
+    """
     name = name.removeprefix("plot_").removesuffix(".py")
     for number, (_, listed, _) in enumerate(SECTIONS):
         if name in listed:

@@ -1,4 +1,6 @@
-"""Draw the picture of the first page: which topics the packages on this machine write about in their docstrings.
+"""Draw the picture of the first page.
+
+It shows which topics the packages on this machine write about in their docstrings.
 
     python docs/topics_map.py
 
@@ -80,7 +82,10 @@ def draw(docstrings, titles, share, n_tokens):
                         f"{x:g}", f"{y + 4:g}", f"{value:.0f}", 12, "#ffffff" if strongest else INK
                     )
                 )
-    kept = f"{len(docstrings.data):,} docstrings, {n_tokens / 1e6:.2f} million words; {N_SHOWN} of {N_TOPICS} topics"
+    kept = (
+        f"{len(docstrings.data):,} docstrings, {n_tokens / 1e6:.2f} million words; "
+        f"{N_SHOWN} of {N_TOPICS} topics"
+    )
     body.append(
         text(
             20,

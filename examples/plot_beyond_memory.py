@@ -2,15 +2,15 @@
 My corpus does not fit into memory
 ==================================
 
-A topic model needs some bytes for every token: its position, its topic, and its proposals.  With ``spill`` these bytes
-are in files, and a fit works on one slice of the documents after the other.  The result does not change.  Here the
-corpus is small enough to fit with and without ``spill``, and to compare the memory.  On a Dask cluster the same
-parameter uses the disks of the workers.
+A topic model needs some bytes for every token: its position, its topic, and its proposals.  With
+``spill`` these bytes are in files, and a fit works on one slice of the documents after the other.
+The result does not change.  Here the corpus is small enough to fit with and without ``spill``, and
+to compare the memory.  On a Dask cluster the same parameter uses the disks of the workers.
 """
 
 # %%
-# The counts are in memory-mapped files, so rows are read when they are needed.  A Dask collection works as well; its
-# chunks are loaded one at a time.
+# The counts are in memory-mapped files, so rows are read when they are needed.  A Dask collection
+# works as well; its chunks are loaded one at a time.
 import tempfile
 import tracemalloc
 from pathlib import Path
@@ -41,8 +41,9 @@ X = sparse.csr_array(tuple(parts), shape=(n_docs, n_words), copy=False)
 print(f"{n_docs:,} documents, {X.sum():,} tokens")
 
 # %%
-# We run both fits, and measure the peak memory of their arrays.  The number of slices depends on the memory that is
-# left.  Here there is plenty, so we ask for many small shards: there is at least one slice for each.
+# We run both fits, and measure the peak memory of their arrays.  The number of slices depends on
+# the memory that is left.  Here there is plenty, so we ask for many small shards: there is at least
+# one slice for each.
 
 
 def fit(**parameters):
@@ -73,8 +74,8 @@ axes.grid(axis="y", visible=False)
 plt.show()
 
 # %%
-# The folder is a checkpoint, too: after an interruption the same call continues the fit, and a larger ``max_iter``
-# continues a fit that has ended.
+# The folder is a checkpoint, too: after an interruption the same call continues the fit, and a
+# larger ``max_iter`` continues a fit that has ended.
 same = (in_memory.topic_word_counts_ != on_disk.topic_word_counts_).nnz == 0
 print("the same counts:", same)
 assert same

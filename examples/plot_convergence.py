@@ -2,9 +2,9 @@
 Progress for each token, progress in time
 =========================================
 
-A sampler can be faster because it makes more progress with each token, or because it visits more tokens per second.
-Kim et al. (EuroSys 2016) show both separately: the objective against the data samples operated upon, and the samples
-against time.  Together they give the objective against time.
+A sampler can be faster because it makes more progress with each token, or because it visits more
+tokens per second.  Kim et al. (EuroSys 2016) show both separately: the objective against the data
+samples operated upon, and the samples against time.  Together they give the objective against time.
 
 Here the sampler "warp" makes one to four proposals for each token in each pass: ``mh_steps``.
 """
@@ -35,8 +35,8 @@ for m in (1, 2, 4):  # loads the compiled kernels, so that no curve has to wait 
 fits = {m: DistributedLDA(50, mh_steps=m, max_iter=60, **params).fit(X) for m in (1, 2, 4)}
 
 # %%
-# The left picture shows that more proposals make more progress with the same number of tokens.  The middle shows their
-# cost, and the right the progress over time.
+# The left picture shows that more proposals make more progress with the same number of tokens.  The
+# middle shows their cost, and the right the progress over time.
 figure, (progress, throughput, time) = plt.subplots(1, 3, figsize=(11, 3.8), layout="constrained")
 for (m, lda), colour in zip(fits.items(), ["#e08e45", "#2f7ea6", "#a05195"], strict=True):
     name = f"{m} proposal{'s' * (m > 1)}"
@@ -58,7 +58,8 @@ for axis in (progress.xaxis, progress.yaxis, throughput.yaxis, time.yaxis):
 plt.show()
 
 # %%
-# The program checks only the left picture.  The other two depend on the machine that built this page.
+# The program checks only the left picture.  The other two depend on the machine that built this
+# page.
 after_20 = [lda.history_[19]["log_likelihood"] for lda in fits.values()]
 print(
     "After 20 sweeps, the log-likelihood per token:",

@@ -2,8 +2,9 @@
 When to stop
 ============
 
-The likelihood of the training documents hardly ever stops rising.  `~schmp_estimators.HeldOutPerplexity` measures how
-well the model predicts other documents, and ends the fit when this no longer improves.
+The likelihood of the training documents hardly ever stops rising.
+`~schmp_estimators.HeldOutPerplexity` measures how well the model predicts other documents, and ends
+the fit when this no longer improves.
 """
 
 # %%
@@ -20,8 +21,9 @@ X = counter.fit_transform(load_docstrings(["scipy", "sklearn"]).data)
 X_train, X_test = train_test_split(X, test_size=0.15, random_state=0)
 
 # %%
-# With ``patience=2`` the fit stops after two measurements without an improvement of at least 0.2 percent.  This is a
-# callback of scikit-learn, so it can be combined with others, such as a progress bar.
+# With ``patience=2`` the fit stops after two measurements without an improvement of at least 0.2
+# percent.  This is a callback of scikit-learn, so it can be combined with others, such as a
+# progress bar.
 watch = HeldOutPerplexity(X_test, every=10, patience=2, tol=0.002)
 lda = DistributedLDA(
     50, doc_topic_prior=0.1, topic_word_prior=0.02, max_iter=1000, evaluate_every=2, random_state=0
@@ -52,6 +54,7 @@ plt.show()
 
 # %%
 print(
-    f"Stopped after {lda.n_iter_} sweeps at perplexity {perplexity[-1]:.0f}; the best was {min(perplexity):.0f}."
+    f"Stopped after {lda.n_iter_} sweeps at perplexity {perplexity[-1]:.0f}; the best was "
+    f"{min(perplexity):.0f}."
 )
 assert lda.n_iter_ < 1000 and perplexity[-1] < 1.01 * min(perplexity) < 0.9 * perplexity[0]

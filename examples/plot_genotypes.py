@@ -2,13 +2,14 @@
 Genotypes, a byte each
 ======================
 
-Which of half a million genetic variants are associated with a trait?  A genotype is 0, 1 or 2, so one byte is enough.
-`~schmp_estimators.PrioritizedLasso` reads bytes without a copy: 1,000 people with 500,000 variants are 500 MB, and a
-fit needs little more.  Sex, age and ancestry influence the trait, too.  They must be in the model, but without a
-penalty.  Otherwise variants that are more frequent in one population would explain a part of their influence.
+Which of half a million genetic variants are associated with a trait?  A genotype is 0, 1 or 2, so
+one byte is enough.  `~schmp_estimators.PrioritizedLasso` reads bytes without a copy: 1,000 people
+with 500,000 variants are 500 MB, and a fit needs little more.  Sex, age and ancestry influence the
+trait, too.  They must be in the model, but without a penalty.  Otherwise variants that are more
+frequent in one population would explain a part of their influence.
 
-This page uses 22,000 variants.  ``study(1000, 500_000)`` makes all of them; :doc:`../measurements/l1` has memory and
-time.
+This page uses 22,000 variants.  ``study(1000, 500_000)`` makes all of them;
+:doc:`../measurements/l1` has memory and time.
 """
 
 import tracemalloc
@@ -23,9 +24,10 @@ WHOLE = 2  # covariates that are whole numbers, in front of the genotypes: sex a
 
 
 def genotypes(n_people, n_variants, rng):
-    """Return everybody's shares of three populations, and genotypes by columns behind room for covariates.
+    """Return everybody's shares of three populations, and genotypes behind room for covariates.
 
-    Within a block of linked variants everybody inherits twice from eight founders, whose odds depend on ancestry.
+    Within a block of linked variants everybody inherits twice from eight founders, whose odds
+    depend on ancestry.
     """
     ancestry = rng.dirichlet([0.3, 0.3, 0.3], n_people)
     X = np.zeros((n_people, WHOLE + n_variants), np.int8, order="F")
@@ -45,7 +47,10 @@ def principal_components(X):
 
 
 def study(n_people, n_variants, seed=0):
-    """Return X, all int8: sex, age and variants; two principal components; a trait; which variants are causes."""
+    """Return X, two principal components, a trait, and which variants are its causes.
+
+    X is int8: sex, age and variants.
+    """
     rng = np.random.default_rng(seed)
     ancestry, X = genotypes(n_people, n_variants, rng)
     X[:, 0], X[:, 1] = rng.integers(0, 2, n_people), rng.integers(40, 70, n_people)
@@ -93,7 +98,7 @@ def threshold(X, covariates, trait, n_permutations=100):
 
 
 def fit_beside(X, trait, components, alpha, factors, tol=1e-10):
-    """Return a Lasso on X beside components that are not penalised, their coefficients, and the number of fits."""
+    """Return a Lasso beside components without penalty, their coefficients, and how many fits."""
     # one piece: of more than 400 million values in the order of columns, several would be copies
     lasso = PrioritizedLasso(alpha, penalty_factors=factors, tol=tol, warm_start=True, n_shards=1)
     components = components - components.mean(axis=0)
@@ -118,10 +123,10 @@ def fit_beside(X, trait, components, alpha, factors, tol=1e-10):
 # %%
 # Never penalised
 # ---------------
-# So few variants can be floats, in one matrix with the covariates.  ``penalty_factors`` multiplies the penalty of each
-# column.  If the factor is the standard deviation of a column, as with ``standardize=True``, the penalty is that of
-# standardised columns.  Columns with the factor 0 have no penalty.  The penalty is so strong that with 95 of 100
-# permuted traits no variant is selected.
+# So few variants can be floats, in one matrix with the covariates.  ``penalty_factors`` multiplies
+# the penalty of each column.  If the factor is the standard deviation of a column, as with
+# ``standardize=True``, the penalty is that of standardised columns.  Columns with the factor 0 have
+# no penalty.  The penalty is so strong that with 95 of 100 permuted traits no variant is selected.
 X, components, trait, causes = study(1000, 22_000)
 deviations = by_blocks(deviations_of, X)
 covariates = np.column_stack([np.ones(len(X)), X[:, :WHOLE], components])
@@ -144,10 +149,12 @@ shrunk, _, n_shrunk = fit(floats, penalised)
 free, found, n_free = fit(floats, never)
 n_causes = len(set(found // LINKED) & set(causes // LINKED))
 print(
-    f"Variants linked with no cause: {n_without} if covariates are left out, {n_shrunk} if they are penalised,"
+    f"Variants linked with no cause: {n_without} if covariates are left out, {n_shrunk} if they "
+    "are penalised,"
 )
 print(
-    f"{n_free} of {len(found)} if they are never penalised.  These are linked with {n_causes} of {CAUSES} causes."
+    f"{n_free} of {len(found)} if they are never penalised.  These are linked with {n_causes} of "
+    f"{CAUSES} causes."
 )
 for name, lasso in (("Penalised", shrunk), ("Never penalised", free)):
     sex, age = lasso.coef_[2:4]
@@ -156,8 +163,9 @@ assert n_free == 0 < n_shrunk < n_without / 10 and n_causes == CAUSES
 assert abs(free.coef_[3] - 0.05) < 0.01 < 0.05 - shrunk.coef_[3]
 
 # %%
-# The picture shows the association of each single variant with the trait without the covariates.  If all were below α,
-# no variant would be in the model.  The model uses all variants together, so it needs few of those above the line.
+# The picture shows the association of each single variant with the trait without the covariates.
+# If all were below α, no variant would be in the model.  The model uses all variants together, so
+# it needs few of those above the line.
 place = np.arange(X.shape[1] - WHOLE)
 chromosome = place * CHROMOSOMES // len(place)
 figure, axes = plt.subplots(2, 1, figsize=(9.5, 6), layout="constrained", sharex=True, sharey=True)
@@ -184,24 +192,27 @@ plt.show()
 # %%
 # In bytes
 # --------
-# An array has only one dtype, so float covariates in X would turn the genotypes into floats, eight times as large.  Sex
-# and age are whole numbers, so they are columns of the same int8 array; reserve columns for them when you read the
-# genotypes.  If missing genotypes are coded as -1, give ``missing_values=-1``: they are replaced by means while X is
-# read, and it stays int8.  The principal components are floats and stay outside X: see ``fit_beside`` above.  Given
-# their coefficients, the Lasso is fitted to the rest of the trait.  While the set of selected variants does not change,
-# its solution is linear in these coefficients, so one Newton step finds the best ones; a step that is too long is
-# halved.  When the residual is orthogonal to the components, the duality gap of the last Lasso is that of the whole
-# problem.
+# An array has only one dtype, so float covariates in X would turn the genotypes into floats, eight
+# times as large.  Sex and age are whole numbers, so they are columns of the same int8 array;
+# reserve columns for them when you read the genotypes.  If missing genotypes are coded as -1, give
+# ``missing_values=-1``: they are replaced by means while X is read, and it stays int8.  The
+# principal components are floats and stay outside X: see ``fit_beside`` above.  Given their
+# coefficients, the Lasso is fitted to the rest of the trait.  While the set of selected variants
+# does not change, its solution is linear in these coefficients, so one Newton step finds the best
+# ones; a step that is too long is halved.  When the residual is orthogonal to the components, the
+# duality gap of the last Lasso is that of the whole problem.
 tracemalloc.start()
 beside, of_components, n_fits = fit_beside(X, trait, components, alpha, never[2:])
 added = tracemalloc.get_traced_memory()[1]
 tracemalloc.stop()
 off = np.abs(np.append(of_components, beside.coef_) - free.coef_).max()
 print(
-    f"{n_fits} fits, certified to {beside.dual_gap_:.0e}, with the coefficients of the fit of floats to {off:.0e}."
+    f"{n_fits} fits, certified to {beside.dual_gap_:.0e}, with the coefficients of the fit of "
+    f"floats to {off:.0e}."
 )
 print(
-    f"X has {X.nbytes / 1e6:.0f} MB, in floats {floats.nbytes / 1e6:.0f} MB; the fits add {added / 1e6:.1f} MB."
+    f"X has {X.nbytes / 1e6:.0f} MB, in floats {floats.nbytes / 1e6:.0f} MB; the fits add "
+    f"{added / 1e6:.1f} MB."
 )
 assert off < 1e-6 and beside.dual_gap_ <= 1e-10 * trait.var()
 assert added < X.nbytes < floats.nbytes / 7

@@ -2,11 +2,11 @@
 Which coefficients next?
 ========================
 
-Coordinate descent may visit coefficients in any order.  Simple orders are in turn (Lasso-RR) and at random (Shotgun,
-Bradley et al., ICML 2011).  STRADS (Lee et al., NIPS 2014) draws coefficients that changed most, and leaves out columns
-that are correlated with them.  Our default, ``"resolve"``, solves for a growing working set of columns.  The figure
-repeats the comparison of the papers on generated genotypes, whose neighbouring columns are correlated, and on the
-sparse data of Lee et al.
+Coordinate descent may visit coefficients in any order.  Simple orders are in turn (Lasso-RR) and at
+random (Shotgun, Bradley et al., ICML 2011).  STRADS (Lee et al., NIPS 2014) draws coefficients that
+changed most, and leaves out columns that are correlated with them.  Our default, ``"resolve"``,
+solves for a growing working set of columns.  The figure repeats the comparison of the papers on
+generated genotypes, whose neighbouring columns are correlated, and on the sparse data of Lee et al.
 """
 
 # %%
@@ -33,7 +33,10 @@ rng = np.random.default_rng(0)
 
 
 def make_genotypes(n=300, p=1000, block=25, founders=6):
-    """Return int8 counts 0, 1, 2; within a block of columns everybody inherits from two of a few founders."""
+    """Return int8 counts 0, 1, 2.
+
+    Within a block of columns everybody inherits from two of a few founders.
+    """
     blocks = []
     for _ in range(p // block):
         founder = rng.random((founders, block)) < rng.uniform(0.1, 0.5)
@@ -42,7 +45,10 @@ def make_genotypes(n=300, p=1000, block=25, founders=6):
 
 
 def make_sparse(n=500, p=1000, stored=25):
-    """Return columns of 25 uniform values; one in ten is a noisy copy of its neighbour (Lee et al., section 5.1)."""
+    """Return columns of 25 uniform values (Lee et al., section 5.1).
+
+    One in ten is a noisy copy of its neighbour.
+    """
     rows, values = np.empty((p, stored), int), rng.random((p, stored))
     for j in range(p):
         if j and rng.random() < 0.1:
@@ -74,9 +80,10 @@ data = {"Genotypes, 300 × 1000": make_genotypes(), "Sparse recipe, 500 × 1000"
 fits = {name: fit_all(X) for name, X in data.items()}
 
 # %%
-# The schedules update four coefficients at a time.  The upper pictures show progress against passes over the data.
-# They count all work on entries of X, including the dependency check and the full gradients that evaluate every
-# schedule.  "resolve" solves small dense problems in one call, so it is a single point there.
+# The schedules update four coefficients at a time.  The upper pictures show progress against passes
+# over the data.  They count all work on entries of X, including the dependency check and the full
+# gradients that evaluate every schedule.  "resolve" solves small dense problems in one call, so it
+# is a single point there.
 colours = dict(zip(names, plt.rcParams["axes.prop_cycle"].by_key()["color"], strict=False))
 figure, axes = plt.subplots(2, 2, figsize=(9.5, 6.4), sharey="col", layout="constrained")
 reached = {}

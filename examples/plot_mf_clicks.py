@@ -2,12 +2,13 @@
 Implicit clicks
 ===============
 
-We only know which user clicked on which item.  As ratings all clicks are 1, so there is nothing to learn.  With
-``unobserved_weight`` missing pairs count, too, with a small weight.
+We only know which user clicked on which item.  As ratings all clicks are 1, so there is nothing to
+learn.  With ``unobserved_weight`` missing pairs count, too, with a small weight.
 """
 
 # %%
-# We generate clicks: there are six kinds of items, users like two of them, and some items are popular with all users.
+# We generate clicks: there are six kinds of items, users like two of them, and some items are
+# popular with all users.
 import warnings
 
 import matplotlib.pyplot as plt
@@ -38,9 +39,9 @@ print(caught[0].message)
 
 
 # %%
-# Search for the weight of a missing pair and for the penalty.  ``score`` is the NDCG of ten recommendations to each
-# user, from 0 to 1, judged by held-out clicks.  If the weight is too small, all pairs are predicted to be clicks, and
-# recommending popular items would be as good.
+# Search for the weight of a missing pair and for the penalty.  ``score`` is the NDCG of ten
+# recommendations to each user, from 0 to 1, judged by held-out clicks.  If the weight is too small,
+# all pairs are predicted to be clicks, and recommending popular items would be as good.
 def fit(weight, alpha=0.1):
     mf = ModelParallelMF(8, unobserved_weight=weight, alpha=alpha, n_items=n_items, random_state=0)
     return mf.fit(pairs[~test], clicks[~test])
@@ -76,13 +77,15 @@ plt.show()
 # Items of one kind have similar vectors.  A new user is folded in from three clicks.
 similar, _ = best.similar_items(np.arange(n_items), n=10)
 print(
-    f"of the ten most similar items {np.mean(kind[similar] == kind[:, None]):.0%} are of the same kind"
+    f"of the ten most similar items {np.mean(kind[similar] == kind[:, None]):.0%} are of the same "
+    "kind"
 )
 new = np.full((1, n_items), np.nan)
 new[0, np.flatnonzero(kind == 0)[:3]] = 1.0
 ranked = np.argsort(-(best.transform(new) @ best.components_)[0])
 print(
-    f"after three clicks on kind 0: {np.mean(kind[ranked[:20]] == 0):.0%} of the first twenty are of kind 0"
+    f"after three clicks on kind 0: {np.mean(kind[ranked[:20]] == 0):.0%} of the first twenty are "
+    "of kind 0"
 )
 
 # %%

@@ -2,11 +2,13 @@
 Recommend from a data frame
 ===========================
 
-A data frame has the columns reader, book and stars.  We fit it and recommend books; ids may be strings.
+A data frame has the columns reader, book and stars.  We fit it and recommend books; ids may be
+strings.
 """
 
 # %%
-# We generate readers and books: each reader likes two of five genres, and some books are better than others.
+# We generate readers and books: each reader likes two of five genres, and some books are better
+# than others.
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -32,8 +34,8 @@ frame = pd.DataFrame({**names, "stars": stars})
 print(frame.head())
 
 # %%
-# Pass two columns of ids and a column of ratings.  ``alpha`` is the one parameter that is worth a search.  Scores are
-# R²; ``clip`` keeps predictions between one star and five.
+# Pass two columns of ids and a column of ratings.  ``alpha`` is the one parameter that is worth a
+# search.  Scores are R²; ``clip`` keeps predictions between one star and five.
 search = GridSearchCV(
     ModelParallelMF(8, clip=True, random_state=0),
     {"alpha": [0.03, 0.1, 0.3]},

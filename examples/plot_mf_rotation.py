@@ -2,11 +2,12 @@
 Rotation keeps the step of a serial run
 =======================================
 
-Several workers can factorise one matrix of ratings by stochastic gradient descent in two ways.  *Bulk synchronous
-parallel* (BSP): each worker takes some users and changes its own copy of all items; at a barrier the changes are added.
-*Rotation* (Kim et al., EuroSys 2016, section 4.3): items are divided, too, and no two workers have the same items at a
-time.  With BSP an item gets one step from each worker, all from the same starting point.  So BSP needs a smaller step
-size.  `~schmp_estimators.ModelParallelMF` can do both, with one barrier per epoch and adaptive steps.
+Several workers can factorise one matrix of ratings by stochastic gradient descent in two ways.
+*Bulk synchronous parallel* (BSP): each worker takes some users and changes its own copy of all
+items; at a barrier the changes are added.  *Rotation* (Kim et al., EuroSys 2016, section 4.3):
+items are divided, too, and no two workers have the same items at a time.  With BSP an item gets one
+step from each worker, all from the same starting point.  So BSP needs a smaller step size.
+`~schmp_estimators.ModelParallelMF` can do both, with one barrier per epoch and adaptive steps.
 """
 
 # %%
@@ -46,10 +47,10 @@ def fit(schedule, n_shards, step):
 
 
 # %%
-# A step size of 0.3 suits a serial run.  With rotation it suits any number of workers, because more workers only change
-# the order of the ratings.  With 64 workers a block has 24 ratings, and this order slows the first epochs a little.
-# BSP diverges with eight workers.  With a third of the step size it converges, but more slowly the more workers there
-# are.
+# A step size of 0.3 suits a serial run.  With rotation it suits any number of workers, because more
+# workers only change the order of the ratings.  With 64 workers a block has 24 ratings, and this
+# order slows the first epochs a little.  BSP diverges with eight workers.  With a third of the step
+# size it converges, but more slowly the more workers there are.
 steps, numbers = [0.3, 0.1, 0.03], [1, 8, 32, 64]
 rotated = {p: fit("rotation", p, 0.3) for p in numbers}
 copied = {(p, step): fit("bsp", p, step) for p in numbers for step in steps}
@@ -68,7 +69,8 @@ plt.show()
 # %%
 for p in numbers:
     print(
-        f"{p:2} workers: rotation {rotated[p][-1]:.3f}; BSP {copied[p, best[p]][-1]:.3f} with step {best[p]}"
+        f"{p:2} workers: rotation {rotated[p][-1]:.3f}; BSP {copied[p, best[p]][-1]:.3f} with step "
+        f"{best[p]}"
     )
 assert copied[1, 0.3] == rotated[1]
 assert all(errors[-1] < 1.4 * rotated[1][-1] for errors in rotated.values())

@@ -2,10 +2,11 @@
 What more workers save
 ======================
 
-On a cluster documents are divided among workers, and words are exchanged once per sweep.  The tokens of a word are sent
-to the worker that owns the word, and back; or the row of the word, its count in every topic, is sent to all workers.
-For each word the cheaper way is chosen.  So the more workers there are, the less each of them receives and keeps.  The
-picture shows formulas, and measurements of small fits.
+On a cluster documents are divided among workers, and words are exchanged once per sweep.  The
+tokens of a word are sent to the worker that owns the word, and back; or the row of the word, its
+count in every topic, is sent to all workers.  For each word the cheaper way is chosen.  So the more
+workers there are, the less each of them receives and keeps.  The picture shows formulas, and
+measurements of small fits.
 """
 
 # %%
@@ -23,8 +24,8 @@ n_tokens, n_words = n_of_word.sum(), len(n_of_word)
 print(f"{X.shape[0]:,} documents, {n_words:,} words, {n_tokens:,} tokens")
 
 # %%
-# Each small fit runs on a cluster in this process.  Dask's metrics count what workers send each other; after a sweep we
-# measure what they keep.
+# Each small fit runs on a cluster in this process.  Dask's metrics count what workers send each
+# other; after a sweep we measure what they keep.
 import sys
 
 from distributed import Client, LocalCluster
@@ -84,15 +85,19 @@ for p in (2, 4, 6):
     print(f"{p} workers: {measured[p][0]:.2f} bytes a token, {measured[p][1]:.0f} KiB")
 
 # %%
-# These are the formulas.  Integers are sent in as few bytes as they need: here 1 for a topic, and at most 2 for a
-# count.  A token is sent with two proposals.  The row of a word with 2 K tokens or more has a count for each topic;
-# other rows are lists of topics.  Reading a row counts like 4 bytes for each topic.  A worker keeps 7 bytes for each
-# token, and 32 for each word that it has or owns.  With eight workers or more, small messages are sent by way of other
-# workers, nearly twice; the formulas do not count that.
+# These are the formulas.  Integers are sent in as few bytes as they need: here 1 for a topic, and
+# at most 2 for a count.  A token is sent with two proposals.  The row of a word with 2 K tokens or
+# more has a count for each topic; other rows are lists of topics.  Reading a row counts like 4
+# bytes for each topic.  A worker keeps 7 bytes for each token, and 32 for each word that it has or
+# owns.  With eight workers or more, small messages are sent by way of other workers, nearly twice;
+# the formulas do not count that.
 
 
 def traffic(p):
-    """Return the bytes that p workers receive for a token, if words travel as rows, as tokens, and the cheaper way."""
+    """Return the bytes for each token that p workers receive.
+
+    Words travel as rows, as tokens, or the cheaper way.
+    """
     is_head = n_of_word >= 2 * K
     there, back = [np.where(is_head, float(COUNT * K), TOPIC * n_of_word / n) for n in (p, 1)]
     rows = (p - 1) * (there + back + 4)
@@ -103,7 +108,10 @@ def traffic(p):
 
 
 def memory(p):
-    """Return the KiB that each of p workers holds, if it knows the words that it has or owns, and if it knows all."""
+    """Return the KiB that each of p workers holds.
+
+    It knows the words that it has or owns, or all.
+    """
     has_or_owns = 1 - (1 - 1 / p) ** (n_of_word + 1.0)
     return [(7 * n_tokens / p + 32 * n) / 2**10 for n in (has_or_owns.sum(), n_words)]
 

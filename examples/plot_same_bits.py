@@ -2,8 +2,8 @@
 The same bits, however the work is divided
 ==========================================
 
-With the default sampler, the number of threads or shards and the use of a cluster change only the time of a fit.  We
-fit the same corpus in seven ways, and compare digests of the fitted counts.
+With the default sampler, the number of threads or shards and the use of a cluster change only the
+time of a fit.  We fit the same corpus in seven ways, and compare digests of the fitted counts.
 """
 
 # %%
@@ -46,8 +46,8 @@ print(f"{len(runs)} fits, {len(digests)} result")
 assert len(digests) == 1
 
 # %%
-# This is not true of every sampler.  The exact sampler updates the topic totals after each token, so its shards see
-# slightly different totals.  Each number of shards has its own result.
+# This is not true of every sampler.  The exact sampler updates the topic totals after each token,
+# so its shards see slightly different totals.  Each number of shards has its own result.
 exact = [fit("fplus", n_shards=n) for n in (1, 2, 3, 8)]
 assert len({digest for digest, _ in exact}) == 4
 

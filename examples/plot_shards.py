@@ -2,10 +2,11 @@
 What a stale total costs
 ========================
 
-The exact sampler "fplus" updates counts after each token.  Words and documents are never shared between shards, but the
-topic totals are: within a step of the rotation each shard knows only its own changes.  Lee et al. (NIPS 2014,
-supplement) measure the error of these copies by the *s-error*, between 0 and 2.  Does the error do harm?  We divide a
-corpus into up to 64 shards.  With more shards steps are shorter, so the totals are corrected more often.
+The exact sampler "fplus" updates counts after each token.  Words and documents are never shared
+between shards, but the topic totals are: within a step of the rotation each shard knows only its
+own changes.  Lee et al. (NIPS 2014, supplement) measure the error of these copies by the *s-error*,
+between 0 and 2.  Does the error do harm?  We divide a corpus into up to 64 shards.  With more
+shards steps are shorter, so the totals are corrected more often.
 """
 
 # %%
@@ -66,7 +67,8 @@ print(
 )
 difference = abs(final[64] / final[1] - 1)
 print(
-    f"64 shards: s-error at most {worst:.3f} of 2, log-likelihood within {difference:.2%} of that of 1 shard."
+    f"64 shards: s-error at most {worst:.3f} of 2, log-likelihood within {difference:.2%} of that "
+    "of 1 shard."
 )
 assert max(record["s_error"] for record in fits[1].history_) == 0
 assert difference < 0.02

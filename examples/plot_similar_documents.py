@@ -2,12 +2,13 @@
 Similar documents
 =================
 
-Fifty topic proportions describe a docstring nearly as well as thousands of word counts.  They also explain why two
-docstrings are similar: they share topics.
+Fifty topic proportions describe a docstring nearly as well as thousands of word counts.  They also
+explain why two docstrings are similar: they share topics.
 """
 
 # %%
-# The data are docstrings of some packages, as counts, and the part of the package that each docstring is from.
+# The data are docstrings of some packages, as counts, and the part of the package that each
+# docstring is from.
 import numpy as np
 from sklearn.feature_extraction.text import CountVectorizer
 
@@ -27,8 +28,8 @@ part = np.array(
 print(f"{X.shape[0]:,} docstrings of {len(set(part))} parts of packages")
 
 # %%
-# Topic proportions sum to 1.  The Euclidean distance of their square roots is the Hellinger distance, which suits
-# proportions.  So any index for Euclidean vectors can find neighbours.
+# Topic proportions sum to 1.  The Euclidean distance of their square roots is the Hellinger
+# distance, which suits proportions.  So any index for Euclidean vectors can find neighbours.
 from sklearn.neighbors import NearestNeighbors
 
 from schmp_estimators import DistributedLDA
@@ -85,6 +86,7 @@ topics, words = same.values()
 for first, last in ((0, 10), (10, N)):
     of_topics, of_words = topics[first:last].mean(), words[first:last].mean()
     print(
-        f"Neighbours {first + 1} to {last} from the same part: {of_topics:.0%} by topics, {of_words:.0%} by words."
+        f"Neighbours {first + 1} to {last} from the same part: {of_topics:.0%} by topics, "
+        f"{of_words:.0%} by words."
     )
 assert topics.mean() > 5 * chance

@@ -2,13 +2,14 @@
 Documents that arrive in batches
 ================================
 
-``partial_fit`` takes new documents and never reads old ones again.  Batches have words of their own: those that are new
-become new columns.  With a half-life, the model follows what the stream is about now.
+``partial_fit`` takes new documents and never reads old ones again.  Batches have words of their
+own: those that are new become new columns.  With a half-life, the model follows what the stream is
+about now.
 """
 
 # %%
-# The stream starts with a mixture of three packages.  Further batches come from scikit-learn, then SciPy, then Dask.
-# Some documents of Dask are held out.
+# The stream starts with a mixture of three packages.  Further batches come from scikit-learn, then
+# SciPy, then Dask.  Some documents of Dask are held out.
 import numpy as np
 from sklearn.feature_extraction.text import CountVectorizer
 
@@ -35,8 +36,8 @@ def count(numbers):
 X_held_out, held_out_words = count(held_out)
 
 # %%
-# Each batch is counted by itself.  Its words are known by their names.  After each call we record how many words the
-# model has, and how many of the held-out tokens it knows.
+# Each batch is counted by itself.  Its words are known by their names.  After each call we record
+# how many words the model has, and how many of the held-out tokens it knows.
 from schmp_estimators import DistributedLDA
 
 options = {"doc_topic_prior": 0.1, "topic_word_prior": 0.02, "max_iter": 40, "random_state": 0}
@@ -76,7 +77,8 @@ shared = np.isin(held_out_words, lda.feature_names_) & np.isin(held_out_words, w
 X_shared, names = X_held_out[:, shared], held_out_words[shared]
 stream, anew = (model.perplexity(X_shared, feature_names=names) for model in (lda, whole))
 print(
-    f"The stream knew {known[0]:.0%} of the tokens after the first call, {known[-1]:.0%} after the last. "
+    f"The stream knew {known[0]:.0%} of the tokens after the first call, {known[-1]:.0%} after the "
+    "last. "
     f"Perplexity of Dask's documents: {stream:.0f}, of a fit of all documents {anew:.0f}."
 )
 assert known[-1] > known[0] and stream < anew

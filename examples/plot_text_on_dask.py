@@ -2,21 +2,23 @@
 Text on Dask
 ============
 
-The workers turn texts in files or in a bag into counts, chunk by chunk.  Topics are then fitted on the same workers.
-Neither texts nor counts come to the client.
+The workers turn texts in files or in a bag into counts, chunk by chunk.  Topics are then fitted on
+the same workers.  Neither texts nor counts come to the client.
 """
 
 # %%
-# Here the cluster is in this process.  With ``Client("tcp://scheduler:8786")`` the rest of the program is the same.
+# Here the cluster is in this process.  With ``Client("tcp://scheduler:8786")`` the rest of the
+# program is the same.
 from distributed import Client, LocalCluster
 
 cluster = LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0")
 client = Client(cluster)
 
 # %%
-# The texts are in partitions.  In practice they would come from ``dask.bag.read_text("texts-*.txt.gz")``, or from the
-# text column of ``dask.dataframe.read_parquet(...)``.  The rest of the program needs only the method ``to_delayed()``,
-# which both have.
+# The texts are in partitions.  In practice they would come from
+# ``dask.bag.read_text("texts-*.txt.gz")``, or from the text column of
+# ``dask.dataframe.read_parquet(...)``.  The rest of the program needs only the method
+# ``to_delayed()``, which both have.
 import dask.bag
 
 from schmp_estimators.datasets import load_docstrings
@@ -25,8 +27,8 @@ docstrings = load_docstrings(["scipy", "sklearn"])
 texts = dask.bag.from_sequence(docstrings.data, npartitions=6)
 
 # %%
-# All chunks need the same columns, so we find the vocabulary first.  The workers count in how many documents each word
-# occurs; only these numbers come to the client.
+# All chunks need the same columns, so we find the vocabulary first.  The workers count in how many
+# documents each word occurs; only these numbers come to the client.
 from collections import Counter
 
 import dask
@@ -50,8 +52,8 @@ vocabulary = sorted(word for word, n in found.items() if 5 <= n <= 0.1 * len(doc
 print(f"{len(found):,} words, {len(vocabulary):,} of them in at least 5 texts and at most a tenth")
 
 # %%
-# A vectorizer with this vocabulary makes a sparse chunk of each partition.  ``fit``, ``transform`` and ``coherence``
-# accept the list of chunks; the proportions are lazy.
+# A vectorizer with this vocabulary makes a sparse chunk of each partition.  ``fit``, ``transform``
+# and ``coherence`` accept the list of chunks; the proportions are lazy.
 from schmp_estimators import DistributedLDA
 
 counter = dask.delayed(CountVectorizer(vocabulary=vocabulary, token_pattern=r"\b[a-z]{3,}\b"))

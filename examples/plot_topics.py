@@ -2,14 +2,14 @@
 Topics of my documents
 ======================
 
-Docstrings are real texts that are already installed.  The model sees only their word counts, not which package a
-docstring is from, and finds twenty topics.  Then we ask: what are the topics about, which packages use them, and are
-they good?
+Docstrings are real texts that are already installed.  The model sees only their word counts, not
+which package a docstring is from, and finds twenty topics.  Then we ask: what are the topics about,
+which packages use them, and are they good?
 """
 
 # %%
-# First we turn texts into counts.  Words in more than a tenth of the docstrings, such as *returns*, tell little about
-# any of them.
+# First we turn texts into counts.  Words in more than a tenth of the docstrings, such as *returns*,
+# tell little about any of them.
 from sklearn.feature_extraction.text import CountVectorizer
 
 from schmp_estimators.datasets import load_docstrings
@@ -23,15 +23,17 @@ words = counter.get_feature_names_out()
 print(f"{X.shape[0]:,} docstrings, {X.shape[1]:,} words, {X.sum():,} tokens")
 
 # %%
-# With a small ``doc_topic_prior`` a docstring has few topics; with a small ``topic_word_prior`` a topic has few words.
+# With a small ``doc_topic_prior`` a docstring has few topics; with a small ``topic_word_prior`` a
+# topic has few words.
 from schmp_estimators import DistributedLDA
 
 lda = DistributedLDA(20, doc_topic_prior=0.1, topic_word_prior=0.02, max_iter=60, random_state=0)
 theta = lda.fit_transform(X)
 
 # %%
-# The picture shows the words of the eight largest topics.  They are ranked by *relevance*: how probable a word is in
-# the topic, and how much more probable than elsewhere.  The bars are the probabilities.
+# The picture shows the words of the eight largest topics.  They are ranked by *relevance*: how
+# probable a word is in the topic, and how much more probable than elsewhere.  The bars are the
+# probabilities.
 import matplotlib.pyplot as plt
 
 from schmp_estimators import TopicDisplay
@@ -40,7 +42,8 @@ TopicDisplay.from_estimator(lda, topics=8, feature_names=words)
 plt.show()
 
 # %%
-# This picture shows what the packages are about: the mean proportion of each topic in their docstrings.
+# This picture shows what the packages are about: the mean proportion of each topic in their
+# docstrings.
 TopicDisplay.from_estimator(
     lda,
     X,
@@ -61,15 +64,16 @@ TopicDisplay.from_estimator(lda, shares=shares, topics=4, feature_names=words)
 plt.show()
 
 # %%
-# Topics differ in quality.  Coherence asks whether the most probable words of a topic are in the same docstrings.
+# Topics differ in quality.  Coherence asks whether the most probable words of a topic are in the
+# same docstrings.
 import pandas as pd
 
 summary = pd.DataFrame(lda.summary(X, 6, feature_names=words)).sort_values("coherence")
 print(summary[["share", "coherence", "exclusivity", "words"]].round(2).to_string())
 
 # %%
-# Here are the measures of MALLET as a table.  Then we read the docstrings with the highest proportion of the most
-# distinctive topic.
+# Here are the measures of MALLET as a table.  Then we read the docstrings with the highest
+# proportion of the most distinctive topic.
 table = pd.DataFrame(lda.topic_diagnostics(X, 6, feature_names=words, random_state=0))
 columns = ["tokens", "corpus_dist", "exclusivity", "document_entropy", "words"]
 print(table.sort_values("corpus_dist", ascending=False)[columns].head(4).round(2).to_string())
@@ -87,6 +91,7 @@ package = np.array(docstrings.target)
 accuracy = cross_val_score(RidgeClassifier(), np.log(theta), package, cv=3).mean()
 most_frequent = np.bincount(package).max() / len(package)
 print(
-    f"Twenty numbers name the package of {accuracy:.0%} of docstrings; the largest package has {most_frequent:.0%}."
+    f"Twenty numbers name the package of {accuracy:.0%} of docstrings; the largest package has "
+    f"{most_frequent:.0%}."
 )
 assert accuracy > most_frequent + 0.15

@@ -2,8 +2,8 @@
 Watch a fit: the ring and the exchange
 ======================================
 
-While a fit runs on a cluster, the page ``/schmp`` of Dask's dashboard shows its progress and what every worker does
-(:ref:`watching`).
+While a fit runs on a cluster, the page ``/schmp`` of Dask's dashboard shows its progress and what
+every worker does (:ref:`watching`).
 
 .. container:: wide
 
@@ -12,8 +12,8 @@ While a fit runs on a cluster, the page ``/schmp`` of Dask's dashboard shows its
       :alt: The page of fits: a table of fits, curves of their objective, and what workers did.
 
 After the fit, the scheduler still knows for a while which worker worked on what, and when.
-`~schmp_estimators.ScheduleDisplay` draws it: a row for each worker, a bar for each stage of each shard, and below it a
-thin bar for the time in which the worker waited for another one.
+`~schmp_estimators.ScheduleDisplay` draws it: a row for each worker, a bar for each stage of each
+shard, and below it a thin bar for the time in which the worker waited for another one.
 """
 
 # %%
@@ -31,17 +31,17 @@ ratings = sparse.coo_array((rng.normal(size=len(rows)), (rows, columns))).tocsr(
 client = Client(n_workers=4, threads_per_worker=1, processes=False, dashboard_address=":0")
 
 # %%
-# The first fit is a matrix factorisation by stochastic gradient descent.  Each of four workers has a quarter of the
-# users.  The items are four blocks, which rotate over the workers: follow a colour from row to row.  At the end of a
-# sweep all workers wait for each other.
+# The first fit is a matrix factorisation by stochastic gradient descent.  Each of four workers has
+# a quarter of the users.  The items are four blocks, which rotate over the workers: follow a colour
+# from row to row.  At the end of a sweep all workers wait for each other.
 ModelParallelMF(64, max_iter=3, n_shards=4, random_state=0).fit(ratings)
 ring = ScheduleDisplay.from_client(client, by="block", sweeps=(1, 3))
 ring.ax_.set_title("Two sweeps of the ring: four blocks of items, four shards of users")
 
 # %%
-# Topic models with "warp" use an exchange instead of a rotation.  In the pass over words, each word belongs to one
-# shard: all shards send it their tokens of the word, and get them back with new topics.  Then every shard makes a pass
-# over its own documents.
+# Topic models with "warp" use an exchange instead of a rotation.  In the pass over words, each word
+# belongs to one shard: all shards send it their tokens of the word, and get them back with new
+# topics.  Then every shard makes a pass over its own documents.
 counts = sparse.coo_array((np.ones(len(rows), int), (rows, columns**2 // 4_000))).tocsr()
 DistributedLDA(100, sampler="warp", max_iter=4, n_shards=4, random_state=0).fit(counts)
 exchange = ScheduleDisplay.from_client(client, sweeps=(1, 3))

@@ -2,9 +2,9 @@
 Your own loss: the squared hinge
 ================================
 
-This is a support vector machine with the squared hinge loss, max(0, 1 − yu)², and an L1 penalty.  A loss returns its
-value at a prediction u, and its first and second derivative.  For a duality gap it also returns its dual.  `SparseGLM`
-does the rest: working sets and Newton steps.
+This is a support vector machine with the squared hinge loss, max(0, 1 − yu)², and an L1 penalty.  A
+loss returns its value at a prediction u, and its first and second derivative.  For a duality gap it
+also returns its dual.  `SparseGLM` does the rest: working sets and Newton steps.
 """
 
 from dataclasses import dataclass
@@ -59,7 +59,8 @@ def objective(coef, intercept=0.0):
 
 
 print(
-    f"Objective {found:.8f}, of LinearSVC {objective(peer.coef_[0]):.8f}; duality gap {ours.dual_gap_[0]:.1e} a sample"
+    f"Objective {found:.8f}, of LinearSVC {objective(peer.coef_[0]):.8f}; duality gap "
+    f"{ours.dual_gap_[0]:.1e} a sample"
 )
 assert abs(objective(coef) / found - 1) < 1e-12
 assert found <= objective(peer.coef_[0]) + 1e-8
@@ -68,7 +69,8 @@ assert ours.score(X, y) == peer.score(X, y)
 # %%
 # Its certificate is true
 # -----------------------
-# We compute the dual by hand, from weights of the rows that are scaled until no gradient exceeds the penalty.
+# We compute the dual by hand, from weights of the rows that are scaled until no gradient exceeds
+# the penalty.
 part = 2.0 * np.maximum(0.0, 1.0 - y * (X @ coef))
 part *= min(1.0, 10.0 / np.abs(X.T @ (y * part)).max())
 gap = found - (part - part**2 / 4).sum()
@@ -76,7 +78,8 @@ print(f"Duality gap by hand {gap:.1e}")
 assert -1e-9 <= gap <= 1e-10 * len(y) + 1e-9
 
 # %%
-# Other penalties and schedules work, too: here the elastic net, with coefficients chosen by priority.
+# Other penalties and schedules work, too: here the elastic net, with coefficients chosen by
+# priority.
 figure, ax = plt.subplots(figsize=(7, 3.6), layout="constrained")
 for label, options in {
     "resolve": {"penalty": L1(1.0)},

@@ -2,10 +2,10 @@
 Your own program: Poisson factorisation on a ring
 =================================================
 
-We model word counts of documents as Poisson variables.  Their means are products of a few factors of documents and
-words, which are fitted by expectation–maximisation.  Each worker keeps the factors of its documents.  The factors of
-words are blocks that rotate over the workers.  Each worker adds its expected counts to a block, and the last one
-computes the new factors.
+We model word counts of documents as Poisson variables.  Their means are products of a few factors
+of documents and words, which are fitted by expectation–maximisation.  Each worker keeps the factors
+of its documents.  The factors of words are blocks that rotate over the workers.  Each worker adds
+its expected counts to a block, and the last one computes the new factors.
 """
 
 from typing import NamedTuple
@@ -30,7 +30,8 @@ class Shard(NamedTuple):
 class Side(NamedTuple):  # documents as the state of a shard, words as a block
     factors: np.ndarray
     expected: np.ndarray  # counts that each factor has made, as far as we know
-    totals: np.ndarray  # sums of a block's factors and log-likelihood of its counts; a shard notes those of one block
+    # sums of a block's factors and log-likelihood of its counts; a shard notes those of one block
+    totals: np.ndarray
 
 
 class PoissonFactorization(Program):
@@ -119,7 +120,8 @@ nmf = NMF(8, init="custom", solver="mu", beta_loss="kullback-leibler", tol=0, ma
 nmf.fit(X, W=documents.copy(), H=words.T.copy())
 difference = abs(np.concatenate(harvest.blocks) - nmf.components_.T).max() / nmf.components_.max()
 print(
-    f"{X.shape[0]:,} documents, {X.shape[1]:,} words; difference from scikit-learn's factors: {difference:.0e}"
+    f"{X.shape[0]:,} documents, {X.shape[1]:,} words; difference from scikit-learn's factors: "
+    f"{difference:.0e}"
 )
 curve = [record["log_likelihood"] / X.sum() for record in records]
 assert difference < 1e-9 and on_cluster == records[:10] and (np.diff(curve) > 0).all()

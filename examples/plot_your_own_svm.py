@@ -2,9 +2,10 @@
 Your own program: a support vector machine
 ==========================================
 
-*Dual coordinate descent* (Hsieh et al., ICML 2008) gives each row a dual variable between 0 and C, and optimises one at
-a time.  A dynamic schedule optimises several at a time: the most urgent ones, of rows that are nearly orthogonal.
-Workers keep slices of the *features*: each answers with its part of the products of rows and weights.
+*Dual coordinate descent* (Hsieh et al., ICML 2008) gives each row a dual variable between 0 and C,
+and optimises one at a time.  A dynamic schedule optimises several at a time: the most urgent ones,
+of rows that are nearly orthogonal.  Workers keep slices of the *features*: each answers with its
+part of the products of rows and weights.
 """
 
 from functools import partial
@@ -89,8 +90,8 @@ def fit(X, y, C=0.01, max_correlation=0.3, tol=1e-6, max_updates=50_000, n_slice
 # %%
 # It is right
 # -----------
-# We classify digits 3 and 5 against 8 and 9, and compare with scikit-learn.  Then we compare a short run on a cluster
-# with the same run in this process.
+# We classify digits 3 and 5 against 8 and 9, and compare with scikit-learn.  Then we compare a
+# short run on a cluster with the same run in this process.
 X, digit = load_digits(return_X_y=True)
 X, digit = (
     StandardScaler().fit_transform(X)[np.isin(digit, [3, 5, 8, 9])],
@@ -128,6 +129,7 @@ ax.legend()
 plt.show()
 worse = unchecked[-1]
 print(
-    f"{last['updates']:,} updates to a gap of 1e-6; unchecked, {worse['updates']:,} reach {worse['gap']:.0e}"
+    f"{last['updates']:,} updates to a gap of 1e-6; unchecked, {worse['updates']:,} reach "
+    f"{worse['gap']:.0e}"
 )
 assert worse["gap"] > 100 * last["gap"]

@@ -3,7 +3,7 @@
 The texts are the docstrings of installed packages: nothing is downloaded, and no cluster is needed.
 
     python examples/quickstart.py              # in this process, one thread per core
-    python examples/quickstart.py --cluster    # the same fit on worker processes: the same result, to the bit
+    python examples/quickstart.py --cluster    # on worker processes: the same result, to the bit
 """
 
 import argparse
@@ -39,7 +39,7 @@ NOISE = [
 
 
 def load():
-    """Return word counts for fitting and for testing, the packages of both, and the names of words and packages."""
+    """Return word counts to fit and to test, the packages of both, and the names in them."""
     docstrings = load_docstrings()
     counter = CountVectorizer(
         stop_words=NOISE, min_df=5, max_df=0.2, token_pattern=r"[a-zA-Z]{3,}", dtype=np.int32
@@ -61,29 +61,33 @@ def fit(X, watch, **params):
     seconds = time.perf_counter() - began
     speed, sweeps = lda.history_[-1]["samples"] / seconds / 1e6, lda.history_[-1]["seconds"]
     print(
-        f"fit took {seconds:.1f} s with {lda.n_shards_} shard(s), {speed:.1f} million tokens per second:"
+        f"fit took {seconds:.1f} s with {lda.n_shards_} shard(s), {speed:.1f} million tokens per "
+        "second:"
     )
     print(
-        f"  {lda.n_iter_} sweeps in {sweeps:.1f} s; the rest are held-out perplexity, reading the documents, and,"
+        f"  {lda.n_iter_} sweeps in {sweeps:.1f} s; the rest are held-out perplexity, reading the "
+        "documents, and,"
     )
     print("  once on a machine, compiling kernels")
     return lda.set_callbacks()
 
 
 def show(lda, X, words, n_topics=12):
-    """Print the largest topics by the words that are most relevant to them, and how well these go together."""
+    """Print the largest topics by their most relevant words, and how well these go together."""
     best, coherence, sizes = (
         lda.top_words(9, feature_names=words),
         lda.coherence(X),
         lda.topic_sizes_,
     )
     print(
-        f"mean coherence (NPMI) {coherence.mean():.2f}; the largest topics, with their shares of all tokens:"
+        f"mean coherence (NPMI) {coherence.mean():.2f}; the largest topics, with their shares of "
+        "all tokens:"
     )
     for topic in np.argsort(-sizes)[:n_topics]:
         share = sizes[topic] / sizes.sum()
         print(
-            f"  topic {topic:2d}, {share:4.1%}, coherence {coherence[topic]:.2f}:  {'  '.join(best[topic])}"
+            f"  topic {topic:2d}, {share:4.1%}, coherence {coherence[topic]:.2f}:  "
+            f"{'  '.join(best[topic])}"
         )
 
 
@@ -142,11 +146,13 @@ def main():
         with LocalCluster(**options) as cluster, Client(cluster) as client:
             print(f"{n_workers} worker processes; watch them at {client.dashboard_link}")
             print(
-                "so small a corpus is fitted sooner without them: this shows that they find the same"
+                "so small a corpus is fitted sooner without them: this shows that they find the "
+                "same"
             )
             on_cluster = fit(X, HeldOutPerplexity(held_out, every=50), n_shards=n_workers)
         print(
-            f"result {digest(on_cluster)}: {'identical' if digest(on_cluster) == digest(lda) else 'DIFFERENT'}"
+            f"result {digest(on_cluster)}: "
+            f"{'identical' if digest(on_cluster) == digest(lda) else 'DIFFERENT'}"
         )
 
 

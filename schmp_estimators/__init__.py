@@ -1,4 +1,7 @@
-"""Scheduled model parallelism for the Python data stack: scikit-learn-style estimators on Dask with numba kernels."""
+"""Scheduled model parallelism for the Python data stack.
+
+Estimators in the style of scikit-learn, on Dask with numba kernels.
+"""
 
 from __future__ import annotations
 
@@ -56,8 +59,8 @@ __all__ = [
     "stability_selection",
 ]
 
-# Names are imported when they are first used: Dask imports this package while it is itself being imported, to learn the
-# size of sparse arrays.
+# Names are imported when they are first used: Dask imports this package while it is itself being
+# imported, to learn the size of sparse arrays.
 _MODULES = {
     "ConvergenceDisplay": "schmp_estimators.monitor.display",
     "DistributedLDA": "schmp_estimators.lda.estimator",

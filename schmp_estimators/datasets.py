@@ -11,7 +11,8 @@ from sklearn.utils import Bunch
 
 __all__ = ["load_docstrings"]
 
-#: Packages whose documentation makes the corpus: the library's own dependencies, and others where they are installed.
+#: Packages whose documentation makes the corpus: the library's own dependencies, and others where
+#: they are installed.
 PACKAGES = (
     "numpy",
     "scipy",
@@ -43,7 +44,9 @@ def __dir__() -> list[str]:
 
 
 def load_docstrings(packages: Sequence[str] = PACKAGES, *, min_characters: int = 200) -> Bunch:
-    """Load the docstrings of installed packages: real technical prose, thousands of documents, without a download.
+    """Load the docstrings of installed packages.
+
+    They are real technical prose, thousands of documents, without a download.
 
     The text depends on the versions of the packages.
 
@@ -57,8 +60,9 @@ def load_docstrings(packages: Sequence[str] = PACKAGES, *, min_characters: int =
     Returns
     -------
     sklearn.utils.Bunch
-        ``data``: list of str, the docstrings; ``target``: list of int, the package of each; ``target_names``: list of
-        str, the packages found; ``filenames``: list of str, the file of each, relative to its package.
+        ``data``: list of str, the docstrings; ``target``: list of int, the package of each;
+        ``target_names``: list of str, the packages found; ``filenames``: list of str, the file of
+        each, relative to its package.
 
     Raises
     ------
@@ -77,7 +81,8 @@ def load_docstrings(packages: Sequence[str] = PACKAGES, *, min_characters: int =
     roots = {name: root for name in packages if (root := _root(name))}
     if not roots:
         raise ValueError(
-            f"packages={list(packages)!r}: none of them is installed; name packages that can be imported"
+            f"packages={list(packages)!r}: none of them is installed; name packages that can be "
+            "imported"
         )
     found = Bunch(data=[], target=[], target_names=list(roots), filenames=[])
     for number, root in enumerate(roots.values()):

@@ -1,4 +1,6 @@
-"""Evaluation of recommendations: measures of ranked lists, a scorer, and splits of pairs for cross-validation.
+"""Evaluation of recommendations.
+
+There are measures of ranked lists, a scorer, and splits of pairs for cross-validation.
 
 :doc:`../user_guide/mf` shows how.
 """

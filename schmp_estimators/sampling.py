@@ -14,7 +14,6 @@ from schmp_estimators.lda.data.shards import Layout, count_local_words
 from schmp_estimators.lda.data.topic_rows import (
     WordPart,
     combine_parts,
-    cut_rows,
     make_parts,
     rows_of_tokens,
     stack_rows,
@@ -102,7 +101,6 @@ __all__ = [
     "copy_to",
     "count_local_words",
     "count_of",
-    "cut_rows",
     "document_loop",
     "draw_alias",
     "draw_of_prior",

@@ -1,8 +1,9 @@
 """The programming model: write an algorithm as a program, and the engine of this package runs it.
 
-In a *static* program, a `Program`, the order in which shards of the data and blocks of the model are combined is known
-beforehand.  A *dynamic* program, or coroutine, is a generator that yields jobs, and chooses the next job from the
-results so far.  `run` runs both, in this process or on the active Dask client.
+In a *static* program, a `Program`, the order in which shards of the data and blocks of the model
+are combined is known beforehand.  A *dynamic* program, or coroutine, is a generator that yields
+jobs, and chooses the next job from the results so far.  `run` runs both, in this process or on the
+active Dask client.
 """
 
 from __future__ import annotations
@@ -76,50 +77,54 @@ def run(
 ) -> tuple[list[dict[str, Any]], Any]:
     """Run a program, on the active Dask client if there is one, otherwise in this process.
 
-    If the program is pure, the result is bit-for-bit identical for any number of threads, on any cluster of like
-    machines, and after any interruption.
+    If the program is pure, the result is bit-for-bit identical for any number of threads, on any
+    cluster of like machines, and after any interruption.
 
     Parameters
     ----------
     program : Program or callable
-        A static program, or a coroutine.  A coroutine is a function that is called with None, or with a state that it
-        has saved, and returns a generator of jobs.  A job is a small, pure function of one piece of the data, and is
-        sent to all pieces.  It returns the changed piece and an answer; the generator gets the answers of all pieces,
-        in order.  It may also yield `Sum`, `Report`, `Save` and `Overlapping`.
+        A static program, or a coroutine.  A coroutine is a function that is called with None, or
+        with a state that it has saved, and returns a generator of jobs.  A job is a small, pure
+        function of one piece of the data, and is sent to all pieces.  It returns the changed piece
+        and an answer; the generator gets the answers of all pieces, in order.  It may also yield
+        `Sum`, `Report`, `Save` and `Overlapping`.
     data : sequence
-        The data in pieces: shards of a static program, partitions of a coroutine.  Each is an array, a number or a
-        (nested) tuple of them.  A piece may also be a function without arguments: it is called on the worker that keeps
-        the piece, so data may be too large for this process.  This process keeps all other pieces, to send them again
-        if a worker dies.  Programs may write only into values that they own; all others are read-only.
+        The data in pieces: shards of a static program, partitions of a coroutine.  Each is an
+        array, a number or a (nested) tuple of them.  A piece may also be a function without
+        arguments: it is called on the worker that keeps the piece, so data may be too large for
+        this process.  This process keeps all other pieces, to send them again if a worker dies.
+        Programs may write only into values that they own; all others are read-only.
     sweeps : int, optional
         Number of sweeps of a static program, at least 1.  A coroutine ends by itself.
     callback : callable, optional
-        Called with every record at once.  If it returns True, a static run ends, and a coroutine gets True as the
-        answer to its `Report`.
+        Called with every record at once.  If it returns True, a static run ends, and a coroutine
+        gets True as the answer to its `Report`.
     checkpoint : str or path-like, optional
-        Path, in which ``~`` and environment variables are replaced, or URL known to fsspec, to which the state of the
-        run is written.  If the file has a state of the same run, the run continues from it.  A coroutine must yield
-        `Save`.
+        Path, in which ``~`` and environment variables are replaced, or URL known to fsspec, to
+        which the state of the run is written.  If the file has a state of the same run, the run
+        continues from it.  A coroutine must yield `Save`.
     checkpoint_every : int, default=10
-        Number of sweeps, or of `Save` states of a coroutine, between two checkpoints.  The state after the last sweep,
-        or a `Save` with ``last=True``, is always written.
+        Number of sweeps, or of `Save` states of a coroutine, between two checkpoints.  The state
+        after the last sweep, or a `Save` with ``last=True``, is always written.
     keeper : Keeper, optional
-        For coroutines whose jobs change their pieces: how to save the changes.  A checkpoint needs it.  Without a
-        keeper, whole pieces are sent to the client after every 50 rounds on a cluster if one has changed.
+        For coroutines whose jobs change their pieces: how to save the changes.  A checkpoint needs
+        it.  Without a keeper, whole pieces are sent to the client after every 50 rounds on a
+        cluster if one has changed.
     n_jobs : int, optional
-        Threads in this process: None means 1, -1 all cores.  It is not used on a cluster or with ``engine="serial"``.
+        Threads in this process: None means 1, -1 all cores.  It is not used on a cluster or with
+        ``engine="serial"``.
     engine : {"auto", "serial"}, default="auto"
-        "serial" runs a static program in this process with one thread, even if a client is active.  It is easiest to
-        debug.  It writes no checkpoint.
+        "serial" runs a static program in this process with one thread, even if a client is active.
+        It is easiest to debug.  It writes no checkpoint.
 
     Returns
     -------
     records : list of dict
-        What `Program.record` returned for each sweep, or what the coroutine reported, including records before an
-        interruption.
+        What `Program.record` returned for each sweep, or what the coroutine reported, including
+        records before an interruption.
     result : object
-        For a static program a named tuple ``(model, shards, blocks)``: the model, and what `Program.harvest` and
-        `Program.harvest_block` return.  For a coroutine, what it returns.
+        For a static program a named tuple ``(model, shards, blocks)``: the model, and what
+        `Program.harvest` and `Program.harvest_block` return.  For a coroutine, what it returns.
 
     Raises
     ------
@@ -168,7 +173,8 @@ def run(
     >>> result.blocks
     [14.0, 14.0]
 
-    A quantile by bisection.  Each job has a threshold.  Each piece counts its numbers that are at most this threshold.
+    A quantile by bisection.  Each job has a threshold.  Each piece counts its numbers that are at
+    most this threshold.
 
     >>> from functools import partial
     >>> from schmp_estimators.schmp import Report
@@ -182,7 +188,8 @@ def run(
     ...         low, high = (middle, high) if sum(counts) < rank else (low, middle)
     ...         yield Report({"width": high - low})
     ...     return high
-    >>> records, result = run(partial(bisection, rank=3), [np.array([5.0, 9.0]), np.array([1.0, 7.0])])
+    >>> pieces = [np.array([5.0, 9.0]), np.array([1.0, 7.0])]
+    >>> records, result = run(partial(bisection, rank=3), pieces)
     >>> round(result, 3), len(records)
     (7.0, 16)
     """
@@ -202,25 +209,27 @@ def run(
             check_call(keeper.save, "keeper.save", "piece")
             check_call(keeper.restore, "keeper.restore", "piece", "saved")
         return run_dynamic(
-            program, pieces, callback=callback, checkpoint=checkpoint, every=checkpoint_every, keeper=keeper,
-            n_jobs=n_jobs,
+            program, pieces, callback=callback, checkpoint=checkpoint, every=checkpoint_every,
+            keeper=keeper, n_jobs=n_jobs,
         )  # fmt: skip
     if not isinstance(getattr(program, "name", None), str):
         raise TypeError(
-            f'program {type(program).__name__} has no name; give the class one, as in name = "my-program"'
+            f"program {type(program).__name__} has no name; give the class one, as in "
+            'name = "my-program"'
         )
     _check_count("sweeps", sweeps)
     if keeper is not None:
         raise ValueError(
-            f"keeper={keeper!r} is for coroutines; a static program has the methods save and restore"
+            f"keeper={keeper!r} is for coroutines; a static program has the methods save and "
+            "restore"
         )
     if engine == "serial" and checkpoint is not None:
         raise ValueError(
             f"checkpoint={checkpoint!r} needs engine='auto'; the serial engine keeps none"
         )
     return run_static(
-        program, pieces, sweeps=sweeps, callback=callback, checkpoint=checkpoint, every=checkpoint_every,
-        n_jobs=n_jobs, engine=engine,
+        program, pieces, sweeps=sweeps, callback=callback, checkpoint=checkpoint,
+        every=checkpoint_every, n_jobs=n_jobs, engine=engine,
     )  # fmt: skip
 
 
@@ -244,7 +253,8 @@ def _check_coroutine(program: Any, sweeps: Any, engine: str) -> None:
 def _check_pieces(data: Any) -> Sequence[Any]:
     if isinstance(data, (str, bytes, np.ndarray)) or not isinstance(data, Sequence):
         raise TypeError(
-            f"data must be a list of pieces, got {type(data).__name__}; put every one of them in a list"
+            f"data must be a list of pieces, got {type(data).__name__}; put every one of them in a "
+            "list"
         )
     if not data:
         raise ValueError(f"data={data!r} is empty; at least one piece is needed")

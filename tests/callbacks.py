@@ -1,8 +1,14 @@
-"""Callbacks of tests: one notes what it is told, and what another does after each sweep is a function."""
+"""Callbacks of tests.
+
+One notes what it is told, and what another does after each sweep is a function.
+"""
 
 
 class AfterSweeps:
-    """Calls a function with the estimator and the context after each sweep; a fit ends where that returns true."""
+    """Calls a function with the estimator and the context after each sweep.
+
+    A fit ends where that returns true.
+    """
 
     def __init__(self, act):
         self.act = act
@@ -26,7 +32,10 @@ def dies(at, error=KeyboardInterrupt):
 
 
 class Recorder:
-    """Notes what it is told; what it keeps of a task that has ended, and whether the fit ends then, say subclasses."""
+    """Notes what it is told.
+
+    What it keeps of a task that has ended, and whether the fit ends then, say subclasses.
+    """
 
     def __init__(self, stop_at=None):
         self.stop_at, self.events, self.kept = stop_at, [], []

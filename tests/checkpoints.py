@@ -1,4 +1,7 @@
-"""What happens to checkpoints: disks that are full, and processes that die; and what two fits must share."""
+"""What happens to checkpoints: disks that are full, and processes that die.
+
+And what two fits must share.
+"""
 
 import errno
 import os
@@ -24,7 +27,10 @@ class Dies(Exception):
 
 @contextmanager
 def dying():
-    """Let each fit die once it has written a checkpoint; gives the numbers of iterations after which that was."""
+    """Let each fit die once it has written a checkpoint.
+
+    Gives the numbers of iterations after which that was.
+    """
     write, deaths = Checkpoint.write, []
 
     def write_and_die(self, iterations, values):
@@ -37,7 +43,10 @@ def dying():
 
 
 def fitted_in_spite_of_deaths(fit):
-    """Return what a function returns at last that fits and dies again and again, and after which iterations it died."""
+    """Return what a function returns at last that fits and dies again and again.
+
+    The iterations after which it died are returned, too.
+    """
     with dying() as deaths:
         while len(deaths) < 1000:
             with suppress(Dies):

@@ -11,8 +11,8 @@ from callbacks import AfterSweeps
 from distributed import Client, LocalCluster
 from distributed.utils import get_mp_context
 
-#: What workers and schedulers do while nobody asks anything of them: by default a worker that waits takes 2.5 % of a
-#: core, for as long as tests run.
+#: What workers and schedulers do while nobody asks anything of them: by default a worker that waits
+#: takes 2.5 % of a core, for as long as tests run.
 QUIET = {
     "distributed.worker.profile.enabled": False,
     "distributed.worker.memory.monitor-interval": "1s",
@@ -63,7 +63,10 @@ def fork_workers():
 def own_cluster(
     n_workers=2, threads_per_worker=1, *, set_as_default=True, dashboard_address=None, **options
 ):
-    """Client of a cluster in this process that a test may destroy; it has no dashboard unless one is asked for."""
+    """Client of a cluster in this process that a test may destroy.
+
+    It has no dashboard unless one is asked for.
+    """
     sizes = {"n_workers": n_workers, "threads_per_worker": threads_per_worker}
     if dashboard_address is None:  # else all clusters want the same port
         dashboard_address, options = ":0", {"scheduler_kwargs": {"dashboard": False}} | options
@@ -85,7 +88,10 @@ def at(client):
 
 
 def wait_for_processes(client, n_workers):
-    """Wait until `n_workers` processes answer, after some of them were killed.  Return whether they do in time."""
+    """Wait until `n_workers` processes answer, after some of them were killed.
+
+    Return whether they do in time.
+    """
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         answers = client.run(os.getpid, on_error="return")
@@ -105,7 +111,9 @@ def kill_workers(client, at_most):
 
 @contextmanager
 def hosts_apart(client, folder):
-    """Give a path that is another folder for this process and for each worker process, and these folders.
+    """Give a path that is another folder for each process, and these folders.
+
+    The processes are this one and the workers.
 
     The first one is this process's, the others are the workers', in the order of their addresses.
     """

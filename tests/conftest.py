@@ -43,7 +43,10 @@ def pytest_configure(config):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(collector):
-    """Let one process import a module, and write the bytecode of what is new; the others read it."""
+    """Let one process import a module, and write the bytecode of what is new.
+
+    The others read it.
+    """
     if not isinstance(collector, pytest.Module):
         return (yield)
     with open(collector.path) as module:
@@ -51,15 +54,19 @@ def pytest_make_collect_report(collector):
         return (yield)
 
 
-#: Samplers that are no default of any corpus, in names of tests and of cases: their kernels are long in compilation.
+#: Samplers that are no default of any corpus, in names of tests and of cases: their kernels are
+#: long in compilation.
 NEVER_DEFAULT = re.compile(r"hybrid|data.?parallel|fplus|\[light", re.IGNORECASE)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark what asks for a cluster by a fixture, or starts its own; and what other cases of a test cover.
+    """Mark what asks for a cluster by a fixture, or starts its own.
 
-    Who asks for worker processes comes first, and so in one process of xdist: the other one starts none.
+    And what other cases of a test cover.
+
+    Who asks for worker processes comes first, and so in one process of xdist: the other one starts
+    none.
     """
     mark_the_rest_slow(items)
     for item in items:
@@ -73,13 +80,19 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """What imports and thousands of tests are made of stays until the end: no garbage collection looks at it again."""
+    """What imports and thousands of tests are made of stays until the end.
+
+    No garbage collection looks at it again.
+    """
     gc.freeze()
 
 
 @pytest.fixture(autouse=True)
 def no_default_client():
-    """A worker of this process that asks Dask for a client makes it the default one, and later tests would use that."""
+    """A worker of this process that asks Dask for a client makes it the default one.
+
+    Later tests would use that.
+    """
     yield
     _global_clients.clear()
 
@@ -100,7 +113,9 @@ def client():
 
 
 class Processes:
-    """The one cluster of worker processes of a session, or another, where Dask has not replaced those that were killed.
+    """The one cluster of worker processes of a session, or another.
+
+    It is another where Dask has not replaced workers that were killed.
 
     A nanny whose worker dies while it registers may wait for it for ever.
     """
@@ -133,7 +148,10 @@ def started_processes():
 
 @pytest.fixture
 def processes(started_processes):
-    """A Dask client of three workers that are processes with memory of their own; a test may kill workers."""
+    """A Dask client of three workers that are processes with memory of their own.
+
+    A test may kill workers.
+    """
     return started_processes.ready()
 
 
@@ -146,7 +164,10 @@ def snapshots(monkeypatch):
 
 @pytest.fixture
 def apart(processes, tmp_path):
-    """A path that is another folder for this process and for each of three workers, and these folders."""
+    """A path that is another folder for each process, and these folders.
+
+    The processes are this one and three workers.
+    """
     if not os.path.exists("/proc/self/cwd"):
         pytest.skip("needs a path that each process understands in its own way")
     with clusters.hosts_apart(processes, tmp_path) as found:

@@ -67,7 +67,7 @@ def column_sums(X):
 
 
 def completion_perplexity(estimator, X):
-    """Perplexity by document completion, from `components_` and `transform` of the seen halves only."""
+    """Perplexity by document completion, from `components_` and `transform` of seen halves."""
     X = np.asarray(X)
     tokens = [np.repeat(np.arange(X.shape[1]), row) for row in X]
     seen = np.array([np.bincount(t[::2], minlength=X.shape[1]) for t in tokens])

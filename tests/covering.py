@@ -1,4 +1,7 @@
-"""Tests of many cases: with every change as few of them as have each value of each parameter; all others are slow."""
+"""Tests of many cases: with every change as few of them as have each value of each parameter.
+
+All others are slow.
+"""
 
 from collections import Counter, defaultdict
 
@@ -17,8 +20,8 @@ CLUSTER = 3
 def fewest(cases, costs):
     """Return the numbers of some `cases`, sets of values, that have all values of all of them.
 
-    They are few, by greed: next comes a case with the most values that are still missing, of these one whose other
-    values have cost the least, so that they take turns.
+    They are few, by greed: next comes a case with the most values that are still missing, of these
+    one whose other values have cost the least, so that they take turns.
     """
     missing, chosen, had = set().union(*cases), [], Counter()
     while missing:
@@ -46,7 +49,7 @@ def values_of(item):
 
 
 def mark_the_rest_slow(items):
-    """Mark cases of tests that are marked `covering`, whose values occur in other cases, as slow."""
+    """Mark cases of `covering` tests whose values occur in other cases as slow."""
     tests = defaultdict(list)
     for item in items:
         if item.get_closest_marker("covering") and not item.get_closest_marker("slow"):

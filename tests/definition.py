@@ -1,6 +1,9 @@
-"""What programs mean, written down once more and as plainly as can be: the oracle of the interpreter.
+"""What programs mean, written down once more and as plainly as can be.
 
-Shards and blocks are lists, stages are done one after the other, and nothing is shared, copied late or sent.
+The oracle of the interpreter.
+
+Shards and blocks are lists, stages are done one after the other, and nothing is shared, copied late
+or sent.
 """
 
 from copy import deepcopy

@@ -1,7 +1,9 @@
-"""Kernels are compiled by one process of a test run, whichever comes first; the others wait and read them from disk.
+"""Kernels are compiled by one process of a test run, whichever comes first.
 
-numba keeps the index of compiled code consistent for one writer only: two processes that compile at the same time do
-the work twice, and the entry of one of them is lost.
+The others wait and read them from disk.
+
+numba keeps the index of compiled code consistent for one writer only: two processes that compile at
+the same time do the work twice, and the entry of one of them is lost.
 """
 
 import fcntl
@@ -20,7 +22,8 @@ def compile_once():
     @wraps(compile_now)
     def compile_in_turn(self, sig):
         files = getattr(self._cache, "_cache_file", None)  # a function that is not cached has none
-        # numba's own lock first: a thread that waits here must not hold what its neighbour needs for a callee
+        # numba's own lock first: a thread that waits here must not hold what its neighbour needs
+        # for a callee
         with global_compiler_lock:
             if files is None or files._index_path in held:
                 return compile_now(self, sig)
@@ -37,7 +40,10 @@ def compile_once():
 
 
 class CompileOnce(WorkerPlugin):
-    """Lets the workers of a cluster, and those that replace them, take turns with all other processes."""
+    """Lets the workers of a cluster take turns with all other processes.
+
+    Those that replace them do, too.
+    """
 
     def setup(self, worker):
         compile_once()

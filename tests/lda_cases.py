@@ -5,14 +5,13 @@ from types import SimpleNamespace
 
 import numpy as np
 from definition import run_serial
+from scipy import sparse
 
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.blocks import no_rows
 from schmp_estimators.lda.data.counts import canonical_counts, count_words
 from schmp_estimators.lda.data.shards import Plan, local_columns, make_layout, make_shard
 from schmp_estimators.lda.data.topic_rows import (
     counts_of_rows,
-    rows_of_counts,
     rows_of_counts_array,
 )
 from schmp_estimators.lda.samplers.warp import WarpLDA
@@ -30,11 +29,11 @@ def random_counts(seed, n_docs=12, n_words=9, rate=1.5):
     return counts.astype(np.int32)
 
 
-def make_shards(counts, cuts=(), fixed=None, exchanged=False):
-    """Shards of a dense matrix cut before the given rows; `fixed` are dense rows of all words.
+def make_shards(counts, cuts=(), seeds=None, exchanged=False):
+    """Shards of a dense matrix cut before the given rows; `seeds` are dense rows of all words.
 
-    Of the words of a block, some are to be sampled locally, none, or all; all, if none may be exchanged: then every
-    shard knows of all words.
+    Of the words of a block, some are to be sampled locally, none, or all; all, if none may be
+    exchanged: then every shard knows of all words.
     """
     pieces = [[canonical_counts(counts[a:b])] for a, b in pairwise([0, *cuts, len(counts)])]
     word_counts = [count_words(piece, counts.shape[1]) for piece in pieces]
@@ -45,30 +44,31 @@ def make_shards(counts, cuts=(), fixed=None, exchanged=False):
     )
     columns, first_token, shards = local_columns(layout, n_local), 0, []
     for index, (piece, words) in enumerate(zip(pieces, word_counts, strict=True)):
-        mine = layout.column[layout.block_ptr[index] : layout.block_ptr[index + 1]]
-        rows = no_rows(len(mine)) if fixed is None else rows_of_counts(fixed[mine].astype(np.int32))
         before = np.sum([np.zeros_like(words), *word_counts[:index]], axis=0)[columns]
-        plan = Plan(index, layout, np.sum(word_counts, axis=0), n_local, first_token, rows)
+        plan = Plan(index, layout, np.sum(word_counts, axis=0), n_local, first_token)
+        plan = plan._replace(seeds=None if seeds is None else sparse.csc_array(np.transpose(seeds)))
         shards.append(make_shard(piece, before, words[columns], plan))
         first_token += int(words.sum())
     return freeze(shards), layout
 
 
 def fit(
-    counts, n_components, *, kind=WarpLDA, cuts=(), n_sweeps=3, fixed=None, saved=None, first=0,
+    counts, n_components, *, kind=WarpLDA, cuts=(), n_sweeps=3, seeds=None, saved=None, first=0,
     engine=run_serial, history=(), **parameters,
 ):  # fmt: skip
     """Fit; return the topics in document order after each sweep, records, and rows by column.
 
     With `saved` topics alone, the run follows from the `history`, too, as after a checkpoint.
     """
-    shards, layout = make_shards(counts, cuts, fixed, exchanged=not kind.rotates)
+    shards, layout = make_shards(counts, cuts, seeds, exchanged=not kind.rotates)
     parameters = {
         "doc_topic_prior": 0.3,
         "topic_word_prior": 0.1,
         "seed": 5,
         "evaluate_every": 1,
     } | parameters
+    if seeds is not None:
+        parameters |= {"seed_totals": np.sum(seeds, axis=0, dtype=float), "begins_seeded": True}
     program = kind(n_components=n_components, n_words=counts.shape[1], **parameters)
     if history:
         program = program.following(history)
@@ -86,7 +86,7 @@ def fit(
 
 
 def old_rows(seed, counts, n_components):
-    """Counts of earlier batches, for most words."""
+    """Counts of earlier batches, for most words: seeds that are whole."""
     rng = np.random.default_rng(seed)
     return rng.poisson(3.0, (counts.shape[1], n_components)) * (
         rng.random((counts.shape[1], 1)) < 0.7

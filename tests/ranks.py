@@ -1,4 +1,7 @@
-"""Ranks that are threads of this process, and a place that has them: what travels is pickled, and can be lost."""
+"""Ranks that are threads of this process, and a place that has them.
+
+What travels is pickled, and can be lost.
+"""
 
 import threading
 from queue import Empty, SimpleQueue
@@ -36,12 +39,12 @@ class Talk(Communicator):
             raise WorkLostError("a rank has failed")
         return loads(message)
 
-    def flush(self):
-        return
-
 
 def in_ranks(size, function, n_threads=1):
-    """Return ``function(communicator)`` of each rank: what it returned, or the exception that it raised."""
+    """Return ``function(communicator)`` of each rank.
+
+    What it returned, or the exception that it raised.
+    """
     said, made = [[SimpleQueue() for _ in range(size)] for _ in range(size)], [None] * size
 
     def work(rank):
@@ -73,7 +76,10 @@ class Handle:
 
 
 class RankPlace(Place):
-    """What a `GroupRun` asks of a cluster; the calls in `losses`, counted from one, lose what they have done."""
+    """What a `GroupRun` asks of a cluster.
+
+    The calls in `losses`, counted from one, lose what they have done.
+    """
 
     is_local = False
 
@@ -94,10 +100,11 @@ class RankPlace(Place):
     def bring(self, value, p):
         return Handle(self, loads(dumps(value)))
 
-    def load(self, word, function, pieces, p, *first):
-        return Handle(
-            self, function(*_values([*first, *(one() if callable(one) else one for one in pieces)]))
-        )
+    def load(self, word, loads):
+        for function, pieces, _, n_elements in loads:
+            made = function(*_values([one() if callable(one) else one for one in pieces]))
+            parts = [made[at] for at in range(n_elements)] or [made]
+            yield [Handle(self, one) for one in parts]
 
     def call(self, word, function, args, p, *, pinned=False):
         return Handle(self, function(*_values(args)))
@@ -110,7 +117,7 @@ class RankPlace(Place):
             raise next((one for one in failed if not isinstance(one, WorkLostError)), failed[0])
         if take is None:
             return loads(dumps(made))
-        return [Handle(self, one) for one in made], [take(one) for one in made]
+        return [Handle(self, one) for one in made], take(made[0])
 
     def results(self, held):
         self._lose()

@@ -1,6 +1,9 @@
-"""Results of many settings are what they were: to the bit on the machine that made the table, else to tolerance.
+"""Results of many settings are what they were.
 
-A change that alters results on purpose writes the table anew (``python tests/golden/make.py``) and says so.
+To the bit on the machine that made the table, else to tolerance.
+
+A change that alters results on purpose writes the table anew (``python tests/golden/make.py``) and
+says so.
 """
 
 import json

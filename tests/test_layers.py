@@ -1,4 +1,7 @@
-"""Three wings on one core: who may import whom, what must stay light stays light, and all else is declared."""
+"""Three wings on one core.
+
+Who may import whom, what must stay light stays light, and all else is declared.
+"""
 
 import os
 import pickle
@@ -19,8 +22,8 @@ PROJECT = tomllib.loads(ROOT.with_name("pyproject.toml").read_text())["project"]
 WINGS = {"lda", "mf", "linear"}
 #: Inside a wing imports go down only; what stands in the wing itself is its estimators.
 FLOORS = ["", "programs", "data", "kernels", "blocks"]
-#: Rooms of one wing, and the floor they are on: kernels are compiled for penalties, and losses call kernels; a sampler
-#: is a program and its kernel; all may ask what a loss declares.
+#: Rooms of one wing, and the floor they are on: kernels are compiled for penalties, and losses call
+#: kernels; a sampler is a program and its kernel; all may ask what a loss declares.
 ROOMS = {
     "contracts": "blocks",
     "losses": "data",
@@ -105,15 +108,22 @@ def in_a_process(code, *arguments, **variables):
     ],
 )
 def test_importing_the_package_or_dask_loads_nothing_heavy(package, heavy):
-    """Dask imports the package while it is being imported itself; who only uses Dask must not pay for numba."""
-    code = f"import sys, {package}; assert 'schmp_estimators' in sys.modules; print(*{heavy} & set(sys.modules))"
+    """Dask imports the package while it is being imported itself.
+
+    Who only uses Dask must not pay for numba.
+    """
+    code = (
+        f"import sys, {package}; assert 'schmp_estimators' in sys.modules; "
+        f"print(*{heavy} & set(sys.modules))"
+    )
     assert in_a_process(code) == []
 
 
 FITS = """
 import pickle, sys
 import numpy as np
-from schmp_estimators import DistributedLDA, ModelParallelMF, PrioritizedLasso, SparseLogisticRegression
+from schmp_estimators import DistributedLDA, ModelParallelMF
+from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
 
 model, X = pickle.load(open(sys.argv[1], "rb"))
 model.transform(X)

@@ -1,4 +1,7 @@
-"""Small programs in which every order and every number matters: the test pieces of engines and places."""
+"""Small programs in which every order and every number matters.
+
+The test pieces of engines and places.
+"""
 
 from __future__ import annotations
 
@@ -185,7 +188,10 @@ class Partial(Ring):
 
 
 class Observed(Ring):
-    """Shards tell what they see of themselves and of blocks, one stage makes its own reports, and orders alternate."""
+    """Shards tell what they see of themselves and of blocks.
+
+    One stage makes its own reports, and orders alternate.
+    """
 
     name = "observed"
 
@@ -223,7 +229,10 @@ class Observed(Ring):
 
 @dataclass(frozen=True)
 class Remade(Program):
-    """Blocks are read, and made anew of parts; shards work on the part of their state that belongs to a block."""
+    """Blocks are read, and made anew of parts.
+
+    Shards work on the part of their state that belongs to a block.
+    """
 
     name: ClassVar[str] = "remade"
     saves_blocks: ClassVar[bool] = False
@@ -294,7 +303,10 @@ class RemadeSynced(Remade):
 
 
 class SomeParts(ManyBlocks):
-    """In every other sweep blocks are made anew of parts, which come with reports; not all shards have one for each."""
+    """In every other sweep blocks are made anew of parts, which come with reports.
+
+    Not all shards have one for each.
+    """
 
     name = "some-parts"
 
@@ -399,7 +411,10 @@ class Foretold(Exchanging):
 
 
 class Merging(Exchanging):
-    """Reports are merged on their way, in pairs: in another order the result would be another one."""
+    """Reports are merged on their way, in pairs.
+
+    In another order the result would be another one.
+    """
 
     name = "merging"
 

@@ -24,7 +24,8 @@ class Solver(BaseSolver):
     requirements = ("pip::schmp-estimators",)
     references = (
         "S. Lee, J. K. Kim, X. Zheng, Q. Ho, G. A. Gibson, E. P. Xing, "
-        '"On model parallelization and scheduling strategies for distributed machine learning", NIPS 2014',
+        '"On model parallelization and scheduling strategies for distributed machine learning", '
+        "NIPS 2014",
     )
 
     def set_objective(self, X, y, lmbd, fit_intercept):

@@ -24,7 +24,10 @@ class Solver(BaseSolver):
     requirements = ("pip::schmp-estimators",)
 
     def set_objective(self, X, y, lmbd):
-        """Keep the problem; benchopt's objective is lmbd times that of the estimator, with C = 1/lmbd."""
+        """Keep the problem.
+
+        Benchopt's objective is lmbd times that of the estimator, with C = 1/lmbd.
+        """
         self.X, self.y = X, y
         # a gap that rounding may not let it reach: the number of steps ends the fit
         self.logistic = SparseLogisticRegression(C=1.0 / lmbd, fit_intercept=False, tol=1e-14)

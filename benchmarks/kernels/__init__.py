@@ -1,1 +1,4 @@
-"""Nine kernels timed by themselves, three of each wing, by asv; ``docs/measurements/kernels`` says how to run them."""
+"""Nine kernels timed by themselves, three of each wing, by asv.
+
+``docs/measurements/kernels`` says how to run them.
+"""

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 
 from schmp_estimators.core.stages import At
 from schmp_estimators.core.values import freeze, own
-from schmp_estimators.lda.blocks import HEAD, WordBlock, no_rows
+from schmp_estimators.lda.blocks import HEAD, WordBlock
 from schmp_estimators.lda.data.counts import canonical_counts, count_words
 from schmp_estimators.lda.data.shards import Plan, make_layout, make_shard
 from schmp_estimators.lda.data.topic_rows import counts_of_rows, rows_of_counts_array, rows_of_lists
@@ -33,7 +33,10 @@ KEY = np.uint64(12345)
 
 @cache
 def corpus():
-    """Return counts, and the topics of their tokens in document order: as sparse as those of a fit that has settled."""
+    """Return counts, and the topics of their tokens in document order.
+
+    They are as sparse as those of a fit that has settled.
+    """
     rng = np.random.default_rng(0)
     document = np.repeat(np.arange(N_DOCS), LENGTH)
     topic = rng.integers(0, N_TOPICS, (N_DOCS, 5))[document, rng.integers(0, 5, len(document))]
@@ -52,7 +55,7 @@ def one_shard():
     counts, _ = corpus()
     words = count_words([counts], N_WORDS)
     layout = make_layout(words, 1)
-    plan = Plan(0, layout, words, np.array([N_WORDS]), 0, no_rows(N_WORDS))
+    plan = Plan(0, layout, words, np.array([N_WORDS]), 0)
     before, own = np.zeros(N_WORDS, np.int64), words[layout.column]
     return freeze(make_shard([counts], before, own, plan)), layout
 
@@ -82,10 +85,10 @@ class WarpWords(OneKernel):
         tokens, totals = started(2)
         inverse = (1.0 / (totals + N_WORDS * BETA)).astype(np.float32)
         shard, tokens = one_shard()[0], own(tokens).reshape(-1, 3)
-        words = freeze(pieces_of(tokens, shard.word_ptr)), shard.word_first, None, shard.fixed, None
+        words = freeze(pieces_of(tokens, shard.word_ptr)), shard.word_first, None, None
         types = tokens[:0].reshape(-1), np.empty(0, np.int16)  # a view keeps the tokens
         given = types, freeze(inverse), np.float32(BETA), KEY
-        return (0, N_WORDS, *words, *given, False, (0, 0))
+        return (0, N_WORDS, *words, *given, (0, 0))
 
 
 @cache
@@ -97,7 +100,7 @@ def block():
     word = np.repeat(np.arange(n_heads), np.diff(shard.word_ptr[: n_heads + 1]))
     heads = np.zeros((n_heads, N_TOPICS), np.int32)
     np.add.at(heads, (word, topic[:first_tail]), 1)
-    return WordBlock(heads, shard.word_ptr[n_heads:] - first_tail, topic[first_tail:], shard.fixed)
+    return WordBlock(heads, shard.word_ptr[n_heads:] - first_tail, topic[first_tail:])
 
 
 @cache
@@ -171,9 +174,7 @@ class FrozenDocuments(OneKernel):
         word = np.repeat(np.arange(len(words), dtype=np.uint32), sizes[words])[shard.place]
         rows = rows[: len(words)]
         beta_sum = N_WORDS * BETA
-        whole = freeze(
-            WordBlock(np.zeros((0, N_TOPICS), np.int32), shard.word_ptr, topic, shard.fixed)
-        )
+        whole = freeze(WordBlock(np.zeros((0, N_TOPICS), np.int32), shard.word_ptr, topic))
         inverse = 1.0 / (totals + beta_sum)
         take_rows(0, len(words), freeze(words), whole, inverse, BETA, rows, None)
         frozen = freeze(frozen_of(rows, np.full(N_TOPICS, ALPHA), totals, BETA, beta_sum))

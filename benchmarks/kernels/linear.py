@@ -1,4 +1,7 @@
-"""L1 models: gradients of all columns, and coordinate descent on sparse columns and on a Gram matrix."""
+"""L1 models: gradients of all columns, and coordinate descent.
+
+Coordinate descent is on sparse columns and on a Gram matrix.
+"""
 
 from functools import cache
 
@@ -39,7 +42,10 @@ class ColumnGradient(OneKernel):
 
 
 class SparsePasses(OneKernel):
-    """Five passes over 2,000 columns of 2,000 rows, of which a fiftieth is not zero, from zero, with an intercept."""
+    """Five passes over 2,000 columns of 2,000 rows, from zero, with an intercept.
+
+    A fiftieth of the entries is not zero.
+    """
 
     kernel = staticmethod(sparse_passes)
 

@@ -58,9 +58,10 @@ class CcdRound(OneKernel):
         before, now = (rng.normal(0, 0.3, (N_USERS, LANES)).astype(np.float32) for _ in range(2))
         beside = rng.normal(0, 0.3, (N_ITEMS, 2 * LANES)).astype(np.float32)
         return (
-            freeze(UserRatings(indptr, items.astype(np.uint16), values)), np.empty(0, np.float32), own(values),
-            freeze(before), now,
-            freeze(beside), freeze(np.full(N_USERS, 0.5, np.float32)), *freeze(2 * (np.empty((0, LANES), np.float32),)),
+            freeze(UserRatings(indptr, items.astype(np.uint16), values)), np.empty(0, np.float32),
+            own(values), freeze(before), now,
+            freeze(beside), freeze(np.full(N_USERS, 0.5, np.float32)),
+            *freeze(2 * (np.empty((0, LANES), np.float32),)),
             0, LANES, False,
             np.zeros((N_ITEMS * SUMS, LANES), np.float32),
         )  # fmt: skip

@@ -10,8 +10,8 @@ from typing import ClassVar
 class OneKernel(ABC):
     """One kernel, on the same input every time: what it writes into is made anew before each call.
 
-    Inputs are those of a real fit, in the types that programs hand over, so that what is timed is the machine code
-    that fits run.
+    Inputs are those of a real fit, in the types that programs hand over, so that what is timed is
+    the machine code that fits run.
     """
 
     #: The clock: CPU seconds, so that what else the machine does weighs less.

@@ -1,4 +1,7 @@
-"""A pytest plugin for `mutants.py`: the package must be that of the copy, and what failed is written down."""
+"""A pytest plugin for `mutants.py`.
+
+The package must be that of the copy, and what failed is written down.
+"""
 
 import json
 import os

@@ -12,9 +12,11 @@ from pathlib import Path
 import schmp_estimators
 from schmp_estimators import datasets, penalised, ranking, schmp
 
-# Not prose: directives, code after "::", headings, doctests, and terms or parameters above their indented text
+# Not prose: directives, code after "::", headings, doctests, and terms or parameters above their
+# indented text
 SKIPPED = re.compile(
-    r"(?m)^( *)(?:\.\. .*|(.*):(?=:):)\n(?:(?:\1 +.*)?\n)*|^.*\n[-=~ ]{3,}$|^ *>>>.*\n(?:.+\n)*|^( *)\S.*\n(?=\3 {4}\S)"
+    r"(?m)^( *)(?:\.\. .*|(.*):(?=:):)\n(?:(?:\1 +.*)?\n)*|^.*\n[-=~ ]{3,}$"
+    r"|^ *>>>.*\n(?:.+\n)*|^( *)\S.*\n(?=\3 {4}\S)"
 )
 
 
@@ -33,11 +35,9 @@ def sentences(text):
 
 root = Path(schmp_estimators.__file__).parents[1]
 texts = {
-    str(guide.relative_to(root)): guide.read_text() for guide in sorted(root.glob("docs/*.rst"))
-}
-texts |= {
     str(guide.relative_to(root)): guide.read_text()
-    for guide in sorted(root.glob("docs/user_guide/*.rst"))
+    for folder in ("docs", "docs/stories", "docs/user_guide")
+    for guide in sorted(root.glob(f"{folder}/*.rst"))
 }
 owners = [
     (module.__name__, module) for module in (schmp_estimators, schmp, penalised, ranking, datasets)

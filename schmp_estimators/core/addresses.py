@@ -1,4 +1,7 @@
-"""Arrays at given addresses in kernels: many arrays without copies, and their number is part of no type."""
+"""Arrays at given addresses in kernels: many arrays without copies.
+
+Their number is part of no type.
+"""
 
 from typing import Any
 
@@ -10,10 +13,10 @@ from numba.np.arrayobj import make_array, populate_array
 
 @intrinsic
 def array_at(typing: Any, address: Any, size: Any, like: Any) -> Any:
-    """Return the contiguous array of `size` elements at an address, with the dtype of the array `like`.
+    """Return the contiguous array of `size` elements at an address, with the dtype of `like`.
 
-    If `size` is a pair, the array has so many rows, and so many elements in each.  Kernels call it.  The caller of the
-    kernel must keep the memory, and let nobody else write to it.
+    If `size` is a pair, the array has so many rows, and so many elements in each.  Kernels call it.
+    The caller of the kernel must keep the memory, and let nobody else write to it.
     """
     has_rows = isinstance(size, types.BaseTuple)
     kind = types.Array(like.dtype, 1 + has_rows, "C")

@@ -12,11 +12,17 @@ class SchMPError(RuntimeError):
 
 
 class WorkLostError(SchMPError):
-    """Results were lost that Dask cannot compute again; the work restarts from the last snapshot or from the input."""
+    """Results were lost that Dask cannot compute again.
+
+    The work restarts from the last snapshot or from the input.
+    """
 
 
 class WorkerLostError(SchMPError):
-    """Workers died repeatedly, did not come back, or had the only copy of the input, so the fit was ended."""
+    """The fit was ended because of its workers.
+
+    They died repeatedly, did not come back, or had the only copy of the input.
+    """
 
 
 class NoWorkersError(SchMPError):
@@ -28,7 +34,7 @@ class SchedulerLostError(SchMPError):
 
 
 class MixedClusterError(SchMPError):
-    """The workers of the cluster have different software or CPUs, so results could differ between them."""
+    """The workers have different software or CPUs, so results could differ between them."""
 
 
 class NotSharedError(ValueError):

@@ -1,4 +1,7 @@
-"""The base of all estimators: callbacks, progress, messages about compiling, and the restoring of failed fits."""
+"""The base of all estimators.
+
+It has callbacks, progress, messages about compiling, and the restoring of failed fits.
+"""
 
 import copy
 import logging
@@ -30,14 +33,19 @@ LINE_EVERY = 10
 
 
 def make_seed(random_state: Any) -> int:
-    """Return a seed for addressed random numbers; a generator is advanced, an int always gives the same seed."""
+    """Return a seed for addressed random numbers.
+
+    A generator is advanced; an int always gives the same seed.
+    """
     if isinstance(random_state, numbers.Integral):
         return int(random_state)
     return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
 
 
 def has_settled(name: str, tol: float, records: Sequence[Named]) -> bool:
-    """Return whether a value has changed by at most `tol`, relatively, between the last two records that have it.
+    """Return whether a value has changed by at most `tol`, relatively, between two records.
+
+    They are the last two records that have it.
 
     If the last record does not have it, the result is False.
     """
@@ -48,18 +56,24 @@ def has_settled(name: str, tol: float, records: Sequence[Named]) -> bool:
 
 
 def after(known: Sequence[Named], ends: Ending, records: Sequence[Named]) -> bool:
-    """Return whether a fit ends with the last of some records, which follow those that are known."""
+    """Return whether a fit ends with the last of some records, which follow known ones."""
     return ends([*known, *records])
 
 
 def without_itself(snapshot: Callable[[], Named]) -> Callable[[], Named]:
-    """Let copies that are made during a fit not refer to it, because they may be kept or pickled."""
+    """Let copies that are made during a fit not refer to it.
+
+    The copies may be kept or pickled.
+    """
     return lambda: {**snapshot(), "_snapshot": None}
 
 
 @contextmanager
 def undone_on_error(estimator: Any) -> Iterator[None]:
-    """If a fit fails or is interrupted, restore all fitted attributes as they were, or remove them if new."""
+    """If a fit fails or is interrupted, restore all fitted attributes as they were.
+
+    New ones are removed.
+    """
     before = {name: value for name, value in vars(estimator).items() if name.endswith("_")}
     try:
         yield
@@ -88,7 +102,10 @@ class _Stopwatch(event.Listener):
         self._told = False
 
     def on_start(self, event: Any) -> None:
-        """Start the clock unless it runs, because kernels are compiled inside of others; check the time."""
+        """Start the clock unless it runs; check the time.
+
+        It may run already, because kernels are compiled inside of others.
+        """
         if not self._depth:
             self._began = perf_counter()
         self._depth += 1
@@ -136,10 +153,13 @@ class _Unheard:
 
 
 class FollowedEstimator(CallbackSupportMixin):  # type: ignore[misc]  # scikit-learn has no types
-    """Base of estimators whose fits can be followed: by callbacks, a progress bar, and the records in `history_`.
+    """Base of estimators whose fits can be followed.
 
-    Subclasses have the parameter `verbose`.  `_objective` is the name of their objective in the records.  During a fit
-    they set `_snapshot`, a function that returns the fitted attributes as they are now.
+    They have callbacks, a progress bar, and the records in `history_`.
+
+    Subclasses have the parameter `verbose`.  `_objective` is the name of their objective in the
+    records.  During a fit they set `_snapshot`, a function that returns the fitted attributes as
+    they are now.
     """
 
     _objective: str
@@ -164,8 +184,8 @@ class FollowedEstimator(CallbackSupportMixin):  # type: ignore[misc]  # scikit-l
     def _as_if_fitted(self) -> Any:
         """Return a copy of this estimator as if the fit ended now.
 
-        Scikit-learn passes such a copy to callbacks that ask for a ``fitted_estimator``.  Here it is made on demand,
-        because it takes time, and some callbacks need it only now and then.
+        Scikit-learn passes such a copy to callbacks that ask for a ``fitted_estimator``.  Here it
+        is made on demand, because it takes time, and some callbacks need it only now and then.
         """
         fitted = copy.copy(self)
         for name, value in self._snapshot().items():
@@ -173,7 +193,9 @@ class FollowedEstimator(CallbackSupportMixin):  # type: ignore[misc]  # scikit-l
         return fitted
 
     def _check_checkpoint(self, earlier: Any, without: str, *, draws: bool = True) -> None:
-        """Raise ValueError if a checkpoint could not recognise this fit; `draws`: whether it draws random numbers.
+        """Raise ValueError if a checkpoint could not recognise this fit.
+
+        `draws` says whether the fit draws random numbers.
 
         `without` names what a checkpoint cannot be combined with.
         """
@@ -182,7 +204,8 @@ class FollowedEstimator(CallbackSupportMixin):  # type: ignore[misc]  # scikit-l
         located(self.checkpoint)  # raises if it is no path or URL
         if draws and not isinstance(self.random_state, numbers.Integral):
             raise ValueError(
-                f"checkpoint needs an int as random_state, to recognise its own fit; got {self.random_state!r}"
+                "checkpoint needs an int as random_state, to recognise its own fit; got "
+                f"{self.random_state!r}"
             )
         if earlier is not None:
             raise ValueError(
@@ -191,7 +214,10 @@ class FollowedEstimator(CallbackSupportMixin):  # type: ignore[misc]  # scikit-l
 
     @contextmanager
     def _progress_bar(self) -> Iterator[None]:
-        """Show a progress bar during a fit, if `verbose` asks for it and no other bar is shown; report compiling."""
+        """Show a progress bar during a fit, and report compiling.
+
+        The bar is shown if `verbose` asks for it and no other bar is shown.
+        """
         with (
             self._bar_shown() as bar,
             told_of_compiling(type(self).__name__, getattr(bar, "say", None)),
@@ -252,7 +278,9 @@ class SweepingEstimator(FollowedEstimator):
         seconds: float = 0.0,
         took: Callable[[], float | None] = lambda: None,
     ) -> Iterator[int]:
-        """Do the sweeps of a run, write `history_`, call callbacks, and stop when a callback or `tol` ends the fit.
+        """Do the sweeps of a run, write `history_`, and call callbacks.
+
+        The run stops when a callback or `tol` ends the fit.
 
         Parameters
         ----------
@@ -269,9 +297,11 @@ class SweepingEstimator(FollowedEstimator):
         snapshot : callable
             Returns the fitted attributes as they are after the current sweep.
         seconds : float
-            If `history_` is empty: what those sweeps took whose records are ready when `run` begins.
+            If `history_` is empty: what those sweeps took whose records are ready when `run`
+            begins.
         took : callable
-            Returns the seconds of the current sweep, or None if they are those that the fit waited for its record.
+            Returns the seconds of the current sweep, or None if they are those that the fit waited
+            for its record.
 
         Yields
         ------
@@ -307,7 +337,7 @@ class SweepingEstimator(FollowedEstimator):
         context.call_on_fit_task_end(**data, reconstruction_attributes=snapshot)
 
     def _may_ask(self, sweep: int, every: int) -> bool:
-        """Return whether the fit may need more than the record of a sweep, or may end for other reasons than `tol`.
+        """Return whether the fit may need more than records, or end for other reasons than `tol`.
 
         Parameters
         ----------
@@ -325,17 +355,26 @@ class SweepingEstimator(FollowedEstimator):
         return followed or done == self._n_sweeps or kept
 
     def _has_converged(self) -> bool:
-        """Return whether the objective has changed by at most `tol`, relatively, between the last two evaluations."""
+        """Return whether the objective has changed by at most `tol`, relatively.
+
+        The last two evaluations are compared.
+        """
         if not self.tol or not self._is_comparable(self.history_[-1]):
             return False
         return self._ending()([one for one in self.history_ if self._is_comparable(one)])
 
     def _ending(self) -> Ending:
-        """Return a function that gets records and says whether `tol` ends the fit there; it can be pickled."""
+        """Return a function that gets records and says whether `tol` ends the fit there.
+
+        It can be pickled.
+        """
         return partial(has_settled, self._objective, self.tol)
 
     def _ends(self) -> Ending | None:
-        """Return `_ending` for records after those of `history_`, if all are comparable; None if `tol` is 0."""
+        """Return `_ending` for records after those of `history_`, if all are comparable.
+
+        Return None if `tol` is 0.
+        """
         return partial(after, list(self.history_), self._ending()) if self.tol else None
 
     def _is_comparable(self, record: Named) -> bool:

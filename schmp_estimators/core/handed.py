@@ -1,8 +1,8 @@
 """Named tuples that kernels pass to their parts by address.
 
-numba passes a tuple number by number, in every call and again in every function: seven numbers for an array, two
-hundred for some tuples of arrays.  This takes most of the compilation time.  A tuple that is passed by its address is
-one argument, and a part loads only what it uses.
+numba passes a tuple number by number, in every call and again in every function: seven numbers for
+an array, two hundred for some tuples of arrays.  This takes most of the compilation time.  A tuple
+that is passed by its address is one argument, and a part loads only what it uses.
 """
 
 from typing import Any

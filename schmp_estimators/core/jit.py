@@ -1,11 +1,13 @@
 """Compilation of kernels and their parts: the only module that declares how.
 
-Every kernel releases the GIL, so that several threads can run kernels at the same time.  Every kernel is cached on
-disk, so that a second process starts in milliseconds.  No kernel is compiled with ``parallel=True``: numba's default
-threading layer aborts the process if two Python threads enter such kernels together.  No kernel whose result is kept
-may be compiled with reassociation or contraction: the bits would depend on the instruction set.
+Every kernel releases the GIL, so that several threads can run kernels at the same time.  Every
+kernel is cached on disk, so that a second process starts in milliseconds.  No kernel is compiled
+with ``parallel=True``: numba's default threading layer aborts the process if two Python threads
+enter such kernels together.  No kernel whose result is kept may be compiled with reassociation or
+contraction: the bits would depend on the instruction set.
 
-A compiled kernel that is damaged on disk is named in the log and compiled again; a fit never fails because of it.
+A compiled kernel that is damaged on disk is named in the log and compiled again; a fit never fails
+because of it.
 """
 
 import gc
@@ -34,7 +36,8 @@ logger = logging.getLogger(__name__)
 #: The type of an index that is not negative: kernels need not look whether it counts from the end.
 index = np.uint64
 
-#: A file ends with this mark and the checksum of all bytes before the mark; size of the checksum in bytes.
+#: A file ends with this mark and the checksum of all bytes before the mark; size of the checksum in
+#: bytes.
 _MARK, _SIZE = b"crc:", 4
 
 
@@ -65,7 +68,10 @@ class _CheckedFiles(IndexDataCacheFile):
 
 
 def _check(data: bytes) -> None:
-    """Raise ValueError if the checksum is wrong; a file that numba alone has written has none, and is accepted."""
+    """Raise ValueError if the checksum is wrong.
+
+    A file that numba alone has written has none, and is accepted.
+    """
     body = data[: -len(_MARK) - _SIZE]
     end = data[-len(_MARK) - _SIZE :]
     if end.startswith(_MARK) and zlib.crc32(body) != int.from_bytes(end[len(_MARK) :], "little"):
@@ -73,7 +79,10 @@ def _check(data: bytes) -> None:
 
 
 class KernelCache(FunctionCache):
-    """The cache of a kernel, in place of that of `numba.njit`; raises RuntimeError if no folder is writable."""
+    """The cache of a kernel, in place of that of `numba.njit`.
+
+    It raises RuntimeError if no folder is writable.
+    """
 
     def __init__(self, function: Any) -> None:
         super().__init__(function)  # type: ignore[no-untyped-call]
@@ -84,7 +93,8 @@ class KernelCache(FunctionCache):
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return a compiled kernel from the cache, or None if there is none that can be used.
 
-        numba's own method would first load what compilation needs, which takes about a quarter of a second.
+        numba's own method would first load what compilation needs, which takes about a quarter of a
+        second.
         """
         try:
             rtsys.initialize(target_context)
@@ -113,7 +123,10 @@ class _KernelLibrary(JITCodeLibrary):
     """The machine code of a kernel and of all its parts."""
 
     def finalize(self) -> None:
-        """Link each part once, before those that it calls: LLVM drops functions that nothing calls so far."""
+        """Link each part once, before those that it calls.
+
+        LLVM drops functions that nothing calls so far.
+        """
         found: dict[Any, None] = {}
         _add_with_called(self._linking_libraries, found)
         self._linking_libraries = list(reversed(found))
@@ -129,7 +142,10 @@ def _add_with_called(libraries: list[Any], found: dict[Any, None]) -> None:
 
 
 class _PartLibrary(_KernelLibrary):
-    """The code of a part, which is optimised and becomes machine code only within the kernels that call it."""
+    """The code of a part.
+
+    It is optimised and becomes machine code only within the kernels that call it.
+    """
 
     #: libraries of the functions that it calls
     called: list[Any]
@@ -158,7 +174,10 @@ class _PartLibrary(_KernelLibrary):
 
     @property
     def codegen(self) -> Any:
-        """The object whose `set_env` gets the addresses of Python constants that machine code refers to."""
+        """The object whose `set_env` gets the addresses of Python constants.
+
+        Machine code refers to these.
+        """
         return self
 
     def set_env(self, name: str, env: Any) -> None:
@@ -166,7 +185,10 @@ class _PartLibrary(_KernelLibrary):
 
 
 class _Compiler(Compiler):
-    """numba's compiler without passes for features that our functions do not use: closures, array expressions, …."""
+    """numba's compiler without passes for features that our functions do not use.
+
+    Among these are closures and array expressions.
+    """
 
     library: type[_KernelLibrary] = _PartLibrary
 
@@ -202,7 +224,10 @@ _signature_of: Any = BaseFunction.get_call_type
 
 
 def _known_signature(function: Any, context: Any, args: Any, kws: Any) -> Any:
-    """Return a signature that numba finds only once: for each call, it would try all meanings of ``+`` or ``len``."""
+    """Return a signature that numba finds only once.
+
+    For each call, it would try all meanings of ``+`` or ``len``.
+    """
     key = function, tuple(args), tuple(kws.items())
     if key not in _signatures:
         _signatures[key] = _signature_of(function, context, args, kws)
@@ -215,7 +240,10 @@ class _KernelCompiler(_Compiler):
     library = _KernelLibrary
 
     def compile_extra(self, func: Any) -> Any:
-        """Compile a kernel and its parts; numba's lock makes sure that no other thread compiles meanwhile."""
+        """Compile a kernel and its parts.
+
+        numba's lock makes sure that no other thread compiles meanwhile.
+        """
         enabled = gc.isenabled()
         gc.disable()
         BaseFunction.get_call_type = _known_signature  # type: ignore[method-assign, assignment]
@@ -231,18 +259,23 @@ class _KernelCompiler(_Compiler):
 _ARITHMETIC: Named = {"error_model": "numpy", "fastmath": False}
 #: Options of kernels: they need no wrapper for C, and they may make arrays.
 _OPTIONS: Named = {
-    **_ARITHMETIC, "nogil": True, "no_cfunc_wrapper": True, "_nrt": True, "pipeline_class": _KernelCompiler,
+    **_ARITHMETIC, "nogil": True, "no_cfunc_wrapper": True, "_nrt": True,
+    "pipeline_class": _KernelCompiler,
 }  # fmt: skip
 #: Options of parts, which do not count references.
 _PART: Named = {
-    **_ARITHMETIC, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False, "pipeline_class": _Compiler,
+    **_ARITHMETIC, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False,
+    "pipeline_class": _Compiler,
 }  # fmt: skip
 #: Options of parts that make arrays.
 _MAKER: Named = {**_PART, "_nrt": True}
 
 
 def kernel(function: Function) -> Any:
-    """Compile `function` as a kernel: no GIL, IEEE arithmetic, NumPy's division rules, cached where possible."""
+    """Compile `function` as a kernel.
+
+    It needs no GIL, has IEEE arithmetic and NumPy's division rules, and is cached where possible.
+    """
     compiled: Any = njit(cache=False, **_OPTIONS)(function)
     with suppress(RuntimeError):  # no directory for the cache is writable
         compiled._cache = KernelCache(function)
@@ -258,18 +291,21 @@ def kernel_of_this_process(kernel: Any) -> Any:
 def compiled_for(kind: Any, kernel: Any) -> Any:
     """Return the kernel to call with this penalty, loss or sampler.
 
-    Kernels for classes outside this package are compiled in each process: a cache on disk would not notice changes to
-    the class, and could not be read without it.
+    Kernels for classes outside this package are compiled in each process: a cache on disk would not
+    notice changes to the class, and could not be read without it.
     """
     ours = type(kind).__module__.startswith("schmp_estimators.")
     return kernel if ours else kernel_of_this_process(kernel)
 
 
 def part(function: Function) -> Any:
-    """Compile `function` as a part: kernels call it, Python does not, and it makes no arrays except views.
+    """Compile `function` as a part: kernels call it, Python does not.
 
-    A part does not count references.  Otherwise each array argument would cost two atomic instructions, and code for
-    counting would take a third of the compilation time.  numba refuses a part that returns a new array.
+    It makes no arrays except views.
+
+    A part does not count references.  Otherwise each array argument would cost two atomic
+    instructions, and code for counting would take a third of the compilation time.  numba refuses a
+    part that returns a new array.
     """
     return _by_kinds(njit(**_PART)(function))
 
@@ -297,7 +333,8 @@ def inlined(function: Function) -> Any:
 def pasted(function: Function) -> Any:
     """Let numba copy `function` into each of its callers before it infers types.
 
-    This is slow, because the types of each copy are inferred separately; use it where measurements show faster code.
+    This is slow, because the types of each copy are inferred separately; use it where measurements
+    show faster code.
     """
     return njit(inline="always", **_ARITHMETIC)(function)
 
@@ -306,7 +343,8 @@ def pasted(function: Function) -> Any:
 def copy_to(values, out):
     """Set out[k] = values[k] for all k of `out`, both of one axis.
 
-    ``out[:] = values`` would also compile the text of an error about their shapes, which takes 2 seconds.
+    ``out[:] = values`` would also compile the text of an error about their shapes, which takes 2
+    seconds.
     """
     for k in range(out.shape[0]):
         out[k] = values[k]
@@ -318,10 +356,13 @@ def ready(function: Function, how: Function = inlined) -> Any:
 
 
 def by_types(function: Function, *, copied: bool = False, strict: bool = True) -> Any:
-    """Let calls of `function` in kernels use what the decorated function returns for the types of the arguments.
+    """Let calls of `function` in kernels use what the decorated function returns.
 
-    Only calls that occur are compiled, so a further type costs nothing where it is not used.  With `copied` the result
-    is `inlined`; unless `strict`, arguments may have other names and annotations.
+    It gets the types of the arguments.
+
+    Only calls that occur are compiled, so a further type costs nothing where it is not used.  With
+    `copied` the result is `inlined`; unless `strict`, arguments may have other names and
+    annotations.
     """
     options: Any = {**_PART, "forceinline": True} if copied else _MAKER
     return overload(function, jit_options=options, strict=strict)

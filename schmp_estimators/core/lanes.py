@@ -1,16 +1,18 @@
 """Vector instructions for kernels, and sums and products whose order is fixed by construction.
 
-A compiler may vectorise a sum only if it may reorder it, and then the bits depend on the instruction set.  Here the
-order is fixed: `UNROLLED` registers of `LANES` numbers side by side, added up as a binary tree.  LLVM maps them onto
-the registers of the processor; the additions, and so the bits, are the same on all processors.
+A compiler may vectorise a sum only if it may reorder it, and then the bits depend on the
+instruction set.  Here the order is fixed: `UNROLLED` registers of `LANES` numbers side by side,
+added up as a binary tree.  LLVM maps them onto the registers of the processor; the additions, and
+so the bits, are the same on all processors.
 
-A function decorated with `emitted` runs while a kernel is compiled.  Its operators emit vector instructions.  No bounds
-are checked.
+A function decorated with `emitted` runs while a kernel is compiled.  Its operators emit vector
+instructions.  No bounds are checked.
 
-`dot` sums in float64 over vectors of any length and dtype.  On 463 × 50,000 float64 it does 4.1 G multiply–adds per
-second, where OpenBLAS's matrix–vector product does 2.4; on int8 columns, which it converts, it does 8.2.  `row_dot` and
-the functions after it are for float32 rows that are padded to whole registers.  (A loop with eight scalar accumulators
-is the same sum, but the compiler does not vectorise it: 12 against 37 million ratings per second at rank 128.)
+`dot` sums in float64 over vectors of any length and dtype.  On 463 × 50,000 float64 it does 4.1 G
+multiply–adds per second, where OpenBLAS's matrix–vector product does 2.4; on int8 columns, which it
+converts, it does 8.2.  `row_dot` and the functions after it are for float32 rows that are padded to
+whole registers.  (A loop with eight scalar accumulators is the same sum, but the compiler does not
+vectorise it: 12 against 37 million ratings per second at rank 128.)
 """
 
 from __future__ import annotations
@@ -105,7 +107,10 @@ class Value:
         return Value(self.builder, self.builder.extract_element(self.value, SHORT(number)))
 
     def folded(self) -> Value:
-        """Add the upper half of the lanes to the lower half until one number is left, and return this."""
+        """Add the upper half of the lanes to the lower half until one number is left.
+
+        Return this number.
+        """
         half, sums = LANES, self
         while half > 1:
             half //= 2
@@ -246,7 +251,10 @@ class Code:
             yield Value(self.builder, index)
 
     def over_row(self, width: Value, together: int, visit: Callable[[Value, int], None]) -> None:
-        """Emit ``visit(offset, number)`` for all registers of a row: in groups, with their numbers, then one by one."""
+        """Emit ``visit(offset, number)`` for all registers of a row.
+
+        They come in groups, with their numbers, then one by one.
+        """
         whole = width & -LANES * together
         with self.loop(0, whole, LANES * together) as start:
             for number in range(together):
@@ -258,10 +266,12 @@ class Code:
 def emitted(
     returns: Function = lambda *kinds: types.void,
 ) -> Callable[[Function], Any]:
-    """Make an instruction of ``emit(code, *arguments)``; `returns` gives the type of its result for those of arguments.
+    """Make an instruction of ``emit(code, *arguments)``.
 
-    Arrays become `Registers`, tuples lists of values, and other arguments values; integers are indices, and other
-    numbers are float32.
+    `returns` gives the type of its result for those of arguments.
+
+    Arrays become `Registers`, tuples lists of values, and other arguments values; integers are
+    indices, and other numbers are float32.
     """
 
     def decorate(emit: Function) -> Any:
@@ -328,7 +338,9 @@ def _strided_dot(code, left, right):
 
 @inlined
 def dot(left, right):
-    """Return the dot product of two contiguous vectors of one length, in float64; nothing is mutated.
+    """Return the dot product of two contiguous vectors of one length, in float64.
+
+    Nothing is mutated.
 
     Either may hold float64, float32 or integers.  0.12–0.3 ns per element while they fit a cache.
     """
@@ -345,17 +357,22 @@ def padded_width(n_components: int) -> int:
 
 
 def pad_rows(factors: np.ndarray) -> np.ndarray:
-    """Return `factors` (n, k) as C-contiguous float32 of shape (n, padded_width(k)); the added columns are zero."""
+    """Return `factors` (n, k) as C-contiguous float32 of shape (n, padded_width(k)).
+
+    The added columns are zero.
+    """
     padded = empty_rows(*factors.shape)
     padded[:, : factors.shape[1]] = factors
     return padded
 
 
 def empty_rows(n_rows: int, n_components: int) -> np.ndarray:
-    """Return C-contiguous float32 of shape (n_rows, padded_width(n_components)), at the start of a cache line.
+    """Return C-contiguous float32 of shape (n_rows, padded_width(n_components)).
 
-    NumPy puts large arrays at other addresses, where every second register of a row would be in two cache lines.  Only
-    the added columns are set, to zero.
+    It is at the start of a cache line.
+
+    NumPy puts large arrays at other addresses, where every second register of a row would be in two
+    cache lines.  Only the added columns are set, to zero.
     """
     rows = at_line((n_rows, padded_width(n_components)), np.float32)
     rows[:, n_components:] = 0.0
@@ -386,7 +403,9 @@ def fold_sums(totals: list[Total]) -> Any:
 
 @emitted(lambda *kinds: types.float32)
 def row_dot(code, left, i, right, j):
-    """Return ``left[i] @ right[j]`` as float32, for C-contiguous float32 matrices of the same padded width.
+    """Return ``left[i] @ right[j]`` as float32, for C-contiguous float32 matrices.
+
+    They have the same padded width.
 
     0.15 ns per product from L1 on a 256-bit machine.
     """
@@ -403,7 +422,9 @@ def row_dot(code, left, i, right, j):
 
 @emitted(lambda *kinds: types.UniTuple(types.float32, 3))
 def row_moments(code, values, j, others, weights, vector):
-    """Return Σ x w, Σ x² w and Σ x v: x is row j of `values`, w and v are rows of `others`, all float32.
+    """Return Σ x w, Σ x² w and Σ x v, all float32.
+
+    x is row j of `values`; w and v are rows of `others`.
 
     The rows are C-contiguous and of one padded width.
     """
@@ -423,7 +444,9 @@ def row_moments(code, values, j, others, weights, vector):
 
 @emitted()
 def add_scaled(code, target, at, source, row, scale):
-    """Add ``scale`` times register `row` of `source` to register `at` of `target`, both C-contiguous float32 arrays.
+    """Add ``scale`` times register `row` of `source` to register `at` of `target`.
+
+    Both are C-contiguous float32 arrays.
 
     A register is `LANES` consecutive numbers.
     """
@@ -432,9 +455,12 @@ def add_scaled(code, target, at, source, row, scale):
 
 @emitted()
 def add_products(code, target, at, source, row):
-    """Add all products of two numbers of register `row` of `source` to `PRODUCTS` registers of `target` from `at`.
+    """Add all products of two numbers of register `row` of `source` to `target`.
 
-    Product k·l of numbers k and l = (k + d) mod `LANES` is added to lane k of register d, for d = 0 … `LANES` / 2.
+    The target is `PRODUCTS` registers from `at`.
+
+    Product k·l of numbers k and l = (k + d) mod `LANES` is added to lane k of register d, for d = 0
+    … `LANES` / 2.
     """
     numbers = source[row]
     for distance in range(PRODUCTS):

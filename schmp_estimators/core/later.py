@@ -1,7 +1,9 @@
-"""Dask, imported only where it is needed: the import takes longer than many fits, and most fits do not use Dask.
+"""Dask, imported only where it is needed.
 
-While ``dask`` has not been imported, no input can be a Dask collection.  While ``distributed`` has not been imported,
-no client can be active, and the code cannot run in a Dask task.
+The import takes longer than many fits, and most fits do not use Dask.
+
+While ``dask`` has not been imported, no input can be a Dask collection.  While ``distributed`` has
+not been imported, no client can be active, and the code cannot run in a Dask task.
 """
 
 import os
@@ -35,7 +37,10 @@ _dask: Any = Later("dask")
 
 
 def setting(key: str, default: Any = None) -> Any:
-    """Return the value of a key of ``dask.config``.  Dask is imported for it only if it may have been configured."""
+    """Return the value of a key of ``dask.config``.
+
+    Dask is imported for it only if it may have been configured.
+    """
     if "dask" not in sys.modules and not _may_be_configured():
         return default
     return _dask.config.get(key, default)
@@ -43,7 +48,10 @@ def setting(key: str, default: Any = None) -> Any:
 
 @cache
 def _may_be_configured() -> bool:
-    """Return whether the environment has variables of Dask, or there are configuration files with any content."""
+    """Return whether Dask may have been configured.
+
+    The environment has variables of Dask, or there are configuration files with any content.
+    """
     if any(name.startswith("DASK_") for name in os.environ):
         return True
     prefixes = {"/", sys.prefix, *site.PREFIXES}
@@ -61,7 +69,10 @@ def _may_be_configured() -> bool:
 
 
 def _says_something(path: Path) -> bool:
-    """Return whether a file has lines that are neither empty nor comments; files that Dask itself writes have none."""
+    """Return whether a file has lines that are neither empty nor comments.
+
+    Files that Dask itself writes have none.
+    """
     try:
         lines = path.read_text(errors="replace").splitlines()
     except OSError:

@@ -5,5 +5,8 @@ from schmp_estimators.core.lanes import emitted
 
 @emitted()
 def prefetch(code, array, index):
-    """Start to fetch the cache line of ``array[index]``, 1-d and contiguous; the index may be out of bounds."""
+    """Start to fetch the cache line of ``array[index]``, 1-d and contiguous.
+
+    The index may be out of bounds.
+    """
     array.prefetch(index)

@@ -1,25 +1,23 @@
 """The contract between an algorithm and the engine that runs it.
 
-A program is scheduled model parallelism in three functions, after Kim et al. (EuroSys 2016, sections 2 and 3):
+A program is scheduled model parallelism in three functions, after Kim et al. (EuroSys 2016,
+sections 2 and 3):
 
-=========  ==========================================================================================
-schedule   says in which order the shards of the data meet the blocks of the model in one sweep
-update     works on one shard and perhaps one block: the functions that `schedule` names
-aggregate  computes the new shared part of the model from the reports of all shards
-=========  ==========================================================================================
+- *schedule* says in which order the shards of the data meet the blocks of the model in one sweep.
+- *update* works on one shard and perhaps one block: the functions that `schedule` names.
+- *aggregate* computes the new shared part of the model from the reports of all shards.
 
-A shard *meets* a block when an update is called with both.  The values that a program works on are of four kinds, each
-a NumPy array, a number or a (nested) tuple of them:
+A shard *meets* a block when an update is called with both.  The values that a program works on are
+of four kinds, each a NumPy array, a number or a (nested) tuple of them:
 
-=========  ==========================================================================================
-shard      the data of one worker; never changes
-state      what belongs to one shard and changes: topic assignments, user factors
-block      a piece of the model that belongs to no shard: the word rows of some words, some item factors
-model      the small part of the model that every update reads: topic totals, step sizes
-=========  ==========================================================================================
+- A *shard* is the data of one worker, and never changes.
+- A *state* is what belongs to one shard and changes: topic assignments, user factors.
+- A *block* is a piece of the model that belongs to no shard: the word rows of some words, some item
+  factors.
+- The *model* is the small part that every update reads: topic totals, step sizes.
 
-Programs are pure functions on these values.  They know neither Dask nor threads nor files, and hold parameters only:
-a program is pickled, and each rank has its own copy.
+Programs are pure functions on these values.  They know neither Dask nor threads nor files, and hold
+parameters only: a program is pickled, and each rank has its own copy.
 """
 
 from __future__ import annotations
@@ -55,14 +53,16 @@ class Source(NamedTuple):
 
     function: Function
     pieces: Arguments = ()
-    #: Whether the function returns the shard and a second value, which `told_by_sources` of the run returns.
+    #: Whether the function returns the shard and a second value, which `told_by_sources` of the run
+    #: returns.
     tells: bool = False
 
 
 class Parts(ABC):
     """Data in consecutive parts, for a program whose results do not depend on how data are divided.
 
-    The parts of a rank are joined to one shard: shards of one process would exchange what is in its memory already.
+    The parts of a rank are joined to one shard: shards of one process would exchange what is in its
+    memory already.
     """
 
     #: Into how many parts the data are divided, at least one for each rank.
@@ -90,7 +90,10 @@ class Saved(NamedTuple):
 
 
 def check_saved(saved: Saved, program: AnyProgram, n_shards: int) -> Saved:
-    """Return what a checkpoint holds; raise ValueError if it is not for so many shards of this program."""
+    """Return what a checkpoint holds.
+
+    Raise ValueError if it is not for so many shards of this program.
+    """
     n_blocks = program.n_blocks(n_shards) if program.saves_blocks else 0
     _, shards, blocks = saved
     if (len(shards), len(blocks)) != (n_shards, n_blocks):
@@ -104,7 +107,8 @@ def check_program(program: AnyProgram, n_shards: int, sweeps: Sequence[int]) -> 
     Raises
     ------
     TypeError, ValueError
-        If a method cannot be called with the arguments that it gets, or if a stage is wrong; the message says which.
+        If a method cannot be called with the arguments that it gets, or if a stage is wrong; the
+        message says which.
     """
     for name, of_base in vars(Program).items():
         if isfunction(of_base) and name[0] != "_":
@@ -133,9 +137,10 @@ class Harvest(NamedTuple):
 
 
 class Program(ABC, Generic[State, Block, Model, Report]):
-    """A static program.  Subclasses have only parameters as attributes, and all their methods are pure.
+    """A static program: it has only parameters as attributes, and all its methods are pure.
 
-    A subclass must define `schedule`, `init`, `report` and `aggregate`, and the functions that `schedule` names.
+    A subclass must define `schedule`, `init`, `report` and `aggregate`, and the functions that
+    `schedule` names.
 
     Notes
     -----
@@ -144,23 +149,24 @@ class Program(ABC, Generic[State, Block, Model, Report]):
     ``at.shard``
         The data, read-only.
     ``at.model``
-        What `aggregate` returned last, read-only; None before the first call.  `restore` gets the saved model, if there
-        is one.
+        What `aggregate` returned last, read-only; None before the first call.  `restore` gets the
+        saved model, if there is one.
     ``at.sweep``, ``at.number``, ``at.n_shards``
-        Numbers of the sweep and of the shard, from 0, and the number of shards.  For `init` and `restore`, ``at.sweep``
-        is the number of the sweep before the first one.
+        Numbers of the sweep and of the shard, from 0, and the number of shards.  For `init` and
+        `restore`, ``at.sweep`` is the number of the sweep before the first one.
     ``at.block``, ``at.n_blocks``
         Number of the current block, -1 if there is none, and the number of blocks.
     ``at.is_last``
-        Whether this is the last block of the shard in this stage.  In a rotation of as many blocks as shards, the first
-        one has ``at.block == at.number``.
+        Whether this is the last block of the shard in this stage.  In a rotation of as many blocks
+        as shards, the first one has ``at.block == at.number``.
     ``at.each(function, jobs)``
         Returns ``[function(job) for job in jobs]``, perhaps on several threads.
     """
 
     #: The algorithm in a word or two; tasks on the dashboard are called ``<name>-<stage>``.
     name: ClassVar[str]
-    #: Whether a checkpoint holds the blocks; otherwise `restore` returns parts from which they are made again.
+    #: Whether a checkpoint holds the blocks; otherwise `restore` returns parts from which they are
+    #: made again.
     saves_blocks: ClassVar[bool] = True
     #: Whether functions that meet blocks read ``at.model``; if not, it is None there.
     meets_model: ClassVar[bool] = True
@@ -171,15 +177,23 @@ class Program(ABC, Generic[State, Block, Model, Report]):
 
     @abstractmethod
     def init(self, at: At) -> tuple[State, Mapping[int, Any]]:
-        """Return the first state of a shard, and its parts of blocks in a dict by their indices, {} if it has none."""
+        """Return the first state of a shard, and its parts of blocks in a dict.
+
+        The keys are the indices of the blocks; the dict is {} if the shard has none.
+        """
 
     @abstractmethod
     def report(self, at: At, state: State) -> Report:
-        """Return the report of a shard to `aggregate`, at the start and at the end of a stage made by `each`."""
+        """Return the report of a shard to `aggregate`.
+
+        It is made at the start and at the end of a stage made by `each`.
+        """
 
     @abstractmethod
     def aggregate(self, model: Model | None, reports: Sequence[Report]) -> Model:
-        """Return the new model from the reports of all shards, in shard order; `model` is None at the start.
+        """Return the new model from the reports of all shards, in shard order.
+
+        `model` is None at the start.
 
         Both arguments are read-only.
         """
@@ -189,21 +203,30 @@ class Program(ABC, Generic[State, Block, Model, Report]):
         return n_shards
 
     def combine(self, index: int, parts: Sequence[Any]) -> Block:
-        """Return block `index` from the parts of shards, in shard order; by default there may be only one part."""
+        """Return block `index` from the parts of shards, in shard order.
+
+        By default there may be only one part.
+        """
         if len(parts) != 1:
             raise NotImplementedError(
-                f"{len(parts)} shards made parts of block {index}; write {type(self).__name__}.combine, "
-                "let one shard make it, or let n_blocks return 0 if the model has no blocks"
+                f"{len(parts)} shards made parts of block {index}; write "
+                f"{type(self).__name__}.combine, let one shard make it, or let n_blocks return 0 "
+                "if the model has no blocks"
             )
         block: Block = parts[0]
         return block
 
     def save(self, at: At, state: State) -> Any:
-        """Return what `restore` needs to make this state again, at the end of a sweep; by default the whole state."""
+        """Return what `restore` needs to make this state again, at the end of a sweep.
+
+        By default it is the whole state.
+        """
         return state
 
     def restore(self, at: At, saved: Any) -> tuple[State, Mapping[int, Any]]:
-        """Return the same as `init`, made from what `save` returned, so that the run continues as if uninterrupted.
+        """Return the same as `init`, made from what `save` returned.
+
+        The run then continues as if uninterrupted.
 
         `saved` is read-only.
         """
@@ -235,7 +258,7 @@ Groups = Sequence[Sequence[int]]
 
 
 def identity(program: AnyProgram, names: Mapping[str, str]) -> Named:
-    """Return the class and the parameters of a program that is a dataclass, as far as results depend on them.
+    """Return the class and parameters of a dataclass program on which results depend.
 
     `names` has the user's names of those parameters that are called otherwise in the program.
     """

@@ -95,7 +95,10 @@ def in_units(value: float, digits: int = 2) -> str:
 
 
 def measured_by_callbacks(estimator: Any) -> dict[str, float]:
-    """Return the latest measurements of callbacks: of those with a mapping `latest` from names to numbers."""
+    """Return the latest measurements of callbacks.
+
+    They have a mapping `latest` from names to numbers.
+    """
     measured: dict[str, float] = {}
     for callback in getattr(estimator, "_skl_callbacks", ()):
         latest = getattr(
@@ -113,7 +116,10 @@ def measured_by_callbacks(estimator: Any) -> dict[str, float]:
 
 
 def noteworthy(estimator: Any) -> dict[str, float]:
-    """Return the last known objective, values on held-out samples and measurements of callbacks, by name."""
+    """Return the last known values by name.
+
+    They are the objective, values on held-out samples and measurements of callbacks.
+    """
     found: dict[str, float] = {}
     for record in reversed(estimator.history_[-1000:]):
         for name in (estimator._objective, "validation_rmse"):
@@ -155,11 +161,12 @@ class FitBar:
         # a console of its own, because rich shows only one bar at a time on each console
         self._progress = Progress(
             name,
-            BarColumn(30),
+            BarColumn(8),
             count,
             reached,
             TimeElapsedColumn(),
             TimeRemainingColumn(),
+            TextColumn("left"),
             console=Console(),
         )
         self._progress.start()
@@ -194,12 +201,15 @@ class FitBar:
 
 
 def reached(estimator: Any) -> str:
-    """Return the objective, values on held-out samples, and the rate of the last few records, as text."""
+    """Return what the last few records hold, as text.
+
+    That is the objective, values on held-out samples, and samples per second.
+    """
     words = [
-        f"{name.replace('_', ' ')} {value:.6g}" for name, value in noteworthy(estimator).items()
+        f"{name.replace('_', ' ')} {value:.5g}" for name, value in noteworthy(estimator).items()
     ]
     first = estimator.history_[-min(6, len(estimator.history_))]
     last = estimator.history_[-1]
     if (seconds := last["seconds"] - first["seconds"]) > 0:
-        words.append(f"{in_units((last['samples'] - first['samples']) / seconds)} samples/s")
+        words.append(f"{in_units((last['samples'] - first['samples']) / seconds)}/s")
     return " · ".join(words)

@@ -19,7 +19,9 @@ def add(left: Any, right: Any) -> Any:
 
 
 def tree_sum(parts: Sequence[Any]) -> Any:
-    """Return the sum of arrays, numbers, or tuples of them, in an order that depends only on the number of parts.
+    """Return the sum of arrays, numbers, or tuples of them.
+
+    The order depends only on the number of parts.
 
     A part may be None if it has nothing to add.
     """
@@ -27,7 +29,7 @@ def tree_sum(parts: Sequence[Any]) -> Any:
 
 
 def tree_merge(parts: Iterable[T], merge: Callable[[T, T], T]) -> T:
-    """Merge parts, two neighbours at a time; only a few intermediate results exist at the same time."""
+    """Merge parts, two neighbours at a time; few intermediate results exist at once."""
     waiting: list[T] = []
     for n, part in enumerate(parts, 1):
         made, ends = part, n

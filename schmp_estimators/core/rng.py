@@ -1,8 +1,11 @@
-"""Addressed random numbers: a value is a hash of the place where it is used, not the next number of a stream.
+"""Addressed random numbers: a value is a hash of the place where it is used.
 
-A kernel computes the bits for (seed, sweep, pass, token, draw) where it needs them, so the bits depend neither on the
-order in which tokens are visited nor on how they are divided between workers.  The hash is the finaliser of SplitMix64
-(Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
+It is not the next number of a stream.
+
+A kernel computes the bits for (seed, sweep, pass, token, draw) where it needs them, so the bits
+depend neither on the order in which tokens are visited nor on how they are divided between workers.
+The hash is the finaliser of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
+generators", OOPSLA 2014).
 """
 
 import numpy as np
@@ -15,7 +18,8 @@ _SECOND = np.uint64(0x94D049BB133111EB)
 _HALF = np.uint64(32)
 _S11, _S27, _S30, _S31 = np.uint64(11), np.uint64(27), np.uint64(30), np.uint64(31)
 
-#: The upper 24 bits of a hash make the uniform number of an acceptance test, the lower 40 that of a proposal.
+#: The upper 24 bits of a hash make the uniform number of an acceptance test, the lower 40 that of a
+#: proposal.
 SHIFT_ACCEPT = np.uint64(40)
 MASK_PROPOSE = np.uint64((1 << 40) - 1)
 SCALE_ACCEPT = np.float32(2.0**-24)
@@ -27,7 +31,10 @@ _WORD = (1 << 64) - 1
 
 @inlined
 def mix(x):
-    """Return the SplitMix64 finaliser of the uint64 `x`: a bijection that mixes all input bits; 0.5 ns."""
+    """Return the SplitMix64 finaliser of the uint64 `x`; 0.5 ns.
+
+    It is a bijection that mixes all input bits.
+    """
     x = (x ^ (x >> _S30)) * _FIRST
     x = (x ^ (x >> _S27)) * _SECOND
     return x ^ (x >> _S31)
@@ -52,7 +59,9 @@ def below(bits, n):
 
 
 def stream_key(*words: int) -> np.uint64:
-    """Hash integers, for example (seed, sweep, pass), into the uint64 key under which a kernel addresses its draws.
+    """Hash integers, for example (seed, sweep, pass), into a uint64 key.
+
+    A kernel addresses its draws under this key.
 
     Every word is mixed in separately, so that keys of different passes are unrelated.
     """

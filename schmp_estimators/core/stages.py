@@ -1,12 +1,12 @@
-"""A stage of a sweep names a function of the program, and the order in which it is called on shards and blocks.
+"""A stage of a sweep: a function of the program, and the order of its calls on shards and blocks.
 
-=========  ==================================================================================================
-reads      the function gets a shard and a block, and changes the state of the shard
-changes    the same, but it also changes the block, which is then sent to the next shard
-exchanges  every shard gets a piece of all states, works on them together, and answers; there are no blocks
-each       the function gets one shard; the stage ends with `Program.aggregate`, the barrier of a sweep
-observes   every shard reports, and nothing is changed; the stage ends with `Program.aggregate`
-=========  ==================================================================================================
+- *reads*: the function gets a shard and a block, and changes the state of the shard.
+- *changes*: the same, but it also changes the block, which is then sent to the next shard.
+- *exchanges*: every shard gets a piece of all states, works on them together, and answers; there are
+  no blocks.
+- *each*: the function gets one shard; the stage ends with `Program.aggregate`, the barrier of a
+  sweep.
+- *observes*: every shard reports, and nothing is changed; the stage ends with `Program.aggregate`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,7 +24,8 @@ Lines = Iterable[Sequence[int]]
 Order = tuple[tuple[int, ...], ...]
 
 
-#: Applies a function to jobs, perhaps with several threads; the results are in the order of the jobs.
+#: Applies a function to jobs, perhaps with several threads; the results are in the order of the
+#: jobs.
 Each = Callable[[Unary, Iterable[Any]], list[Any]]
 
 
@@ -37,8 +38,8 @@ class At(NamedTuple):
     """Where a function of a program is called, and what it may read there."""
 
     shard: Any
-    #: None before the first `Program.aggregate` and in a `split` function; in `Program.restore`, the saved model, if
-    #: there is one.
+    #: None before the first `Program.aggregate` and in a `split` function; in `Program.restore`,
+    #: the saved model, if there is one.
     model: Any
     #: In `Program.init` and `Program.restore`, the number of the sweep before the first one.
     sweep: int
@@ -50,9 +51,11 @@ class At(NamedTuple):
     n_blocks: int = 0
     #: Whether the shard meets no further block in this stage.
     is_last: bool = True
-    #: ``each(function, jobs)`` returns ``[function(job) for job in jobs]``, perhaps with several threads.
+    #: ``each(function, jobs)`` returns ``[function(job) for job in jobs]``, perhaps with several
+    #: threads.
     each: Each = in_turn
-    #: Whether `Program.save` will be called after the sweep, as far as that is known; no result may depend on it.
+    #: Whether `Program.save` will be called after the sweep, as far as that is known; no result may
+    #: depend on it.
     saves: bool = False
 
 
@@ -91,18 +94,20 @@ def reads(
     order: Lines,
     synced: bool = False,
 ) -> Stage:
-    """Return a stage that calls a function on each shard with one block after the other; it changes the state.
+    """Return a stage that calls a function on each shard with one block after the other.
+
+    The function changes the state.
 
     Parameters
     ----------
     function : method of the program
-        ``function(at, state, block, *args)`` returns the state, and with `synced` also a report.  It may write into the
-        state; the block is read-only.
+        ``function(at, state, block, *args)`` returns the state, and with `synced` also a report.
+        It may write into the state; the block is read-only.
     *args : object
         Further arguments of the function.
     order : sequence of sequences of int
-        ``order[step][shard]`` is the number of the block that the shard gets in this step, or -1 for none; see
-        `schedule_rotation`.
+        ``order[step][shard]`` is the number of the block that the shard gets in this step, or -1
+        for none; see `schedule_rotation`.
     synced : bool, default=False
         Whether every step ends with `Program.aggregate`, so that the next step reads the new model.
 
@@ -121,20 +126,24 @@ def changes(
     synced: bool = False,
     together: Function | None = None,
 ) -> Stage:
-    """Return a stage that calls a function on each shard with one block after the other; it changes both.
+    """Return a stage that calls a function on each shard with one block after the other.
+
+    The function changes both.
 
     Parameters
     ----------
     function : method of the program
-        ``function(at, state, block, *args)`` returns the state and the block, and with `synced` also a report.  It may
-        write into both.  The block is then sent to the next shard, without waiting for other blocks.
+        ``function(at, state, block, *args)`` returns the state and the block, and with `synced`
+        also a report.  It may write into both.  The block is then sent to the next shard, without
+        waiting for other blocks.
     *args, order, synced
         As in `reads`.
     together : method of the program, optional
-        ``together(ats, states, blocks, visits, *args)`` does what `function` does, for many visits in one call: where
-        there are many shards, calls take longer than the work.  ``visits`` is a list of (step, shard, block) in an
-        order in which they may be done; the other arguments are dicts by the numbers of shards, or blocks.  It changes
-        states and blocks in place.  Only without `synced`.
+        ``together(ats, states, blocks, visits, *args)`` does what `function` does, for many visits
+        in one call: where there are many shards, calls take longer than the work.  ``visits`` is a
+        list of (step, shard, block) in an order in which they may be done; the other arguments are
+        dicts by the numbers of shards, or blocks.  It changes states and blocks in place.  Only
+        without `synced`.
 
     Returns
     -------
@@ -156,21 +165,25 @@ def exchanges(
     *args: Any,
     split: Split,
 ) -> Stage:
-    """Return a stage in which every shard gets a piece of all states, works on these pieces together, and answers.
+    """Return a stage in which every shard gets a piece of all states.
 
-    The next stage must be made by `each`: its function gets the answers of all shards, in their order, as its third
-    argument.  The size of the messages then grows with the data, not with the model times the number of shards.
+    It works on these pieces together, and answers.
+
+    The next stage must be made by `each`: its function gets the answers of all shards, in their
+    order, as its third argument.  The size of the messages then grows with the data, not with the
+    model times the number of shards.
 
     Parameters
     ----------
     function : method of the program
-        ``function(at, pieces, *args)`` returns a list with the answer to every shard.  ``at.shard`` is the shard that
-        works; `pieces` has one piece from every shard, in their order.  Both are read-only.
+        ``function(at, pieces, *args)`` returns a list with the answer to every shard.  ``at.shard``
+        is the shard that works; `pieces` has one piece from every shard, in their order.  Both are
+        read-only.
     *args : object
         As in `reads`.
     split : method of the program
-        ``split(at, state)`` returns a list with the piece for every shard, preferably views of the state.  It may be
-        called before the model has been aggregated, so ``at.model`` is None.
+        ``split(at, state)`` returns a list with the piece for every shard, preferably views of the
+        state.  It may be called before the model has been aggregated, so ``at.model`` is None.
 
     Returns
     -------
@@ -192,20 +205,20 @@ def each(
     Parameters
     ----------
     function : method of the program
-        ``function(at, state, *args)`` returns the state, with `parts` also the parts, and with `reports` also the
-        report.  It may write into the state.  After a stage made by `exchanges` it is ``function(at, state, answers,
-        *args)``.
+        ``function(at, state, *args)`` returns the state, with `parts` also the parts, and with
+        `reports` also the report.  It may write into the state.  After a stage made by `exchanges`
+        it is ``function(at, state, answers, *args)``.
     *args : object
         As in `reads`.
     parts : bool, default=False
-        Whether the function returns a dictionary of parts, by the number of the block.  `Program.combine` then makes
-        all blocks again from these parts.
+        Whether the function returns a dictionary of parts, by the number of the block.
+        `Program.combine` then makes all blocks again from these parts.
     reports : bool, default=False
         Whether the function returns the report.  Otherwise `Program.report` makes it.
     merge : method of the program, optional
-        ``merge(report, other)`` joins the reports of neighbouring shards to one, and does not write into them.  Reports
-        may be merged in a binary tree on their way to `Program.aggregate`.  The resulting model must be the same with
-        and without merging: add integers, or use `tree_sum`.
+        ``merge(report, other)`` joins the reports of neighbouring shards to one, and does not write
+        into them.  Reports may be merged in a binary tree on their way to `Program.aggregate`.  The
+        resulting model must be the same with and without merging: add integers, or use `tree_sum`.
 
     Returns
     -------
@@ -227,13 +240,14 @@ def observes(
     Parameters
     ----------
     function : method of the program
-        ``function(at, state, *args)`` returns a report.  With `order` it is ``function(at, state, block, *args)``, with
-        `split` ``function(at, state, pieces, *args)``.  It may not write into its arguments.
+        ``function(at, state, *args)`` returns a report.  With `order` it is
+        ``function(at, state, block, *args)``, with `split` ``function(at, state, pieces, *args)``.
+        It may not write into its arguments.
     *args : object
         As in `reads`.
     order : sequence of sequences of int, optional
-        As in `reads`.  `Program.aggregate` gets the reports of the first shard, in the order of its steps, then those
-        of the second, and so on.
+        As in `reads`.  `Program.aggregate` gets the reports of the first shard, in the order of its
+        steps, then those of the second, and so on.
     merge : method of the program, optional
         As in `each`.
     split : method of the program, optional
@@ -268,7 +282,7 @@ def _as_order(order: Lines) -> Order:
 
 
 def for_all(function: Callable[..., Sequence[Any]], at: At, *args: Any) -> Sequence[Any]:
-    """Call a method of a program that returns a value for each shard, and return these values, frozen.
+    """Call a method of a program that returns a value for each shard; return them, frozen.
 
     Raises
     ------
@@ -278,7 +292,8 @@ def for_all(function: Callable[..., Sequence[Any]], at: At, *args: Any) -> Seque
     found = freeze(list(function(at, *args)))
     if len(found) != at.n_shards:
         raise ValueError(
-            f"{name_of(function)} returned a list of {len(found)} for {at.n_shards} shards; it must have one for each"
+            f"{name_of(function)} returned a list of {len(found)} for {at.n_shards} shards; it "
+            "must have one for each"
         )
     return found
 
@@ -314,7 +329,8 @@ def unpack(stage: Stage, made: Any) -> Returned:
     if not found or found[0] is None:
         what = f"({', '.join(named)})" if len(named) > 1 else "the state"
         raise TypeError(
-            f"{name_of(stage.function)} returned {described(made)}; in a stage made by {stage.kind} it returns {what}"
+            f"{name_of(stage.function)} returned {described(made)}; in a stage made by "
+            f"{stage.kind} it returns {what}"
         )
     return Returned(**dict(zip(named, found, strict=True)))
 
@@ -331,7 +347,9 @@ def described(made: Any) -> str:
 
 
 def checked(made: Any, function: Function, job: Any) -> tuple[Any, Any]:
-    """Return what a function has returned for a partition and a job; the job may be a function itself.
+    """Return what a function has returned for a partition and a job.
+
+    The job may be a function itself.
 
     Raises
     ------
@@ -356,7 +374,10 @@ def naming(program: Any, method: str, sweep: int, *where: str) -> Iterator[None]
 
 
 def check_call(function: Any, what: str, *names: str) -> None:
-    """Raise TypeError if a function cannot be called with arguments of these names, by their places."""
+    """Raise TypeError if a function cannot be called with arguments of these names.
+
+    They are given by their places.
+    """
     if not callable(function):
         raise TypeError(f"{what} is {function!r}; it must be a method")
     try:
@@ -372,7 +393,10 @@ def check_call(function: Any, what: str, *names: str) -> None:
 
 
 def name_of(call: Any) -> str:
-    """Return the name of a function, or of the function in a `partial`; for other objects the name of their type."""
+    """Return the name of a function, or of the function in a `partial`.
+
+    For other objects it is the name of their type.
+    """
     call = getattr(call, "func", call)
     name: str = getattr(call, "__name__", type(call).__name__)
     return name
@@ -390,24 +414,29 @@ def check_stages(program: Any, stages: Any, n_shards: int, n_blocks: int) -> tup
     for stage in found:
         if not isinstance(stage, Stage):
             raise TypeError(
-                f"schedule: {stage!r} is no stage; make one with reads, changes, exchanges, each or observes"
+                f"schedule: {stage!r} is no stage; make one with reads, changes, exchanges, each "
+                "or observes"
             )
         _check_stage(program, stage, n_shards, n_blocks)
     if not found or found[-1].kind not in ("each", "observes"):
         raise ValueError(
-            "schedule: the last stage of a sweep must be each or observes, so that it ends in aggregate"
+            "schedule: the last stage of a sweep must be each or observes, so that it ends in "
+            "aggregate"
         )
     for stage, following in pairwise(found):
         if stage.kind == "exchanges" and following.kind != "each":
             raise ValueError(
-                f"schedule: stage {stage.name!r} exchanges pieces of states, so the next stage must be each, "
-                f"not {following.kind}({following.name!r})"
+                f"schedule: stage {stage.name!r} exchanges pieces of states, so the next stage "
+                f"must be each, not {following.kind}({following.name!r})"
             )
     return found
 
 
 def check_signatures(program: Any, stages: Sequence[Stage]) -> None:
-    """Raise TypeError if a function of stages, which have been checked, has other arguments than it is called with."""
+    """Raise TypeError if a function of stages has other arguments than it is called with.
+
+    The stages have been checked.
+    """
     brought: tuple[str, ...] = ()
     for stage in stages:
         first = ("at", "pieces") if stage.kind == "exchanges" else ("at", "state", *brought)
@@ -434,7 +463,8 @@ def _check_stage(program: Any, stage: Stage, n_shards: int, n_blocks: int) -> No
     for function in (stage.function, *helpers):
         if getattr(function, "__self__", None) is not program:
             raise TypeError(
-                f"schedule: {function!r} must be a method of {type(program).__name__}, as in self.{name}"
+                f"schedule: {function!r} must be a method of {type(program).__name__}, as in "
+                f"self.{name}"
             )
     if stage.order is not None:
         what = f"schedule: the order of {stage.kind}({name!r})"
@@ -457,11 +487,13 @@ def _check_order(what: str, order: Order, synced: bool, n_shards: int, n_blocks:
         if not -1 <= min(line) <= max(line) < n_blocks:
             numbers = f"blocks are 0 to {n_blocks - 1}" if n_blocks else "n_blocks returns 0"
             raise ValueError(
-                f"{what} has a number that is no block in step {step}: {line}; {numbers}, and -1 is none"
+                f"{what} has a number that is no block in step {step}: {line}; {numbers}, and -1 "
+                "is none"
             )
         if synced and len(busy) < n_shards:
             raise ValueError(
-                f"{what} leaves a shard idle in step {step}, whose report the barrier would wait for"
+                f"{what} leaves a shard idle in step {step}, whose report the barrier would wait "
+                "for"
             )
         for shard, block in enumerate(line):
             if block >= 0:

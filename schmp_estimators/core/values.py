@@ -1,4 +1,7 @@
-"""Write access to arrays: values that are passed on are frozen, values that will be changed are copied."""
+"""Write access to arrays.
+
+Values that are passed on are frozen; values that will be changed are copied.
+"""
 
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
@@ -17,16 +20,20 @@ _ALIGNED, _ALIGNED_OR_WRITEABLE = 0x100, 0x500
 
 
 def freeze(value: T, known: set[int] | None = None) -> T:
-    """Return `value` with read-only views of all its arrays, so that nobody can change what others read.
+    """Return `value` with read-only views of all its arrays.
 
-    Kernels always get frozen arrays, and so are compiled for one signature only.  For the same reason arrays at
-    unaligned addresses, where messages may leave them, are copied.  A tuple whose arrays are frozen is returned itself.
+    So nobody can change what others read.
+
+    Kernels always get frozen arrays, and so are compiled for one signature only.  For the same
+    reason arrays at unaligned addresses, where messages may leave them, are copied.  A tuple whose
+    arrays are frozen is returned itself.
 
     Parameters
     ----------
     value : object
     known : set of int, optional
-        Ids of such tuples that were found before, because one block may be part of many values; mutated.
+        Ids of such tuples that were found before, because one block may be part of many values;
+        mutated.
     """
     if isinstance(value, np.ndarray):
         return cast(
@@ -53,24 +60,36 @@ def freeze(value: T, known: set[int] | None = None) -> T:
 
 
 def own(value: T, copy: Callable[[Array], Array] | None = None) -> T:
-    """Return `value` with contiguous, writable copies of all its arrays; `copy` makes them, by default NumPy."""
+    """Return `value` with contiguous, writable copies of all its arrays.
+
+    `copy` makes them, by default NumPy.
+    """
     return cast(T, replace_leaves(value, np.ndarray, copy or _copied))
 
 
 def own_views(value: T) -> T:
-    """Return `value` with copies of those of its arrays that are read-only or views, which others may use."""
+    """Return `value` with copies of its arrays that are read-only or views.
+
+    Others may use these.
+    """
     return cast(T, replace_leaves(value, np.ndarray, _copied_view))
 
 
 def claim(value: T) -> T:
-    """Return `value`, which nobody else uses any more, with copies of those of its arrays that are not writable."""
+    """Return `value` with copies of those of its arrays that are not writable.
+
+    Nobody else uses `value` any more.
+    """
     return cast(T, replace_leaves(value, np.ndarray, _writable))
 
 
 def align(value: T) -> T:
-    """Return `value` with copies of those of its arrays that are at unaligned addresses, as after sending.
+    """Return `value` with copies of those of its arrays that are at unaligned addresses.
 
-    NumPy adds the elements of such an array in another order, some thousands at a time, so sums have other bits.
+    They may be there after sending.
+
+    NumPy adds the elements of such an array in another order, some thousands at a time, so sums
+    have other bits.
     """
     return cast(T, replace_leaves(value, np.ndarray, _aligned))
 
@@ -134,24 +153,33 @@ def itself(value: T) -> T:
 
 
 def box(value: Any) -> Any:
-    """Return `value` as the only element of an array of objects, so that Dask leaves it as it is."""
+    """Return `value` as the only element of an array of objects; Dask leaves it as it is."""
     boxed = np.empty((1, 1), object)
     boxed[0, 0] = value
     return boxed
 
 
 def offsets_of(sizes: Any) -> Array:
-    """Return where parts of these sizes begin, one behind the other, and where the last one ends."""
+    """Return where parts of these sizes begin, and where the last one ends.
+
+    They lie one behind the other.
+    """
     return np.append(0, np.cumsum(sizes))
 
 
 def part_of_each(sizes: Any, dtype: Any = np.int64) -> Array:
-    """Return for each element of parts of these sizes, one behind the other, the number of its part."""
+    """Return for each element of parts of these sizes the number of its part.
+
+    The parts lie one behind the other.
+    """
     return np.repeat(np.arange(len(sizes), dtype=dtype), sizes)
 
 
 def spans(begins: Any, sizes: Any) -> Array:
-    """Return ranges of numbers, one after the other: range i has the ``sizes[i]`` numbers from ``begins[i]`` on."""
+    """Return ranges of numbers, one after the other.
+
+    Range i has the ``sizes[i]`` numbers from ``begins[i]`` on.
+    """
     ends = np.cumsum(sizes)
     found: Array = np.arange(ends[-1] if len(ends) else 0) + np.repeat(begins - ends + sizes, sizes)
     return found

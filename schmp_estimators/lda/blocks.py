@@ -1,10 +1,12 @@
-"""The blocks in which data and models are stored: named tuples of arrays, for kernels and for messages.
+"""The blocks in which data and models are stored.
 
-Notation for topic models: a corpus has documents, words (the columns of the input) and tokens (one occurrence of a
-word in a document).  Tokens have two orders.  *Document order* sorts by document, then by word: it does not depend on
-how documents are divided, and positions in it are canonical.  *Word-major order* sorts by word, then by document.
-Words are renumbered by the *layout*: the words of block 0 come first, then those of block 1, …; within a block the
-heaviest first.
+Blocks are named tuples of arrays, for kernels and for messages.
+
+Notation for topic models: a corpus has documents, words (the columns of the input) and tokens (one
+occurrence of a word in a document).  Tokens have two orders.  *Document order* sorts by document,
+then by word: it does not depend on how documents are divided, and positions in it are canonical.
+*Word-major order* sorts by word, then by document.  Words are renumbered by the *layout*: the words
+of block 0 come first, then those of block 1, …; within a block the heaviest first.
 """
 
 from enum import IntEnum
@@ -33,7 +35,9 @@ Prior = float | Floats
 
 
 class TopicRows(NamedTuple):
-    """Sparse word rows: word ``w`` has ``tokens[i]`` tokens in ``topic[i]`` for i from ``ptr[w]`` to ``ptr[w + 1]``.
+    """Sparse word rows.
+
+    Word ``w`` has ``tokens[i]`` tokens in ``topic[i]`` for i from ``ptr[w]`` to ``ptr[w + 1]``.
 
     Topics ascend within a word, numbers of tokens are positive.
     """
@@ -44,18 +48,38 @@ class TopicRows(NamedTuple):
 
 
 class WordTopics(NamedTuple):
-    """Topics in which the tokens of words may begin, all with equal chances: ``topic[ptr[w]:ptr[w + 1]]`` of word w."""
+    """Topics in which the tokens of words may begin, all with equal chances.
+
+    Those of word w are ``topic[ptr[w]:ptr[w + 1]]``.
+    """
 
     ptr: Integers
     topic: Integers32
 
 
+class SeedRows(NamedTuple):
+    """Imaginary tokens of consecutive words of the layout.
+
+    They add to the topic-word prior, and are never sampled.
+    """
+
+    #: (n_words,) number of the word among those that are seeded, or -1.
+    number: Integers32
+    #: (n_seeded + 1,) offsets in what follows.
+    ptr: Integers
+    #: Topics ascend within a word.
+    topic: Integers32
+    weight: Floats
+    #: Cumulative weights within each word.
+    ends: Floats
+
+
 class TokenShard(NamedTuple):
     """The tokens of consecutive documents, reachable in both orders at 4 bytes a token.
 
-    All arrays over words are in layout order.  Where shards exchange tokens, they are over the words that the shard
-    needs: those of its own tokens, those of its own block, and those that all shards sample locally.  Else they are
-    over all words.
+    All arrays over words are in layout order.  Where shards exchange tokens, they are over the
+    words that the shard needs: those of its own tokens, those of its own block, and those that all
+    shards sample locally.  Else they are over all words.
     """
 
     #: (n_docs + 1,) offsets of the documents in document order.
@@ -66,7 +90,8 @@ class TokenShard(NamedTuple):
     word_ptr: Integers
     #: (n_words,) tokens of the word in earlier shards; 0 for words whose tokens are exchanged.
     word_rank: Integers
-    #: (n_words,) canonical address of the word's first token: tokens of all words with a lower column number.
+    #: (n_words,) canonical address of the word's first token: tokens of all words with a lower
+    #: column number.
     word_first: Integers
     #: (n_words,) tokens of the word in all shards.
     word_total: Integers
@@ -74,40 +99,42 @@ class TokenShard(NamedTuple):
     block_ptr: Integers
     #: Tokens in earlier shards: the canonical position of the shard's first token.
     first_token: int
-    #: Number of this shard, and of the block whose fixed rows (`fixed`) it keeps.
+    #: Number of this shard, and of the block that is its own.
     number: int
-    #: Counts of earlier batches for the words of block `number`: they add to every count, and are never sampled.
-    fixed: TopicRows
-    #: Topics in which the shard's tokens may begin; without a word if all topics have equal chances.
+    #: Seeds of the words; without any word if no word is seeded.
+    seeds: SeedRows
+    #: Topics in which the shard's tokens may begin; without a word if all topics have equal
+    #: chances.
     first: WordTopics
-    #: (n_blocks,) where shards exchange tokens: how many words of each block are sampled locally, the heaviest, which
-    #: come first.  The other words of block b are sampled by shard b for all shards.
+    #: (n_blocks,) where shards exchange tokens: how many words of each block are sampled locally,
+    #: the heaviest, which come first.  The other words of block b are sampled by shard b for all
+    #: shards.
     n_local: Integers
-    #: (n_words,) number of each word among those of its block that are not local; below 0 for local words.
+    #: (n_words,) number of each word among those of its block that are not local; below 0 for local
+    #: words.
     word_number: Integers32
 
 
 class WordBlock(NamedTuple):
     """The word rows of one block: how many tokens of each word are in which topic, over all shards.
 
-    A *head* word has at least ``HEAD * n_components`` tokens; head words come first in the block, since the layout
-    sorts a block by weight.  All others are *tail* words, whose rows are kept as the topics of their tokens: shorter
-    than a dense row, and a random slot of such a list is a draw from the row.  Topics are uint8 up to 256 topics,
-    int16 up to 32,767, else int32.
+    A *head* word has at least ``HEAD * n_components`` tokens; head words come first in the block,
+    since the layout sorts a block by weight.  All others are *tail* words, whose rows are kept as
+    the topics of their tokens: shorter than a dense row, and a random slot of such a list is a draw
+    from the row.  Topics are uint8 up to 256 topics, int16 up to 32,767, else int32.
     """
 
     #: (n_heads, n_components) counts of the head words.
     heads: Integers32
     #: (n_tails + 1,) offsets of the tail words in `tails`.
     tail_ptr: Integers
-    #: (n_tail_tokens,) topics of the tokens of tail words; slot ``r`` of a word is its token of rank ``r`` in document
-    #: order.
+    #: (n_tail_tokens,) topics of the tokens of tail words; slot ``r`` of a word is its token of
+    #: rank ``r`` in document order.
     tails: AnyIntegers
-    #: Rows of earlier batches for all words of the block, in layout order.
-    fixed: TopicRows
 
 
-#: A word is a head word from this many tokens per topic: a dense int32 row is then no longer than an int16 list.
+#: A word is a head word from this many tokens per topic: a dense int32 row is then no longer than
+#: an int16 list.
 HEAD = 2
 
 
@@ -116,9 +143,15 @@ def no_topics() -> WordTopics:
     return WordTopics(np.zeros(1, np.int64), np.zeros(0, np.int32))
 
 
-def no_rows(n_words: int = 0) -> TopicRows:
-    """Return empty rows for `n_words` words."""
-    return TopicRows(np.zeros(n_words + 1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int32))
+def no_seeds() -> SeedRows:
+    """Return the value of `TokenShard.seeds` where no word is seeded."""
+    return SeedRows(
+        np.zeros(0, np.int32),
+        np.zeros(1, np.int64),
+        np.zeros(0, np.int32),
+        np.zeros(0),
+        np.zeros(0),
+    )
 
 
 def documents_of_places(doc_ptr: Integers, place: Unsigned32) -> Unsigned32:

@@ -52,7 +52,10 @@ class DescribedTopics(TopicMethods):
 
     @property
     def topic_sizes_(self) -> Integers:
-        """Number of tokens of each topic, shape (n_components,): the row sums of `topic_word_counts_`."""
+        """Number of tokens of each topic, shape (n_components,).
+
+        These are the row sums of `topic_word_counts_`.
+        """
         check_is_fitted(self)
         return topic_totals(self.topic_word_counts_)
 
@@ -60,7 +63,8 @@ class DescribedTopics(TopicMethods):
     def topic_names_(self) -> Array:
         """Names of the topics, shape (n_components,): at first the most relevant words of each.
 
-        Names that are assigned are in all tables and plots.  `fit` forgets them, `partial_fit` does not.
+        Names that are assigned are in all tables and plots.  `fit` forgets them, `partial_fit` does
+        not.
         """
         check_is_fitted(self)
         return self._named(self.top_words(NAMED))
@@ -71,13 +75,16 @@ class DescribedTopics(TopicMethods):
         given = np.array(names, object)
         if given.shape != (self._n_features_out,):
             raise ValueError(
-                f"topic_names_ has shape {given.shape}, but there are {self._n_features_out} topics; give one name for "
-                "each"
+                f"topic_names_ has shape {given.shape}, but there are {self._n_features_out} "
+                "topics; give one name for each"
             )
         self._topic_names = given
 
     def _named(self, words: Array) -> Array:
-        """Return the names that have been assigned; else the words (n_components, n) of each topic are its name."""
+        """Return the names that have been assigned, or else names made of words.
+
+        The words (n_components, n) of each topic are then its name.
+        """
         return joined(words) if self._topic_names is None else self._topic_names
 
     def top_words(
@@ -96,15 +103,17 @@ class DescribedTopics(TopicMethods):
         n_words : int, default=10
             How many words to return for each topic; all of them, if there are fewer.
         by : {"relevance", "probability"}, default="relevance"
-            "probability" ranks words by their probability in the topic, as in a row of `components_`.  Words that are
-            common everywhere then come first in many topics.  "relevance" also takes into account how much more
-            probable a word is in the topic than elsewhere [1]_.
+            "probability" ranks words by their probability in the topic, as in a row of
+            `components_`.  Words that are common everywhere then come first in many topics.
+            "relevance" also takes into account how much more probable a word is in the topic than
+            elsewhere [1]_.
         relevance : float, default=0.6
-            Weight from 0 to 1 in ``relevance * log(p) + (1 - relevance) * log(p / p_all)``, for a word with probability
-            p in the topic and p_all in the whole model. 1 ranks by probability alone, 0 by ``p / p_all`` alone.
+            Weight from 0 to 1 in ``relevance * log(p) + (1 - relevance) * log(p / p_all)``, for a
+            word with probability p in the topic and p_all in the whole model. 1 ranks by
+            probability alone, 0 by ``p / p_all`` alone.
         feature_names : array-like of shape (n_features,) or vectorizer, default=None
-            Names of the words, or a fitted vectorizer that has them.  None: `feature_names_` if `fit` knew names,
-            otherwise the numbers of the columns.
+            Names of the words, or a fitted vectorizer that has them.  None: `feature_names_` if
+            `fit` knew names, otherwise the numbers of the columns.
         return_probability : bool, default=False
             Whether to return the probabilities, too.
 
@@ -122,15 +131,16 @@ class DescribedTopics(TopicMethods):
 
         Notes
         -----
-        The probability of a word in a topic is its entry in `components_` divided by the sum of the row.  Its
-        probability in the model is the sum of its column divided by the sum of all entries.  Entries are positive, so
-        words that never occur have a relevance, too.  Words of equal rank are in the order of the columns.  No array of
-        the size of `components_` is made.
+        The probability of a word in a topic is its entry in `components_` divided by the sum of the
+        row.  Its probability in the model is the sum of its column divided by the sum of all
+        entries.  Entries are positive, so words that never occur have a relevance, too.  Words of
+        equal rank are in the order of the columns.  No array of the size of `components_` is made.
 
         References
         ----------
-        .. [1] C. Sievert, K. E. Shirley, "LDAvis: a method for visualizing and interpreting topics", Workshop on
-           Interactive Language Learning, Visualization, and Interfaces, ACL 2014, section 3.1.
+        .. [1] C. Sievert, K. E. Shirley, "LDAvis: a method for visualizing and interpreting
+           topics", Workshop on Interactive Language Learning, Visualization, and Interfaces, ACL
+           2014, section 3.1.
 
         Examples
         --------
@@ -147,7 +157,8 @@ class DescribedTopics(TopicMethods):
         self._check("top_words", _WORDS, locals())
         if by == "probability" and relevance != 0.6:
             raise ValueError(
-                f"relevance={relevance} is for by='relevance', but by='probability'; leave one of them out"
+                f"relevance={relevance} is for by='relevance', but by='probability'; leave one of "
+                "them out"
             )
         names = self._names(feature_names)
         words, weights = self._best_words(int(n_words), relevance if by == "relevance" else None)
@@ -166,27 +177,31 @@ class DescribedTopics(TopicMethods):
         window_size: int | None = None,
         feature_names: Any = None,
     ) -> Floats:
-        """Measure for each topic how often its most probable words occur together; higher is better.
+        """Measure how often each topic's most probable words occur together; higher is better.
 
         Parameters
         ----------
         X : input as in `fit`, of shape (n_documents, n_features), or texts
-            "npmi" and "u_mass" take word counts of documents, those of the fit or others.  "c_npmi" and "c_v" need the
-            order of words, so they take texts: an iterable of lists of words, a Dask bag of such lists, or a list of
-            Delayed objects that are such iterables.  Data on Dask stays there: pairs are counted on the cluster.
+            "npmi" and "u_mass" take word counts of documents, those of the fit or others.  "c_npmi"
+            and "c_v" need the order of words, so they take texts: an iterable of lists of words, a
+            Dask bag of such lists, or a list of Delayed objects that are such iterables.  Data on
+            Dask stays there: pairs are counted on the cluster.
         measure : {"npmi", "u_mass", "c_npmi", "c_v"}, default="npmi"
-            "npmi" is the normalised pointwise mutual information of two words [1]_ [2]_, from -1 to 1; it is 0 for
-            words that are independent.  "u_mass" is ``log(d_both / d_first)``, at most 0: of the d_first documents with
-            the more probable word, d_both have both words [3]_.  "c_npmi" is "npmi" in windows instead of documents.
-            "c_v", mostly from 0 to 1, uses for each word the vector of its NPMI with all of these words, in windows.
-            It is the mean cosine between these vectors and their sum [4]_.
+            "npmi" is the normalised pointwise mutual information of two words [1]_ [2]_, from -1 to
+            1; it is 0 for words that are independent.  "u_mass" is ``log(d_both / d_first)``, at
+            most 0: of the d_first documents with the more probable word, d_both have both words
+            [3]_.  "c_npmi" is "npmi" in windows instead of documents.  "c_v", mostly from 0 to 1,
+            uses for each word the vector of its NPMI with all of these words, in windows.  It is
+            the mean cosine between these vectors and their sum [4]_.
         n_words : int, default=10
-            How many words of each topic to use, at least 2: those of ``top_words(n_words, by="probability")``.
+            How many words of each topic to use, at least 2: those of
+            ``top_words(n_words, by="probability")``.
         window_size : int, default=None
-            Number of tokens of a window, which slides over each text token by token.  A text that is shorter is one
-            window.  None: 10 for "c_npmi", 110 for "c_v".
+            Number of tokens of a window, which slides over each text token by token.  A text that
+            is shorter is one window.  None: 10 for "c_npmi", 110 for "c_v".
         feature_names : array-like of shape (n_features,) or vectorizer, default=None
-            Names of the words in texts, as in `top_words`.  Without names, texts are lists of numbers of columns.
+            Names of the words in texts, as in `top_words`.  Without names, texts are lists of
+            numbers of columns.
 
         Returns
         -------
@@ -196,8 +211,8 @@ class DescribedTopics(TopicMethods):
         Raises
         ------
         ValueError
-            If X is not what the measure needs, or has no documents.  If no text has any word of the topics.  If a
-            parameter is invalid.
+            If X is not what the measure needs, or has no documents.  If no text has any word of the
+            topics.  If a parameter is invalid.
         MemoryError
             If the counts of documents for all pairs, 8 bytes each, need more than 2 GiB.
 
@@ -207,27 +222,31 @@ class DescribedTopics(TopicMethods):
 
         Notes
         -----
-        All measures agree with gensim's ``CoherenceModel``, whose `topn` is 20 by default; "npmi" is its "c_npmi" with
-        a `window_size` that no document exceeds.  How often a word occurs in a document does not matter, and empty
-        documents count.  As in gensim, 1e-12 is added to the share of documents with both words.  So the "npmi" of two
-        words that never occur together is not exactly -1.  It is near -1 if the words are frequent, and -0.5 if each is
-        in a thousandth of the documents.  For "u_mass", [3]_ adds one document instead.  The "npmi" of a pair is also
-        -1 if every document has both words.  If X does not have a word, its pairs count as 0.  For "u_mass" they do so
-        only if it is the more probable word of the pair.
+        All measures agree with gensim's ``CoherenceModel``, whose `topn` is 20 by default; "npmi"
+        is its "c_npmi" with a `window_size` that no document exceeds.  How often a word occurs in a
+        document does not matter, and empty documents count.  As in gensim, 1e-12 is added to the
+        share of documents with both words.  So the "npmi" of two words that never occur together is
+        not exactly -1.  It is near -1 if the words are frequent, and -0.5 if each is in a
+        thousandth of the documents.  For "u_mass", [3]_ adds one document instead.  The "npmi" of a
+        pair is also -1 if every document has both words.  If X does not have a word, its pairs
+        count as 0.  For "u_mass" they do so only if it is the more probable word of the pair.
 
-        Windows are counted as in gensim.  A window may have several tokens of a word.  When the first of them leaves
-        the window, the word is no longer counted there, although other tokens of it are still inside.  So frequent
-        words count a little less.
+        Windows are counted as in gensim, where a word that occurs several times in a window counts
+        a little less.
 
-        Counts of documents and windows are integers, so results are bit-for-bit identical for any chunks and workers.
+        Counts of documents and windows are integers, so results are bit-for-bit identical for any
+        chunks and workers.
 
         References
         ----------
-        .. [1] G. Bouma, "Normalized (pointwise) mutual information in collocation extraction", GSCL 2009.
-        .. [2] N. Aletras, M. Stevenson, "Evaluating topic coherence using distributional semantics", IWCS 2013.
-        .. [3] D. Mimno, H. M. Wallach, E. Talley, M. Leenders, A. McCallum, "Optimizing semantic coherence in topic
-           models", EMNLP 2011.
-        .. [4] M. Röder, A. Both, A. Hinneburg, "Exploring the space of topic coherence measures", WSDM 2015.
+        .. [1] G. Bouma, "Normalized (pointwise) mutual information in collocation extraction", GSCL
+           2009.
+        .. [2] N. Aletras, M. Stevenson, "Evaluating topic coherence using distributional
+           semantics", IWCS 2013.
+        .. [3] D. Mimno, H. M. Wallach, E. Talley, M. Leenders, A. McCallum, "Optimizing semantic
+           coherence in topic models", EMNLP 2011.
+        .. [4] M. Röder, A. Both, A. Hinneburg, "Exploring the space of topic coherence measures",
+           WSDM 2015.
 
         Examples
         --------
@@ -238,7 +257,8 @@ class DescribedTopics(TopicMethods):
         >>> lda = DistributedLDA(2, max_iter=30, random_state=0).fit(X)
         >>> bool((lda.coherence(X, n_words=5) > 0.1).all())
         True
-        >>> texts = [rng.permutation(np.repeat(np.arange(10), row)).tolist() for row in X]  # words are numbers here
+        >>> # Words are numbers here.
+        >>> texts = [rng.permutation(np.repeat(np.arange(10), row)).tolist() for row in X]
         >>> bool((lda.coherence(texts, "c_v", n_words=5) > 0.5).all())
         True
         """
@@ -250,8 +270,8 @@ class DescribedTopics(TopicMethods):
         for name in ("window_size", "feature_names"):
             if given[name] is not None and measure not in WINDOWS:
                 raise ValueError(
-                    f"{name}={given[name]!r:.50} is for 'c_npmi' and 'c_v', which take texts; measure={measure!r} "
-                    "takes counts"
+                    f"{name}={given[name]!r:.50} is for 'c_npmi' and 'c_v', which take texts; "
+                    f"measure={measure!r} takes counts"
                 )
 
         def count(corpus: Corpus, _place: Place) -> tuple[Integers, int]:
@@ -266,8 +286,9 @@ class DescribedTopics(TopicMethods):
             documents, n_documents = self._with_documents(X, count)
         if not documents.any() and measure in WINDOWS:
             raise ValueError(
-                f"X has {n_documents} windows, but none of the words of topics; split texts as the vectorizer does, by "
-                "vectorizer.build_analyzer(), and give its words as feature_names"
+                f"X has {n_documents} windows, but none of the words of topics; split texts as the "
+                "vectorizer does, by vectorizer.build_analyzer(), and give its words as "
+                "feature_names"
             )
         return coherence.mean_over_pairs(
             documents, n_documents, min(n_words, self.n_features_in_), measure
@@ -280,8 +301,9 @@ class DescribedTopics(TopicMethods):
         is_one = isinstance(X, str | bytes) or not (hasattr(X, "__iter__") or is_dask(X))
         if is_one or hasattr(X, "columns") or getattr(X, "ndim", 1) != 1:
             raise ValueError(
-                f"measure={measure!r} slides windows over texts, but X is of type {type(X).__name__}: give lists of "
-                "words, such as [*map(vectorizer.build_analyzer(), texts)], or take measure='npmi' for counts"
+                f"measure={measure!r} slides windows over texts, but X is of type "
+                f"{type(X).__name__}: give lists of words, such as "
+                "[*map(vectorizer.build_analyzer(), texts)], or take measure='npmi' for counts"
             )
         names = self._names(feature_names)
         columns = np.flatnonzero(np.diff(best.slot_ptr))
@@ -290,13 +312,16 @@ class DescribedTopics(TopicMethods):
             for word, n in Counter(names.tolist()).items():
                 if n > 1 and word in words:
                     raise ValueError(
-                        f"feature_names has {word!r} for {n} columns, which texts cannot tell apart; give each word a "
-                        "name of its own"
+                        f"feature_names has {word!r} for {n} columns, which texts cannot tell "
+                        "apart; give each word a name of its own"
                     )
         return dict(zip(words, columns.tolist(), strict=True))
 
     def _check(self, method: str, constraints: Named, given: Named) -> None:
-        """Raise an error unless the model is fitted, and the arguments given to a method meet their constraints."""
+        """Raise an error unless the model is fitted.
+
+        The arguments given to a method must meet their constraints, too.
+        """
         check_is_fitted(self)
         validate_parameter_constraints(
             constraints, given, caller_name=f"{type(self).__name__}.{method}"
@@ -315,7 +340,7 @@ class DescribedTopics(TopicMethods):
         return own if feature_names is None else read_names(feature_names, self.n_features_in_, own)
 
     def _check_pairs(self, n_words: int) -> None:
-        """Raise MemoryError if the array of the numbers of documents of all pairs would be too large."""
+        """Raise MemoryError if the array of document numbers of all pairs would be too large."""
         n_topics, n_features = self.topic_word_counts_.shape
         needed = 8 * n_topics * coherence.n_pairs(min(n_words, n_features))
         what = f"n_words={n_words} of {n_topics} topics need"

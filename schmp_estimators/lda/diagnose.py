@@ -1,4 +1,4 @@
-"""Topics in documents: which documents have most of a topic, the topics of tokens, and diagnostics of both."""
+"""Topics in documents: the documents with most of a topic, topics of tokens, diagnostics."""
 
 from functools import partial
 from os import PathLike
@@ -31,7 +31,7 @@ dask: Any = Later("dask")
 
 
 class TopicsOfDocuments(DescribedTopics):
-    """The methods of a fitted topic model, with those that look at the topics of documents and tokens."""
+    """The methods of a fitted topic model, with those for topics of documents and tokens."""
 
     def top_documents(
         self, X: Any = None, n_documents: int = 10, *, proportions: Any = None
@@ -41,8 +41,8 @@ class TopicsOfDocuments(DescribedTopics):
         Parameters
         ----------
         X : input as in `fit`, of shape (n_documents, n_features), default=None
-            Word counts.  A Dask collection is transformed on the workers; only the best documents of each chunk come to
-            this process.
+            Word counts.  A Dask collection is transformed on the workers; only the best documents
+            of each chunk come to this process.
         n_documents : int, default=10
             How many documents to return for each topic; all of them, if there are fewer.
         proportions : array-like or Dask array of shape (n_documents, n_components), default=None
@@ -58,8 +58,8 @@ class TopicsOfDocuments(DescribedTopics):
         Raises
         ------
         ValueError
-            If not exactly one of `X` and `proportions` is given; if `proportions` has NaN, or not one column for each
-            topic.
+            If not exactly one of `X` and `proportions` is given; if `proportions` has NaN, or not
+            one column for each topic.
 
         Examples
         --------
@@ -74,7 +74,8 @@ class TopicsOfDocuments(DescribedTopics):
         self._check("top_documents", {"n_documents": SOME}, locals())
         if (X is None) == (proportions is None):
             raise ValueError(
-                "top_documents needs X, word counts, or proportions, what transform returns: give one"
+                "top_documents needs X, word counts, or proportions, what transform returns: give "
+                "one"
             )
         check_labels(proportions, -1, self.get_feature_names_out(), "proportions")
         take = partial(_most, n_best=int(n_documents), n_topics=self._n_features_out)
@@ -97,7 +98,9 @@ class TopicsOfDocuments(DescribedTopics):
         )
         shares = np.concatenate([share for _, _, share in found])
         order = np.argsort(-shares, axis=0, kind="stable")[: int(n_documents)]
-        return tuple(np.take_along_axis(one, order, 0).T.copy() for one in (numbers, shares))  # type: ignore[return-value]
+        return tuple(  # type: ignore[return-value]
+            np.take_along_axis(one, order, 0).T.copy() for one in (numbers, shares)
+        )
 
     def sample_topics(self, X: Any, *, random_state: Any = None) -> dict[str, AnyIntegers]:
         """Return a topic for each token of documents.
@@ -112,8 +115,8 @@ class TopicsOfDocuments(DescribedTopics):
         Returns
         -------
         dict of str to ndarray of shape (n_tokens,)
-            "document" (int64), "word" (int32) and "topic" (int32) of each token: a table for ``pandas.DataFrame``,
-            sorted by document and column.
+            "document" (int64), "word" (int32) and "topic" (int32) of each token: a table for
+            ``pandas.DataFrame``, sorted by document and column.
 
         Raises
         ------
@@ -128,10 +131,11 @@ class TopicsOfDocuments(DescribedTopics):
 
         Notes
         -----
-        A fit does not keep the topics of its last sweep, because they are as large as the corpus.  This method draws
-        topics again, for any documents.  The probabilities follow from the fitted topics and from the proportions that
-        `transform` returns.  So the sums of these topics differ a little from `topic_word_counts_`.  Documents with the
-        same words get the same topics.
+        A fit does not keep the topics of its last sweep, because they are as large as the corpus.
+        This method draws topics again, for any documents.  The probabilities follow from the fitted
+        topics and from the proportions that `transform` returns.  So the sums of these topics
+        differ a little from `topic_word_counts_`.  Documents with the same words get the same
+        topics.
 
         Examples
         --------
@@ -174,7 +178,8 @@ class TopicsOfDocuments(DescribedTopics):
         Parameters
         ----------
         path : str or path-like
-            Path (``~`` and environment variables are replaced) or URL known to fsspec; usually it ends in ``.gz``.
+            Path (``~`` and environment variables are replaced) or URL known to fsspec; usually it
+            ends in ``.gz``.
         X : input as in `fit`, of shape (n_documents, n_features)
             Word counts.
         feature_names : array-like of shape (n_features,) or vectorizer, default=None
@@ -191,10 +196,11 @@ class TopicsOfDocuments(DescribedTopics):
 
         Notes
         -----
-        The file is text compressed by gzip.  It has a line ``#doc source pos typeindex type topic``, the document-topic
-        priors after ``#alpha :``, the topic-word prior after ``#beta :``, and a line for each token.  The source is
-        "NA".  Tokens of a document are in the order of the columns.  Each blank in the name of a word becomes "_".
-        Words whose names are then equal also get "#" and the number of their column.
+        The file is text compressed by gzip.  It has a line
+        ``#doc source pos typeindex type topic``, the document-topic priors after ``#alpha :``, the
+        topic-word prior after ``#beta :``, and a line for each token.  The source is "NA".  Tokens
+        of a document are in the order of the columns.  Each blank in the name of a word becomes
+        "_".  Words whose names are then equal also get "#" and the number of their column.
 
         Examples
         --------
@@ -224,9 +230,11 @@ class TopicsOfDocuments(DescribedTopics):
         Parameters
         ----------
         X : input as in `fit`, of shape (n_documents, n_features), default=None
-            Word counts of documents, those of the fit or others.  None: leave out the measures that need documents.
+            Word counts of documents, those of the fit or others.  None: leave out the measures that
+            need documents.
         n_words : int, default=10
-            How many of the most probable words of a topic "exclusivity", "coherence" and "words" use.
+            How many of the most probable words of a topic "exclusivity", "coherence" and "words"
+            use.
         feature_names : array-like of shape (n_features,) or vectorizer, default=None
             Names of the words, as in `top_words`.
         random_state : int, RandomState instance or None, default=None
@@ -235,23 +243,27 @@ class TopicsOfDocuments(DescribedTopics):
         Returns
         -------
         dict of str to ndarray of shape (n_components,)
-            A table for ``pandas.DataFrame``, with a row for each topic.  Topics without tokens have NaN.
+            A table for ``pandas.DataFrame``, with a row for each topic.  Topics without tokens have
+            NaN.
 
-            - "topic", "name", "alpha", "tokens": number, name, document-topic prior and `topic_sizes_` of the topic.
-            - "document_entropy" (only with X): entropy of the distribution of its tokens over documents; low for a
-              topic in few documents.
-            - "rank_1_docs" (only with X): share of its documents in which no other topic has more tokens.
-            - "coherence" (only with X): sum over pairs of words i and j, of which j is the more probable one, of
-              ``log((d_ij + beta) / (d_j + beta))``. d_ij counts the documents in which both words have tokens of this
-              topic, d_j those in which word j has [1]_.  Near 0 is best.
-            - "uniform_dist": Kullback–Leibler divergence of its words from a uniform distribution; low for a topic that
-              uses all words alike.
-            - "corpus_dist": the same from the words of all topics together; low for a topic that resembles the whole
-              corpus.
-            - "eff_num_words": 1 divided by the sum of its squared word probabilities; large for a topic with many
-              words.
-            - "exclusivity": mean over the best words of their probability in this topic, divided by the sum of their
-              probabilities in all topics; 1 if no other topic has them.
+            - "topic", "name", "alpha", "tokens": number, name, document-topic prior and
+              `topic_sizes_` of the topic.
+            - "document_entropy" (only with X): entropy of the distribution of its tokens over
+              documents; low for a topic in few documents.
+            - "rank_1_docs" (only with X): share of its documents in which no other topic has more
+              tokens.
+            - "coherence" (only with X): sum over pairs of words i and j, of which j is the more
+              probable one, of ``log((d_ij + beta) / (d_j + beta))``. d_ij counts the documents in
+              which both words have tokens of this topic, d_j those in which word j has [1]_.  Near
+              0 is best.
+            - "uniform_dist": Kullback–Leibler divergence of its words from a uniform distribution;
+              low for a topic that uses all words alike.
+            - "corpus_dist": the same from the words of all topics together; low for a topic that
+              resembles the whole corpus.
+            - "eff_num_words": 1 divided by the sum of its squared word probabilities; large for a
+              topic with many words.
+            - "exclusivity": mean over the best words of their probability in this topic, divided by
+              the sum of their probabilities in all topics; 1 if no other topic has them.
             - "words": the best words in one string, separated by blanks; their names are those that
               `write_mallet_state` writes.
 
@@ -268,15 +280,16 @@ class TopicsOfDocuments(DescribedTopics):
 
         Notes
         -----
-        The definitions are those of MALLET's ``TopicModelDiagnostics``.  Topics of tokens are those that
-        `sample_topics` draws; probabilities of words come from `topic_word_counts_`, for exclusivity with the prior and
-        the seeds.  As in MALLET, words without tokens in the topic, seeded or not, add nothing to exclusivity.  On Dask
-        only integer counts come to this process, so results are bit-for-bit identical for any chunks and workers.
+        The definitions are those of MALLET's ``TopicModelDiagnostics``.  Topics of tokens are those
+        that `sample_topics` draws; probabilities of words come from `topic_word_counts_`, for
+        exclusivity with the prior and the seeds.  As in MALLET, words without tokens in the topic,
+        seeded or not, add nothing to exclusivity.  On Dask only integer counts come to this
+        process, so results are bit-for-bit identical for any chunks and workers.
 
         References
         ----------
-        .. [1] D. Mimno, H. M. Wallach, E. Talley, M. Leenders, A. McCallum, "Optimizing semantic coherence in topic
-           models", EMNLP 2011.
+        .. [1] D. Mimno, H. M. Wallach, E. Talley, M. Leenders, A. McCallum, "Optimizing semantic
+           coherence in topic models", EMNLP 2011.
 
         Examples
         --------
@@ -330,7 +343,8 @@ class TopicsOfDocuments(DescribedTopics):
         Parameters
         ----------
         X : input as in `fit`, of shape (n_documents, n_features), default=None
-            Word counts of documents, those of the fit or others.  None: leave out what needs documents.
+            Word counts of documents, those of the fit or others.  None: leave out what needs
+            documents.
         n_words : int, default=10
             Number of words of each topic.
         feature_names : array-like of shape (n_features,) or vectorizer, default=None
@@ -346,8 +360,8 @@ class TopicsOfDocuments(DescribedTopics):
             - "words": the most relevant words, as `top_words` returns them, in one string.
             - "exclusivity": as in `topic_diagnostics`.
             - "coherence" (only with X): the "npmi" of `coherence`.
-            - "document", "proportion" (only with X): number of the document with the highest proportion of the topic,
-              and this proportion.
+            - "document", "proportion" (only with X): number of the document with the highest
+              proportion of the topic, and this proportion.
 
         Raises
         ------
@@ -393,11 +407,15 @@ class TopicsOfDocuments(DescribedTopics):
 
 
 def _most(theta: Any, n_best: int, n_topics: int) -> tuple[int, Integers, Floats]:
-    """Return how many documents there are, and the numbers and shares, (n_best, K), of the best ones of each topic."""
+    """Return the number of documents, and numbers and shares of each topic's best ones.
+
+    Both have the shape (n_best, K).
+    """
     shares = as_numbers(theta, "proportions must be numbers, one column for each topic")
     if shares.shape[1:] != (n_topics,):
         raise ValueError(
-            f"proportions has shape {shares.shape}, but there are {n_topics} topics; give one column for each"
+            f"proportions has shape {shares.shape}, but there are {n_topics} topics; give one "
+            "column for each"
         )
     if np.isnan(shares).any():
         raise ValueError("proportions has NaN; leave these documents out")

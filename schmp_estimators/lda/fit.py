@@ -1,4 +1,4 @@
-"""One fit of `DistributedLDA`: how documents become shards, which program runs, and what the estimator keeps."""
+"""One fit of `DistributedLDA`: its shards, its program, and what the estimator keeps."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from schmp_estimators.core.io.files import CHECKPOINT
 from schmp_estimators.core.io.slices import Slices, memory_left
 from schmp_estimators.core.places.place import Place, check_sent
 from schmp_estimators.core.program import Parts, Saved, identity
-from schmp_estimators.core.typing import Array, Named
+from schmp_estimators.core.typing import Array, Floats, Named
 from schmp_estimators.core.values import offsets_of
 from schmp_estimators.lda import parameters
-from schmp_estimators.lda.blocks import WordTopics, no_rows, no_topics
+from schmp_estimators.lda.blocks import WordTopics, no_topics
 from schmp_estimators.lda.data import passages
 from schmp_estimators.lda.data.corpus import Corpus, documents_as_counted, made_again, narrow
 from schmp_estimators.lda.data.shards import (
@@ -38,16 +38,16 @@ from schmp_estimators.lda.data.shards import (
     make_layout,
     make_shard,
 )
-from schmp_estimators.lda.data.topic_rows import counts_of_rows, rows_of_counts_array, topic_totals
+from schmp_estimators.lda.data.topic_rows import counts_of_rows, topic_totals
 from schmp_estimators.lda.programs.learning import mean_alpha
-from schmp_estimators.lda.programs.seeds import word_seeds
 from schmp_estimators.lda.programs.topics import TopicSampler
 from schmp_estimators.lda.samplers import check_steps, choose_sampler, sampler_of
 from schmp_estimators.lda.spill import SHARE, Sizes, choose_spilling
 
 #: The most bytes of a table of word rows, where a sampler keeps one in every shard.
 LARGEST_TABLE = 1 << 31
-#: Sweeps between two evaluations if only `tol` needs them; over fewer sweeps, changes would be mostly chance.
+#: Sweeps between two evaluations if only `tol` needs them; over fewer sweeps, changes would be
+#: mostly chance.
 EVALUATE_EVERY = 10
 #: What users call the parameters of programs.
 NAMES = {"program": "sampler", "seed": "random_state", "hot_priors": "init (hot_priors)"}
@@ -56,15 +56,15 @@ logger = logging.getLogger(__name__)
 
 
 class _Documents(Parts):
-    """The documents of a fit, and counts of earlier documents."""
+    """The documents of a fit, and seeds."""
 
-    def __init__(self, fit: LDAFit, earlier: sparse.csc_array | None) -> None:
-        self._fit, self._earlier = fit, earlier
+    def __init__(self, fit: LDAFit, seeds: sparse.csc_array | None) -> None:
+        self._fit, self._seeds = fit, seeds
         self.held = fit._documents
         self.n_parts = len(self.held)
 
     def shards(self, sizes: Sequence[int]) -> list[Source]:
-        return self._fit.sources(self._earlier, sizes)
+        return self._fit.sources(self._seeds, sizes)
 
     def cut(self, saved: Saved, sizes: Sequence[int]) -> Saved:
         return self._fit.cut(saved, sizes)
@@ -107,17 +107,12 @@ class LDAFit:
         self._place = place
         self._seed = seed
         self._is_first = earlier is None
-        #: Counts of earlier documents from which first topics are drawn, and then forgotten.
-        self._drawn: sparse.csc_array | None = None
-        #: Those that stay part of the model: tokens, which have rows of their own, or fractions of tokens, which add to
-        #: the prior of words as seeds do.
-        self._fixed: sparse.csc_array | None = None
+        #: Counts of earlier documents, which add to the prior of words as seeds do: from the first,
+        #: first topics are drawn, and then they are forgotten; the others stay part of the model.
+        self._drawn = None if keep else earlier
         self._base: sparse.csc_array | None = None
-        if earlier is not None and not keep:
-            self._drawn = earlier.ceil().astype(np.int32)
-        elif earlier is not None:
-            kept = parameters.kept_counts(estimator, earlier, corpus.n_features)
-            self._fixed, self._base = (kept, None) if kept.dtype.kind == "i" else (None, kept)
+        if keep and earlier is not None:
+            self._base = parameters.kept_counts(estimator, earlier, corpus.n_features)
         self._n_tokens = int(corpus.lengths.sum())
         self._n_topics = int(estimator.n_components)
         self._priors = parameters.priors_asked_for(estimator)
@@ -132,7 +127,8 @@ class LDAFit:
         self._n_shards = self._choose_shards()
         self._spilling = choose_spilling(estimator, self._program, corpus, place, self._n_shards)
         self._slices: Slices | None = None
-        #: Number of parts into which documents are cut: shards, or more slices if not all fit into memory.
+        #: Number of parts into which documents are cut: shards, or more slices if not all fit into
+        #: memory.
         self._n_parts = max(self._n_shards, self._spilling.n_slices if self._spilling else 0)
         self._check_memory()
         if estimator.spill is not None and self._spilling is None:
@@ -166,7 +162,7 @@ class LDAFit:
         self._first = self._choose_topics_of_words() if saved is None else no_topics()
         with self._started(
             self._program,
-            self._fixed,
+            self._base,
             n_sweeps=estimator.max_iter,
             saved=saved,
             first=first + len(begun),
@@ -214,16 +210,22 @@ class LDAFit:
         self, program: TopicSampler[Any], earlier: sparse.csc_array | None, **options: Any
     ) -> AbstractContextManager[AnyRun]:
         """Return a run of a program, with counts of earlier documents."""
-        alone = [1] * self._n_parts
+        seeds = self._with_seeds(earlier)
         joins = program.partition_invariant and self._spilling is None
         return static_run(
             program,
-            _Documents(self, earlier) if joins else self.sources(earlier, alone),
+            _Documents(self, seeds) if joins else self.sources(seeds, [1] * self._n_parts),
             self._place,
             may_ask=self._may_ask,
             slices=self._slices,
             **options,
         )
+
+    def _with_seeds(self, earlier: sparse.csc_array | None) -> sparse.csc_array | None:
+        """Return the imaginary tokens of words: counts of earlier documents, and seeds."""
+        if earlier is None or self._seeds is None:
+            return self._seeds if earlier is None else earlier
+        return sparse.csc_array(earlier + self._seeds)
 
     def _may_ask(self, sweep: int) -> bool:
         may_converge = bool(self._estimator.tol) and self._program.measures(sweep)
@@ -232,9 +234,11 @@ class LDAFit:
     def _warm_up(self) -> tuple[Saved, list[Named], float]:
         """Do one sweep in which the first topics are drawn from earlier counts.
 
-        Return the state after it, without the model, which includes the earlier counts; its record; and its seconds.
+        Return the state after it, without the model, which includes the earlier counts; its record;
+        and its seconds.
         """
-        program = replace(self._program, evaluate_every=0, learn_every=(0, 0))
+        totals = _seed_totals(self._with_seeds(self._drawn))
+        program = replace(self._program, evaluate_every=0, learn_every=(0, 0), seed_totals=totals)
         with self._started(program, self._drawn, n_sweeps=1) as run:
             began = perf_counter()
             records = list(run)
@@ -252,13 +256,14 @@ class LDAFit:
             empty = self._slices.empty
         counts = counts_of_rows(rows, self._layout, self._n_topics, empty or np.empty)
         sizes = topic_totals(counts)[None]
-        if self._fixed is not None or self._base is not None:
+        if self._base is not None:
             sizes = np.concatenate([self._estimator.batch_topic_sizes_, sizes])
-            counts = sparse.csc_array(counts + (self._base if self._fixed is None else self._fixed))
+            counts = sparse.csc_array(counts + self._base)
             counts.sort_indices()
             if counts.nnz and counts.data.min() < 0:
                 raise OverflowError(
-                    "a word has 2**31 tokens or more in one topic; fit so many batches with more topics, or start anew"
+                    "a word has 2**31 tokens or more in one topic; fit so many batches with more "
+                    "topics, or start anew"
                 )
         last = self._estimator.n_iter_ - 1
         program = self._program
@@ -289,7 +294,6 @@ class LDAFit:
             check_sent(self._sampler, f"sampler={self._sampler!r}")
         check_steps(self._sampler, estimator.mh_steps, min(self._n_topics, longest))
         program = sampler_of(self._sampler)
-        seeds = [one for one in (self._seeds, self._base) if one is not None]
         # Topics of earlier documents go on as they are.
         init = estimator.init if self._is_first else "uniform"
         tempers = program.begins_tempered
@@ -305,14 +309,16 @@ class LDAFit:
             or (EVALUATE_EVERY if estimator.tol else 0),
             hot_priors=self._start.hot_priors,
             hot_sweeps=parameters.hot_sweeps(int(estimator.max_iter)),
-            seeds=word_seeds(sum(seeds[1:], seeds[0]), self._corpus.word_totals, self._fixed)
-            if seeds
-            else None,
+            seed_totals=_seed_totals(self._with_seeds(self._base)),
+            begins_seeded=self._is_first and self._seeds is not None,
             **({"mh_steps": estimator.mh_steps} if named and hasattr(program, "mh_steps") else {}),
         )
 
     def _choose_shards(self) -> int:
-        """Return the number of shards; where the result depends on it, it depends on data and parameters only."""
+        """Return the number of shards.
+
+        Where the result depends on it, it depends on data and parameters only.
+        """
         n_docs = len(self._corpus.lengths)
         n_words = self._corpus.n_features
         if (asked := self._estimator.n_shards) is not None:
@@ -322,26 +328,29 @@ class LDAFit:
                     "n_shards=%d: %d documents and %d words make %d", asked, n_docs, n_words, chosen
                 )
             return chosen
-        suitable = default_shards(self._n_tokens, n_docs, n_words, rotates=self._program.rotates)
-        if not self._program.partition_invariant:
-            return suitable
-        if self._place.n_processes > suitable:
+        invariant = self._program.partition_invariant
+        suitable = default_shards(self._n_tokens, n_docs, n_words, invariant=invariant)
+        n_workers = self._place.n_processes
+        if invariant and n_workers > suitable:
             logger.info(
-                "%d shards for %d workers: more would make cells short",
+                "%d of %d workers sample %d tokens: with more, exchanges take longer than they "
+                "save",
                 suitable,
-                self._place.n_processes,
+                n_workers,
+                self._n_tokens,
             )
-        return min(suitable, self._place.n_processes)
+        return min(suitable, n_workers) if invariant else suitable
 
     def _check_memory(self) -> None:
-        """Raise before any work if a shard cannot hold its rows, or if the cluster cannot hold the run."""
+        """Raise before any work if a shard cannot hold its rows, or the cluster the run."""
         n_used = int(np.count_nonzero(self._corpus.word_totals))
         sizes = Sizes.of(self._corpus, self._program)
         if (table := sizes.table) > LARGEST_TABLE:
             raise MemoryError(
-                f"sampler={self._sampler!r} keeps the weights of {n_used} words in {self._n_topics} topics, "
-                f"{table / 2**30:.3g} GiB, more than {LARGEST_TABLE / 2**30:.3g}; it is for few topics: "
-                "use sampler='warp', or fewer topics"
+                f"sampler={self._sampler!r} keeps the weights of {n_used} words in "
+                f"{self._n_topics} topics, {table / 2**30:.3g} GiB, more than "
+                f"{LARGEST_TABLE / 2**30:.3g}; it is for few topics: use sampler='warp', or fewer "
+                "topics"
             )
         if self._priors.learn_every[0]:
             parameters.check_learning(self._n_tokens, self._n_topics)
@@ -349,12 +358,15 @@ class LDAFit:
         needed = sizes.on_cluster(self._n_shards)
         if limit and needed > limit and self._spilling is None:
             raise MemoryError(
-                f"the fit needs about {needed / 2**30:.3g} GiB on the cluster, whose workers together may use "
-                f"{limit / 2**30:.3g} GiB; add workers or raise their memory_limit"
+                f"the fit needs about {needed / 2**30:.3g} GiB on the cluster, whose workers "
+                f"together may use {limit / 2**30:.3g} GiB; add workers or raise their memory_limit"
             )
 
-    def sources(self, earlier: sparse.csc_array | None, sizes: Sequence[int]) -> list[Source]:
-        """Divide the words into blocks; return the sources of shards of so many parts of the documents each."""
+    def sources(self, seeds: sparse.csc_array | None, sizes: Sequence[int]) -> list[Source]:
+        """Divide the words into blocks, and return the sources of shards.
+
+        Each shard has the given number of parts of the documents.
+        """
         totals = self._corpus.word_totals
         if len(sizes) > 1 or self._program.rotates:
             self._layout = make_layout(totals, len(sizes))
@@ -367,12 +379,13 @@ class LDAFit:
         sources = []
         for p, (first, end) in enumerate(pairwise(ends.tolist())):
             # A plan is made when it is sent, so that there is only one at a time.
-            known = *counted[p], partial(self._plan, earlier, p, int(self._bounds[first]))
+            known = *counted[p], partial(self._plan, seeds, p, int(self._bounds[first]))
             if self._spilling:
                 documents = self._documents[first:end]
                 sources.append(Source(partial(made_again, make_shard), (documents, *known)))
                 continue
-            # Documents in this process are released when the list that holds them is cleared; futures stay.
+            # Documents in this process are released when the list that holds them is cleared;
+            # futures stay.
             pieces = [
                 partial(self._documents.__getitem__, at)
                 if isinstance(self._documents[at], list)
@@ -383,19 +396,17 @@ class LDAFit:
         return sources
 
     def cut(self, saved: Saved, sizes: Sequence[int]) -> Saved:
-        """Return the topics that were saved of the shards of any run, for shards of so many parts each."""
+        """Return the saved topics of any run's shards, for shards of so many parts each."""
         ends = offsets_of(self._corpus.lengths)[self._bounds[offsets_of(sizes)]]
         topics = np.concatenate(saved.shards)
         return saved._replace(shards=[topics[a:b] for a, b in pairwise(ends.tolist())])
 
-    def _plan(self, earlier: sparse.csc_array | None, p: int, first: int) -> Plan:
+    def _plan(self, seeds: sparse.csc_array | None, p: int, first: int) -> Plan:
         """Return what a shard, whose first document is given, must know of the others."""
         layout = self._layout
         first_token = int(self._corpus.lengths[:first].sum())
-        words = layout.column[slice(*layout.block_ptr[p : p + 2])]
-        fixed = no_rows(len(words)) if earlier is None else rows_of_counts_array(earlier[:, words])
         totals = narrow(self._corpus.word_totals)
-        return Plan(p, layout, totals, self._n_local, first_token, fixed, self._first)
+        return Plan(p, layout, totals, self._n_local, first_token, self._first, seeds)
 
     def _resume(self) -> tuple[int, Saved | None, list[Named]]:
         """Return the first sweep to do, what it starts from, and the history so far."""
@@ -414,7 +425,8 @@ class LDAFit:
             if self._slices is None:
                 raise
             raise CheckpointMismatchError(
-                f"what is in spill={self._slices.folder!r} cannot be gone on with: {error}; or give another folder"
+                f"what is in spill={self._slices.folder!r} cannot be gone on with: {error}; or "
+                "give another folder"
             ) from error
 
     def _go_on(self, found: Named) -> tuple[int, Saved | None, list[Named]]:
@@ -451,8 +463,9 @@ class LDAFit:
             **self._program.prior_identity(),
             "init": self._start.topics,
         }
-        if (kept := self._base if self._fixed is None else self._fixed) is not None:
-            found["earlier"] = recognised([kept.data, kept.indices, kept.indptr])
+        for name, one in (("earlier", self._base), ("seed_words", self._seeds)):
+            if one is not None:
+                found[name] = recognised([one.data, one.indices, one.indptr])
         n_shards = None if self._program.partition_invariant else self._n_shards
         return identity_of(self._estimator, [self._corpus.digest()], **found, n_shards=n_shards)
 
@@ -464,7 +477,10 @@ class LDAFit:
         run.keep(self._checkpoint, done, lambda saved: {**values, **self._checkpointed(saved)})
 
     def _checkpointed(self, saved: Saved) -> Named:
-        """Return the contents of a checkpoint: topics, from which all counts follow, and learned priors."""
+        """Return the contents of a checkpoint: topics and learned priors.
+
+        All counts follow from the topics.
+        """
         alphas = list[Any]()
         program = self._program
         learned = saved.model.learned
@@ -476,3 +492,8 @@ class LDAFit:
             alphas = [program.own_alphas] * 2
         beta = program.topic_word_prior if learned.beta is None else learned.beta
         return {"topics": saved.shards, "alphas": alphas, "topic_word_prior": beta}
+
+
+def _seed_totals(seeds: sparse.csc_array | None) -> Floats | None:
+    """Return the imaginary tokens of each topic, if there are some."""
+    return None if seeds is None else topic_totals(seeds).astype(np.float64)

@@ -21,19 +21,22 @@ class MatchedTopics(DescribedTopics):
     """The methods of a fitted topic model, with those that compare it with others."""
 
     def match_topics(self, other: Any) -> tuple[Integers, Floats]:
-        """Pair the topics with those of another model, one to one, so that pairs are as similar as possible.
+        """Pair the topics with those of another model, one to one.
+
+        Pairs are as similar as possible.
 
         Parameters
         ----------
         other : fitted model, or array-like of shape (n_others, n_features)
-            A `DistributedLDA`, another model with `components_`, or an array with the weights of words in topics.  It
-            must have the same words in the same order; its number of topics may differ.
+            A `DistributedLDA`, another model with `components_`, or an array with the weights of
+            words in topics.  It must have the same words in the same order; its number of topics
+            may differ.
 
         Returns
         -------
         matched : ndarray of shape (n_components,), int64
-            For each topic the number of its match in the other model.  If that model has fewer topics, -1 for topics
-            without a match.
+            For each topic the number of its match in the other model.  If that model has fewer
+            topics, -1 for topics without a match.
         similarity : ndarray of shape (n_components,), float64
             Cosine of the word distributions of the two topics, from 0 to 1; NaN without a match.
 
@@ -50,8 +53,9 @@ class MatchedTopics(DescribedTopics):
 
         Notes
         -----
-        The assignment maximises the sum of similarities.  The distributions are the rows of `components_`, divided by
-        their sums.  For a `DistributedLDA` no dense array of topics × words is made.
+        The assignment maximises the sum of similarities.  The distributions are the rows of
+        `components_`, divided by their sums.  For a `DistributedLDA` no dense array of topics ×
+        words is made.
 
         Examples
         --------
@@ -59,7 +63,9 @@ class MatchedTopics(DescribedTopics):
         >>> from schmp_estimators import DistributedLDA
         >>> rng = np.random.default_rng(0)
         >>> X = rng.poisson(np.kron(np.eye(3), np.ones((50, 5))))  # five words each of three topics
-        >>> one, other = (DistributedLDA(3, max_iter=30, random_state=seed).fit(X) for seed in (0, 1))
+        >>> one, other = (
+        ...     DistributedLDA(3, max_iter=30, random_state=seed).fit(X) for seed in (0, 1)
+        ... )
         >>> matched, similarity = one.match_topics(other)
         >>> sorted(matched.tolist())
         [0, 1, 2]
@@ -97,7 +103,8 @@ class MatchedTopics(DescribedTopics):
         Returns
         -------
         ndarray of shape (n_components,), float64
-            Mean similarity of each topic to its matches in the other fits, from 0 to 1; see `match_topics`.
+            Mean similarity of each topic to its matches in the other fits, from 0 to 1; see
+            `match_topics`.
 
         Raises
         ------
@@ -106,8 +113,9 @@ class MatchedTopics(DescribedTopics):
 
         Notes
         -----
-        The clones have the same parameters except `random_state`, and write no checkpoint.  For models that are already
-        fitted, compute ``np.mean([lda.match_topics(other)[1] for other in models], axis=0)``.
+        The clones have the same parameters except `random_state`, and write no checkpoint.  For
+        models that are already fitted, compute
+        ``np.mean([lda.match_topics(other)[1] for other in models], axis=0)``.
 
         Examples
         --------
@@ -127,7 +135,10 @@ class MatchedTopics(DescribedTopics):
     def _refits(
         self, X: Any, n_fits: int, random_state: Any
     ) -> Iterator[tuple[Any, Integers, Floats]]:
-        """Yield fits of clones with other seeds, each with the topics that match these, and how similar they are."""
+        """Yield fits of clones with other seeds.
+
+        Each comes with the topics that match these, and how similar they are.
+        """
         seeds = check_random_state(random_state).randint(np.iinfo(np.int32).max, size=n_fits)
         for seed in seeds.tolist():
             spill = None if self.spill is None else "auto"  # a folder belongs to one fit
@@ -139,7 +150,7 @@ class MatchedTopics(DescribedTopics):
 
 
 def _weights(model: Any) -> tuple[sparse.csr_array, float]:
-    """Return the weights of words in topics as a sparse array, and what is added to each of them."""
+    """Return the weights of words in topics as a sparse array, and what is added to each."""
     if isinstance(model, DescribedTopics):
         check_is_fitted(model)
         return sparse.csr_array(model._tokens(), dtype=np.float64), float(model.topic_word_prior_)
@@ -150,7 +161,8 @@ def _weights(model: Any) -> tuple[sparse.csr_array, float]:
     )
     if found.ndim != 2 or not (np.isfinite(found.data) & (found.data >= 0)).all():
         raise ValueError(
-            "other must have finite weights >= 0, one row for each topic and one column for each word"
+            "other must have finite weights >= 0, one row for each topic and one column for each "
+            "word"
         )
     return found, 0.0
 
@@ -158,7 +170,8 @@ def _weights(model: Any) -> tuple[sparse.csr_array, float]:
 def _check_words(model: Any, other: Any, n_ours: int, n_theirs: int) -> None:
     if n_ours != n_theirs:
         raise ValueError(
-            f"other has topics of {n_theirs} words, but this model of {n_ours}; both must be fitted to the same columns"
+            f"other has topics of {n_theirs} words, but this model of {n_ours}; both must be "
+            "fitted to the same columns"
         )
     ours = model._names(None)
     is_ours = isinstance(other, DescribedTopics)
@@ -171,14 +184,18 @@ def _check_words(model: Any, other: Any, n_ours: int, n_theirs: int) -> None:
     for at, (one, its) in enumerate(zip(own, theirs.tolist(), strict=True)):
         if one != its:
             raise ValueError(
-                f"column {at} is the word '{one}' in this model, but '{its}' in other; count both with one vocabulary"
+                f"column {at} is the word '{one}' in this model, but '{its}' in other; count both "
+                "with one vocabulary"
             )
 
 
 def _cosines(
     ours: sparse.csr_array, beta: float, theirs: sparse.csr_array, their_beta: float
 ) -> Floats:
-    """Return the cosines of all pairs of rows of two sparse arrays to whose entries a number each is added."""
+    """Return the cosines of all pairs of rows of two sparse arrays.
+
+    A number each is added to the entries of the arrays.
+    """
     n_words = ours.shape[1]
     sums = ours.sum(axis=1)
     their_sums = theirs.sum(axis=1)

@@ -1,8 +1,9 @@
 """What users of `DistributedLDA` ask for, checked: priors, starts, names of words and seed words.
 
-With larger priors in the first sweeps, topics do not keep so long to what they began with by chance.  With passages,
-each topic begins with some tokens of one document (`data.passages`): topics are distinct from the first sweep on, and
-coherent.  With words that begin in two topics each, they are distinct only.  Measured in docs/measurements/lda.
+With larger priors in the first sweeps, topics do not keep so long to what they began with by
+chance.  With passages, each topic begins with some tokens of one document (`data.passages`): topics
+are distinct from the first sweep on, and coherent.  With words that begin in two topics each, they
+are distinct only.  Measured in docs/measurements/lda.
 """
 
 import math
@@ -23,11 +24,14 @@ from schmp_estimators.lda.programs.learning import mean_alpha
 from schmp_estimators.lda.samplers import check_steps
 from schmp_estimators.lda.use import check_room
 
-#: Bounds of priors: beyond these, sums and ratios of priors leave the range of float32, which kernels use.
+#: Bounds of priors: beyond these, sums and ratios of priors leave the range of float32, which
+#: kernels use.
 LEAST, MOST = 1e-30, 1e30
-#: The first values of learned priors, of documents and of words, and the sweeps between two updates.
+#: The first values of learned priors, of documents and of words, and the sweeps between two
+#: updates.
 LEARN_FROM, LEARN_BETA_FROM, LEARN_EVERY = 0.1, 0.01, 5
-#: The numbers of topics with which None learns the prior of documents: measured in docs/measurements/lda.
+#: The numbers of topics with which None learns the prior of documents: measured in
+#: docs/measurements/lda.
 LEARNED_BY_DEFAULT = range(500, 4097)
 
 
@@ -39,7 +43,8 @@ class Priors(NamedTuple):
     topic_word_prior: float
     #: (K,) the document-topic prior of each topic, or None if they are the same.
     own_alphas: Floats | None = None
-    #: Number of sweeps between two times that `own_alphas` are learned, and that the topic-word prior is; 0 for never.
+    #: Number of sweeps between two times that `own_alphas` are learned, and that the topic-word
+    #: prior is; 0 for never.
     learn_every: IntPair = (0, 0)
 
 
@@ -51,32 +56,37 @@ def check_parameters(estimator: Any, earlier: sparse.csc_array | None) -> None:
         check_program(estimator.sampler, 1, [0])
     if estimator.evaluate_every > estimator.max_iter:
         raise ValueError(
-            f"evaluate_every={estimator.evaluate_every} is more than max_iter={estimator.max_iter}, so that nothing "
-            "would be evaluated; give no more, or 0"
+            f"evaluate_every={estimator.evaluate_every} is more than "
+            f"max_iter={estimator.max_iter}, so that nothing would be evaluated; give no more, or 0"
         )
     if estimator.seed_weight != 1.0 and not isinstance(estimator.seed_words, Mapping):
         raise ValueError(
-            f"seed_weight={estimator.seed_weight} is for words of a dictionary, but seed_words is none: an array has "
-            "its own weights; leave seed_weight out"
+            f"seed_weight={estimator.seed_weight} is for words of a dictionary, but seed_words is "
+            "none: an array has its own weights; leave seed_weight out"
         )
     if earlier is not None and earlier.shape[0] != estimator.n_components:
         raise ValueError(
-            f"n_components={estimator.n_components}, but the earlier fit had {earlier.shape[0]} topics; keep the "
-            "number, or begin anew with fit and warm_start=False"
+            f"n_components={estimator.n_components}, but the earlier fit had {earlier.shape[0]} "
+            "topics; keep the number, or begin anew with fit and warm_start=False"
         )
 
 
 def check_most(n_words: int, most: int | None) -> None:
-    """Raise ValueError if there are more columns than `max_features`, which have no names to stay known by."""
+    """Raise ValueError if there are more columns than `max_features`.
+
+    They have no names to stay known by.
+    """
     if most is not None and n_words > most:
         raise ValueError(
-            f"X has {n_words} columns, more than max_features={most}, which bounds the words of partial_fit with "
-            "feature_names: give names there, or give fewer columns"
+            f"X has {n_words} columns, more than max_features={most}, which bounds the words of "
+            "partial_fit with feature_names: give names there, or give fewer columns"
         )
 
 
 def priors_asked_for(estimator: Any) -> Priors:
-    """Return the priors that the parameters of an estimator ask for; for learned priors, the first values.
+    """Return the priors that the parameters of an estimator ask for.
+
+    For learned priors, the first values.
 
     Raises
     ------
@@ -99,7 +109,10 @@ def priors_asked_for(estimator: Any) -> Priors:
 
 
 def going_on(asked: Priors, fitted: Any, *, keep: bool) -> Priors:
-    """Return learned priors with the values of an earlier fit; `keep` them from now on, or go on learning."""
+    """Return learned priors with the values of an earlier fit.
+
+    `keep` them from now on, or go on learning.
+    """
     found = asked._replace(learn_every=(0, 0)) if keep else asked
     if asked.learn_every[1]:
         found = found._replace(topic_word_prior=fitted.topic_word_prior_)
@@ -114,8 +127,8 @@ def _check_array(name: str, values: Any, n_topics: int) -> Floats:
     given = as_numbers(values, f"{name} must be one number, or numbers, one for each topic")
     if given.shape != (n_topics,):
         raise ValueError(
-            f"{name} has shape {given.shape}, but n_components={n_topics}; give one number for all topics, or an array "
-            f"of shape ({n_topics},)"
+            f"{name} has shape {given.shape}, but n_components={n_topics}; give one number for all "
+            f"topics, or an array of shape ({n_topics},)"
         )
     if bad := np.flatnonzero(~((given >= LEAST) & (given <= MOST))).tolist():
         raise ValueError(
@@ -128,7 +141,9 @@ def _check_array(name: str, values: Any, n_topics: int) -> Floats:
 
 
 def as_numbers(values: Any, wanted: str) -> Floats:
-    """Return a copy as floats, or raise ValueError for strings, dates and complex numbers, too, with what is `wanted`.
+    """Return a copy as floats, or raise ValueError with what is `wanted`.
+
+    Strings, dates and complex numbers are errors, too.
 
     The name of the parameter comes first in `wanted`.
     """
@@ -145,7 +160,7 @@ def as_numbers(values: Any, wanted: str) -> Floats:
 
 
 def check_learning(n_tokens: int, n_topics: int) -> None:
-    """Raise MemoryError if learning document-topic priors could need too much memory on the client."""
+    """Raise MemoryError if learning document-topic priors could need too much client memory."""
     needed = (
         3 * 16 * min(n_tokens, math.sqrt(2.0 * n_tokens * n_topics))
     )  # while counts are merged: see `TopicCounts`
@@ -158,8 +173,8 @@ def check_learning(n_tokens: int, n_topics: int) -> None:
 HOT_DOCUMENT, HOT_WORD = 5.0, 10.0
 #: If documents have so many tokens on average, only the prior of documents is larger.
 LONG_DOCUMENT = 500
-#: "auto" begins with passages from so many topics on, unless topics have more than so many tokens on average: then
-#: longer fits have better results without.
+#: "auto" begins with passages from so many topics on, unless topics have more than so many tokens
+#: on average: then longer fits have better results without.
 MANY_TOPICS, TOKENS_OF_TOPIC = 50, 100_000
 #: The most sweeps of a tempered start.
 HOT_SWEEPS = 30
@@ -170,7 +185,8 @@ class Start(NamedTuple):
 
     #: Where first topics come from: "uniform", "sparse" or "documents".
     topics: str
-    #: The priors of documents and words in the first sweeps, where they are larger than those asked for.
+    #: The priors of documents and words in the first sweeps, where they are larger than those asked
+    #: for.
     hot_priors: FloatPair = (0.0, 0.0)
 
 
@@ -191,8 +207,8 @@ def choose_start(init: str, priors: FloatPair, sizes: Sizes, *, tempers: bool) -
     "sparse"
         Every word draws two topics, in which its tokens begin: `data.passages.draw_sparse_topics`.
     "documents"
-        Every topic begins with a passage of a document: `data.passages.topics_from_passages`; for some samplers EM
-        steps follow: `data.passages.weigh_topics`.
+        Every topic begins with a passage of a document: `data.passages.topics_from_passages`; for
+        some samplers EM steps follow: `data.passages.weigh_topics`.
     "tempered"
         As "uniform", with larger priors in `hot_sweeps`, 0 for one that would outweigh the text.
 
@@ -224,7 +240,9 @@ def choose_start(init: str, priors: FloatPair, sizes: Sizes, *, tempers: bool) -
 
 
 def hot_sweeps(max_iter: int, done: int = 0, begun_with: int = HOT_SWEEPS) -> int:
-    """Return how many sweeps a tempered start has: no more than half of them, so that a fit ends with its own priors.
+    """Return how many sweeps a tempered start has.
+
+    They are no more than half of all, so that a fit ends with its own priors.
 
     Parameters
     ----------
@@ -233,16 +251,16 @@ def hot_sweeps(max_iter: int, done: int = 0, begun_with: int = HOT_SWEEPS) -> in
     done : int
         Sweeps before a checkpoint, which stay as they were.
     begun_with : int
-        The number for the fit that wrote the checkpoint.  With more sweeps than that fit had, no more are tempered;
-        with fewer, fewer may be.
+        The number for the fit that wrote the checkpoint.  With more sweeps than that fit had, no
+        more are tempered; with fewer, fewer may be.
     """
     return min(begun_with, max(done, max_iter // 2))
 
 
 #: The remedy in errors about words if columns have no names.
 _NAMELESS = (
-    "X has no names of columns: give numbers of columns, or feature_names, a list of names or the vectorizer in front, "
-    "as in make_pipeline(vectorizer, DistributedLDA(feature_names=vectorizer))"
+    "X has no names of columns: give numbers of columns, or feature_names, a list of names or the "
+    "vectorizer in front, as in make_pipeline(vectorizer, DistributedLDA(feature_names=vectorizer))"
 )
 
 
@@ -278,12 +296,15 @@ def seed_counts(
 def seeds_of_first_batch(
     estimator: Any, word_totals: Integers, names: Array | None
 ) -> sparse.csc_array | None:
-    """Return the seeds that a later batch is sampled with: those of the first one, in whose tokens they are weighed.
+    """Return the seeds that a later batch is sampled with.
+
+    They are those of the first one, in whose tokens they are weighed.
 
     Raises
     ------
     ValueError
-        If the parameters ask for others by now: for other words or topics, or for other numbers in an array.
+        If the parameters ask for others by now: for other words or topics, or for other numbers in
+        an array.
     """
     fitted: sparse.csc_array | None = estimator.seed_counts_
     if fitted is not None:
@@ -304,13 +325,17 @@ def seeds_of_first_batch(
         is_same &= (asked.tocsr()[told] != fitted.tocsr()[told]).nnz == 0
     if not is_same:
         raise ValueError(
-            "seed_words are not those of the first batch, which partial_fit keeps: give the same, or begin anew by fit"
+            "seed_words are not those of the first batch, which partial_fit keeps: give the same, "
+            "or begin anew by fit"
         )
     return fitted
 
 
 def seeds_given(estimator: Any) -> str | None:
-    """Return what identifies the parameters about seeds, so that other columns need not be looked through for them."""
+    """Return what identifies the parameters about seeds.
+
+    With it, other columns need not be looked through for them.
+    """
     if estimator.seed_words is None:
         return None
     found: str = joblib.hash((estimator.seed_words, estimator.seed_weight))
@@ -320,7 +345,8 @@ def seeds_given(estimator: Any) -> str | None:
 def kept_counts(estimator: Any, earlier: sparse.csc_array, n_words: int) -> sparse.csc_array:
     """Return what a further batch keeps of earlier counts: `half_life` makes them fractions.
 
-    Fractions of less than a hundredth of the prior of words are left out, so that an endless stream does not fill rows.
+    Fractions of less than a hundredth of the prior of words are left out, so that an endless stream
+    does not fill rows.
     """
     found = widened(earlier, n_words)
     if estimator.half_life is not None:
@@ -352,7 +378,8 @@ def _of_dict(
             tokens = words[word] if isinstance(words, Mapping) else max(1, int(word_totals[column]))
             if not isinstance(tokens, Real) or not 0 <= float(tokens) <= MOST:
                 raise ValueError(
-                    f"{where} has {tokens!r} for the word {word!r}; give a number of tokens, at least 0"
+                    f"{where} has {tokens!r} for the word {word!r}; give a number of tokens, at "
+                    "least 0"
                 )
             cells[int(topic), column] = float(estimator.seed_weight) * float(tokens)
     rows, found = np.array(list(cells), np.int64).reshape(-1, 2).T
@@ -368,13 +395,17 @@ def _is_whole(value: Any) -> bool:
 def _column(
     word: Any, columns: Mapping[Any, int | None], n_words: int, where: str, *, has_numbers: bool
 ) -> int:
-    """Return the column of a word, by its name; a number is that of a column only if no name is a number."""
+    """Return the column of a word, by its name.
+
+    A number is that of a column only if no name is a number.
+    """
     if isinstance(word, str) or (has_numbers and _is_whole(word)):
         column = columns.get(word, -1)
         if column is None:
             remedy = "names that differ" if has_numbers else "numbers"
             raise ValueError(
-                f"{where} has the word {word!r}, which several columns have as their name: give {remedy}"
+                f"{where} has the word {word!r}, which several columns have as their name: give "
+                f"{remedy}"
             )
         if column >= 0:
             return column
@@ -383,11 +414,13 @@ def _column(
     if _is_whole(word) and 0 <= word < n_words:
         if columns.get(str(word), word) != word:
             raise ValueError(
-                f"{where} has the number {word!r}, but another column than {word} has the name '{word}'; give names"
+                f"{where} has the number {word!r}, but another column than {word} has the name "
+                f"'{word}'; give names"
             )
         return int(word)
     raise ValueError(
-        f"{where} has the word {word!r}; words are names of columns, or numbers from 0 to {n_words - 1}"
+        f"{where} has the word {word!r}; words are names of columns, or numbers from 0 to "
+        f"{n_words - 1}"
     )
 
 
@@ -398,7 +431,8 @@ def _of_array(given: Any, shape: IntPair) -> sparse.csc_array:
     )
     if found.shape != shape:
         raise ValueError(
-            f"seed_words has shape {found.shape}; an array must have shape (n_components, n_features) = {shape}"
+            f"seed_words has shape {found.shape}; an array must have shape (n_components, "
+            f"n_features) = {shape}"
         )
     if not ((found.data >= 0) & (found.data <= MOST)).all():
         raise ValueError(

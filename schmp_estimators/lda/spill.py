@@ -1,4 +1,7 @@
-"""Fits beyond memory: whether their arrays are in files, the number of slices of documents, and the folder."""
+"""Fits beyond memory: whether arrays are in files, how many slices there are, and the folder.
+
+A slice is a part of the documents.
+"""
 
 from __future__ import annotations
 
@@ -25,21 +28,27 @@ from schmp_estimators.lda.programs.topics import TopicSampler, topic_bytes
 
 #: Share of the free memory that a fit may use; the rest is for the input and the result.
 SHARE = 0.5
-#: The same on a cluster, as shares of the memory below which Dask does not write results to disk: of all workers for a
-#: fit in memory, and of each worker for its slices, whose size is known better.
+#: The same on a cluster, as shares of the memory below which Dask does not write results to disk:
+#: of all workers for a fit in memory, and of each worker for its slices, whose size is known
+#: better.
 WORKER_SHARE, SLICES_SHARE = 0.8, 0.95
-#: Bytes of the record of a piece that one slice sends to another, and of a word or a topic in arrays of a fit.
+#: Bytes of the record of a piece that one slice sends to another, and of a word or a topic in
+#: arrays of a fit.
 OF_A_PIECE, OF_A_WORD = 1 << 10, 100
 _CONFIG = "dask.config.set({'schmp-estimators.memory-limit': ...})"
 
 
 def check_spill(estimator: Any, earlier: Any) -> None:
-    """Raise ValueError if the parameters do not go with `spill`; `earlier` are counts that `warm_start` begins with."""
+    """Raise ValueError if the parameters do not go with `spill`.
+
+    `earlier` are counts that `warm_start` begins with.
+    """
     if estimator.spill is None:
         return
     if estimator.checkpoint is not None:
         raise ValueError(
-            "spill and checkpoint do not go together: a folder given as spill is a checkpoint, too; set checkpoint=None"
+            "spill and checkpoint do not go together: a folder given as spill is a checkpoint, "
+            "too; set checkpoint=None"
         )
     if estimator.spill == "auto":
         return
@@ -51,7 +60,8 @@ def check_spill(estimator: Any, earlier: Any) -> None:
         )
     if earlier is not None:
         raise ValueError(
-            "a folder given as spill goes with a fit that starts anew; set spill='auto' for warm_start"
+            "a folder given as spill goes with a fit that starts anew; set spill='auto' for "
+            "warm_start"
         )
 
 
@@ -64,7 +74,8 @@ class Sizes(NamedTuple):
     n_topics: int
     #: Tokens of the longest document.
     longest: int
-    #: Bytes of the state of a token, and of the table of weights of all words, if the sampler keeps one.
+    #: Bytes of the state of a token, and of the table of weights of all words, if the sampler keeps
+    #: one.
     state: int
     table: int
     #: Bytes of the rows of all words.
@@ -93,7 +104,10 @@ class Sizes(NamedTuple):
 
     @property
     def in_memory(self) -> int:
-        """Bytes of the fit in memory: tokens, at most three copies of their states, and two sets of rows."""
+        """Bytes of the fit in memory.
+
+        They are tokens, at most three copies of their states, and two sets of rows.
+        """
         return (
             self.n_tokens * (4 + 3 * self.state + 3 * topic_bytes(self.n_topics))
             + 2 * self.rows
@@ -103,9 +117,10 @@ class Sizes(NamedTuple):
     def on_cluster(self, n_shards: int) -> int:
         """Bytes of the fit if the workers of a cluster had all tokens in memory.
 
-        There is one place for each token, and at most three copies of states and of blocks with a topic for each token.
-        Of tokens that shards exchange there are two more copies: together at their owners, and as answers.  In this
-        case shards have arrays only over words that they need.
+        There is one place for each token, and at most three copies of states and of blocks with a
+        topic for each token.  Of tokens that shards exchange there are two more copies: together at
+        their owners, and as answers.  In this case shards have arrays only over words that they
+        need.
         """
         exchanged = n_shards > 1 and not self.rotates
         n_words = (
@@ -118,7 +133,10 @@ class Sizes(NamedTuple):
 
     @property
     def of_a_token(self) -> int:
-        """Bytes of a token in a slice: two slices, while one is read and one is written, and topics for the others."""
+        """Bytes of a token in a slice.
+
+        There are two slices, while one is read and one is written, and topics for the others.
+        """
         return 2 * (4 + self.state) + 3 * topic_bytes(self.n_topics)
 
     def with_slices(self, n: int, n_processes: int = 1) -> int:
@@ -129,7 +147,9 @@ class Sizes(NamedTuple):
 
 
 def count_slices(sizes: Sizes, room: float, n_processes: int = 1) -> int:
-    """Return into how many slices each process has to cut its documents, so that `room` bytes suffice.
+    """Return how many slices each process has to make, so that `room` bytes suffice.
+
+    A process cuts its documents into slices.
 
     Raises
     ------
@@ -142,11 +162,13 @@ def count_slices(sizes: Sizes, room: float, n_processes: int = 1) -> int:
         following = sizes.with_slices(n + 1, n_processes)
         if following >= needed:
             raise MemoryError(
-                f"arrays over {sizes.n_words} words, {sizes.n_docs} documents and n_components={sizes.n_topics} "
-                f"topics, and the longest document ({sizes.longest} tokens) need {needed / 2**30:.3g} GiB, more than a "
-                f"process may use: {room / 2**30:.3g} GiB of what is left of its memory limit. spill keeps tokens and "
-                "rows of words on disk, not these: fit fewer topics, leave out the most frequent words, cut long "
-                f"documents, or raise the limit with {_CONFIG}, or that of the workers"
+                f"arrays over {sizes.n_words} words, {sizes.n_docs} documents and "
+                f"n_components={sizes.n_topics} topics, and the longest document ({sizes.longest} "
+                f"tokens) need {needed / 2**30:.3g} GiB, more than a process may use: "
+                f"{room / 2**30:.3g} GiB of what is left of its memory limit. spill keeps tokens "
+                "and rows of words on disk, not these: fit fewer topics, leave out the most "
+                f"frequent words, cut long documents, or raise the limit with {_CONFIG}, or that "
+                "of the workers"
             )
         n, needed = n + 1, following
     return n
@@ -157,7 +179,8 @@ class Spilling(NamedTuple):
 
     #: Slices of all documents.
     n_slices: int
-    #: Bytes that the fit would need in memory, and those of tokens in files: the place of each, and its state.
+    #: Bytes that the fit would need in memory, and those of tokens in files: the place of each, and
+    #: its state.
     needed: int
     in_files: int
     #: The folder that the user has named; None for a temporary one.
@@ -165,7 +188,9 @@ class Spilling(NamedTuple):
 
     @contextmanager
     def opened(self, corpus: Corpus, place: Place) -> Iterator[tuple[Slices, Corpus]]:
-        """Yield the slices of a fit, and the corpus as workers read it; warn if the user has not named a folder.
+        """Yield the slices of a fit, and the corpus as workers read it.
+
+        Warn if the user has not named a folder.
 
         Raises
         ------
@@ -181,9 +206,10 @@ class Spilling(NamedTuple):
                 if place.is_local:
                     where = f"{folder!r}, Dask's temporary directory"
                 warnings.warn(
-                    f"the fit would need about {self.needed / 2**30:.3g} GiB, more than it may use of what is left of "
-                    f"the memory limit: it puts {self.in_files} bytes of tokens into files of {where}, and removes "
-                    "them in the end. Give a folder as spill to choose where, and to go on after an interruption.",
+                    f"the fit would need about {self.needed / 2**30:.3g} GiB, more than it may use "
+                    f"of what is left of the memory limit: it puts {self.in_files} bytes of tokens "
+                    f"into files of {where}, and removes them in the end. Give a folder as spill "
+                    "to choose where, and to go on after an interruption.",
                     SpillWarning,
                     stacklevel=1,
                 )
@@ -220,8 +246,8 @@ def choose_spilling(
     n_slices = min(n_processes * count_slices(sizes, room, n_processes), sizes.n_docs)
     if n_slices > n_shards and not program.partition_invariant:
         raise MemoryError(
-            f"spill needs {n_slices} slices of the documents, and n_shards={n_shards}, on which the topics of "
-            f"sampler={estimator.sampler!r} depend; set n_shards={n_slices} or more, take sampler='auto', or raise "
-            f"the memory limit, here with {_CONFIG}"
+            f"spill needs {n_slices} slices of the documents, and n_shards={n_shards}, on which "
+            f"the topics of sampler={estimator.sampler!r} depend; set n_shards={n_slices} or more, "
+            f"take sampler='auto', or raise the memory limit, here with {_CONFIG}"
         )
     return Spilling(n_slices, needed, sizes.n_tokens * (4 + sizes.state), named)

@@ -1,4 +1,4 @@
-"""What a fitted topic model is used for: proportions of documents, perplexity, topics as a dense array."""
+"""Uses of a fitted topic model: proportions of documents, perplexity, topics as a dense array."""
 
 import copy
 import math
@@ -27,7 +27,8 @@ from schmp_estimators.lda.kernels.foldin import TopicModel, topic_model
 from schmp_estimators.lda.names import MISMATCH, check_order, columns_by_name, labels_of
 from schmp_estimators.lda.programs.foldin import completion_scores, proportions
 
-#: The most bytes of an array in this process, such as ``components_``, unless dask.config has another limit.
+#: The most bytes of an array in this process, such as ``components_``, unless dask.config has
+#: another limit.
 DENSE_LIMIT = 2 << 30
 
 #: What names of words may be.
@@ -39,7 +40,8 @@ R = TypeVar("R")
 def check_room(needed: float, what: str, use: str, remedy: str = "") -> None:
     """Raise MemoryError if arrays of so many bytes are larger than the limit for one process.
 
-    The error says ``what`` needs the memory, how much, for which ``use``, and a ``remedy`` beside a higher limit.
+    The error says ``what`` needs the memory, how much, for which ``use``, and a ``remedy`` beside a
+    higher limit.
     """
     if needed > int(setting("schmp-estimators.dense-limit", DENSE_LIMIT)):
         raise MemoryError(
@@ -63,7 +65,10 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
     @property
     def components_(self) -> Floats:
-        """Pseudo-counts of the words in each topic, shape (n_components, n_features): counts plus prior and seeds."""
+        """Pseudo-counts of the words in each topic, shape (n_components, n_features).
+
+        They are counts plus prior and seeds.
+        """
         check_is_fitted(self)
         sparsely = (
             "use the sparse topic_word_counts_, to which components_ adds topic_word_prior_, or "
@@ -85,14 +90,15 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         X : input as in `fit`, of shape (n_documents, n_features)
             Word counts.
         feature_names : array-like of shape (n_columns,) or vectorizer, default=None
-            Names of the columns of X, which then may be any words, in any order.  Words that the model does not know
-            are left out; the log says how many tokens they are.  None: the columns are those of the model.
+            Names of the columns of X, which then may be any words, in any order.  Words that the
+            model does not know are left out; the log says how many tokens they are.  None: the
+            columns are those of the model.
 
         Returns
         -------
         ndarray or dask.array.Array of shape (n_documents, n_components), float64
-            Rows sum to 1.  For a Dask collection the result is lazy.  A document without words has the proportions
-            that the document-topic prior expects.
+            Rows sum to 1.  For a Dask collection the result is lazy.  A document without words has
+            the proportions that the document-topic prior expects.
         """
         check_is_fitted(self)
         refuse_container(self, X)
@@ -111,7 +117,9 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             )
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
-        """Fit, then return the topic proportions of the documents: the same as ``fit(X).transform(X)``.
+        """Fit, then return the topic proportions of the documents.
+
+        The result is the same as that of ``fit(X).transform(X)``.
 
         Parameters
         ----------
@@ -133,8 +141,9 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     def perplexity(self, X: Any, *, feature_names: Any = None) -> float:
         """Return the perplexity of documents: one half of each document predicts the other half.
 
-        The tokens of a document are numbered in the order of the columns.  Tokens with even numbers determine the topic
-        proportions; the others are scored.  Documents with fewer than two tokens are not scored.
+        The tokens of a document are numbered in the order of the columns.  Tokens with even numbers
+        determine the topic proportions; the others are scored.  Documents with fewer than two
+        tokens are not scored.
 
         Parameters
         ----------
@@ -146,7 +155,8 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         Returns
         -------
         float
-            ``exp(-mean log-likelihood of a scored token)``; lower is better.  NaN if no document has two tokens.
+            ``exp(-mean log-likelihood of a scored token)``; lower is better.  NaN if no document
+            has two tokens.
 
         Warns
         -----
@@ -157,7 +167,9 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return math.exp(-log_likelihood / n_scored) if n_scored else math.nan
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Return a log-likelihood of X, ``-X.sum() * log(perplexity(X))``; higher is better, at most 0.
+        """Return a log-likelihood of X, ``-X.sum() * log(perplexity(X))``.
+
+        Higher is better, and it is at most 0.
 
         Parameters
         ----------
@@ -180,7 +192,7 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return n_tokens * log_likelihood / n_scored if n_scored else math.nan
 
     def _complete(self, X: Any, feature_names: Any = None) -> tuple[float, int, int]:
-        """Return the log-likelihood of the scored half of X, the number of its tokens, and that of all tokens.
+        """Return the log-likelihood of the scored half of X, its number of tokens, and X's.
 
         Warns if there is nothing to score.
         """
@@ -196,8 +208,9 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         found = self._with_documents(X, complete, feature_names)
         if not found[1]:
             warnings.warn(
-                f"X has {found[2]} tokens, but no document with two, so that there is nothing to score: half of the "
-                "tokens of a document are predicted from the other half. Give longer documents.",
+                f"X has {found[2]} tokens, but no document with two, so that there is nothing to "
+                "score: half of the tokens of a document are predicted from the other half. Give "
+                "longer documents.",
                 UndefinedMetricWarning,
                 stacklevel=3,
             )
@@ -206,7 +219,7 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     def _with_documents(
         self, X: Any, work: Callable[[Corpus, Place], R], feature_names: Any = None
     ) -> R:
-        """Return ``work(corpus, place)`` for documents and the place where they are, as `where_it_is`."""
+        """Return ``work(corpus, place)`` for documents and their place, as `where_it_is`."""
         if isinstance(X, Corpus):
             return work(X, X.rows.place)
         seen, columns = self._columns(X, feature_names)
@@ -218,7 +231,10 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return where_it_is(X, self.n_jobs, go)
 
     def _columns(self, X: Any, feature_names: Any) -> tuple[Any, Columns | None]:
-        """Return the estimator with whose columns those of X are compared, and where they are among the model's."""
+        """Return the estimator with whose columns those of X are compared, and where they are.
+
+        The places are those among the model's columns.
+        """
         if feature_names is None:
             self._check_columns(X)
             return self, None
@@ -229,7 +245,9 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     def _by_name(
         self, X: Any, feature_names: Any, *, anew: bool = False
     ) -> tuple[Any, Array, Columns]:
-        """Return a copy that has the columns of X; the names of all words, new ones at the end; where X has them.
+        """Return a copy that has the columns of X, the names of all words, and where X has them.
+
+        New names are at the end.
 
         `anew`: whether there are no words yet.
         """
@@ -240,8 +258,8 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         known = None if anew else self.feature_names_
         if known is None and not anew:
             raise ValueError(
-                "feature_names cannot be compared with the words of the model, which have no names: begin by "
-                "partial_fit with feature_names, or leave them out"
+                "feature_names cannot be compared with the words of the model, which have no "
+                "names: begin by partial_fit with feature_names, or leave them out"
             )
         names, columns = columns_by_name(X, feature_names, known)
         seen = copy.copy(self)
@@ -250,7 +268,10 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return seen, names, columns
 
     def _check_columns(self, X: Any) -> None:
-        """Raise ValueError if a data frame has the columns in another order, where scikit-learn does not look."""
+        """Raise ValueError if a data frame has the columns in another order.
+
+        scikit-learn does not look at the order there.
+        """
         if hasattr(self, "feature_names_in_"):
             return
         labels = labels_of(X, self.n_features_in_)
@@ -273,7 +294,7 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return both
 
     def _rows(self) -> tuple[TopicRows, Array]:
-        """Return the tokens of words in topics, seeds included, as `TopicRows`, and those of topics."""
+        """Return the tokens of words in topics, seeds included, as `TopicRows`, and of topics."""
         totals = topic_totals(self.topic_word_counts_)
         seeds = self.seed_counts_
         if seeds is not None:
@@ -286,7 +307,10 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
 
 def where_it_is(X: Any, n_jobs: int | None, work: Callable[[Place], R]) -> R:
-    """Return ``work(place)`` for the place of a Dask collection, or for this process if X is in memory."""
+    """Return ``work(place)`` for the place of a Dask collection.
+
+    The place of an X in memory is this process.
+    """
     if not is_dask(X):
         with closing(Place(n_threads(n_jobs))) as here:
             return work(here)

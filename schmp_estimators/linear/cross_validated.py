@@ -69,15 +69,16 @@ class CrossValidated(Penalised):
         Parameters
         ----------
         X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
-            Samples.  A Dask collection is read once; the workers also keep a copy of the rows of the current fold.
+            Samples.  A Dask collection is read once; the workers also keep a copy of the rows of
+            the current fold.
         y : array-like or Dask collection of shape (n_samples,)
             Responses, or class labels.
         sample_weight : array-like or Dask collection of shape (n_samples,), default=None
-            Weights of the samples, in fits and in the score of each fold.  The mean over folds is not weighted, as in
-            scikit-learn.
+            Weights of the samples, in fits and in the score of each fold.  The mean over folds is
+            not weighted, as in scikit-learn.
         params : dict
-            Arguments for the splitter and the scorer: `groups`, and with ``enable_metadata_routing=True`` all that `cv`
-            and `scoring` request.
+            Arguments for the splitter and the scorer: `groups`, and with
+            ``enable_metadata_routing=True`` all that `cv` and `scoring` request.
 
         Returns
         -------
@@ -87,9 +88,10 @@ class CrossValidated(Penalised):
         Raises
         ------
         ValueError
-            If X, y or the weights are masked, not finite, empty or of different lengths, or the weights are negative or
-            all zero; if penalties are not positive; if y, or the part that a fold is fitted to, has only one class; if
-            a fold has no samples to fit, or none held out, or its score is NaN.
+            If X, y or the weights are masked, not finite, empty or of different lengths, or the
+            weights are negative or all zero; if penalties are not positive; if y, or the part that
+            a fold is fitted to, has only one class; if a fold has no samples to fit, or none held
+            out, or its score is NaN.
         TypeError
 
         Warns
@@ -222,7 +224,8 @@ class CrossValidated(Penalised):
         Returns
         -------
         MetadataRouter
-            Which arguments the splitter and the scorer request; see scikit-learn's user guide on metadata routing.
+            Which arguments the splitter and the scorer request; see scikit-learn's user guide on
+            metadata routing.
         """
         router = MetadataRouter(owner=self).add_self_request(self)
         router.add(

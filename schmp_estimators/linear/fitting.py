@@ -90,7 +90,8 @@ class SparseModel(Penalised):
         Parameters
         ----------
         y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_targets)
-            Responses; each target is fitted separately.  For a classifier labels, numbers or strings.
+            Responses; each target is fitted separately.  A classifier takes labels, which are
+            numbers or strings.
 
         Returns
         -------
@@ -100,9 +101,10 @@ class SparseModel(Penalised):
         Raises
         ------
         ValueError
-            If X, y or the weights are masked, not finite, empty, or of different lengths.  If weights are negative, or
-            all are zero.  If the y of a classifier has only one class, or is continuous.  If squares of X or y overflow
-            or underflow.  If chunks of X differ in their number of columns.
+            If X, y or the weights are masked, not finite, empty, or of different lengths.  If
+            weights are negative, or all are zero.  If the y of a classifier has only one class, or
+            is continuous.  If squares of X or y overflow or underflow.  If chunks of X differ in
+            their number of columns.
         TypeError
         CheckpointMismatchError
 

@@ -30,7 +30,8 @@ from schmp_estimators.linear.predicting import Deciding
 from schmp_estimators.linear.programs.choose import kind_of
 from schmp_estimators.linear.texts import described
 
-#: By name: what makes a loss, and what makes a penalty of a strength: of ratio, factors and `positive`.
+#: By name: what makes a loss, and what makes a penalty of a strength: of ratio, factors and
+#: `positive`.
 LOSSES: Named = {"squared": Squared, "logistic": Logistic, "multinomial": Multinomial}
 LOSSES |= {"poisson": Poisson, "huber": Huber}
 PENALTIES: Named = {
@@ -168,27 +169,32 @@ class SparseGLM(Pair, SparseModel):
     `PrioritizedLasso` is this model with the loss "squared" and the penalty "l1" or "elasticnet".
     `SparseLogisticRegression` has the loss "logistic" with the same penalties, and C = 1/(α Σ s).
 
+    The parameters stand in this order: the model (to `fit_intercept`), how and how long it is
+    fitted (from `schedule`), where it runs and what it leaves there (from `n_shards`).
+
     Parameters
     ----------
     tol : float, default=1e-4
-        The fit ends when the duality gap is at most `tol` times the objective at zero.  For the squared loss this is
-        `tol` times ``sum(s * y ** 2) / sum(s)`` of the centred response.  Without a duality gap `stationarity_` is
-        compared instead.
+        The fit ends when the duality gap is at most `tol` times the objective at zero.  For the
+        squared loss this is `tol` times ``sum(s * y ** 2) / sum(s)`` of the centred response.
+        Without a duality gap `stationarity_` is compared instead.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        Class labels, if the model is a classifier.  With more than two classes, each is fitted against all others,
-        except with the loss "multinomial".
+        Class labels, if the model is a classifier.  With more than two classes, each is fitted
+        against all others, except with the loss "multinomial".
     coef_ : ndarray of shape (n_features,) or (n_targets, n_features)
-        Coefficients β, float32 if X is, otherwise float64.  Of a classifier: (1 or n_classes, n_features).
+        Coefficients β, float32 if X is, otherwise float64.  Of a classifier: (1 or n_classes,
+        n_features).
     sparse_coef_
     intercept_ : float or ndarray of shape (n_targets,)
         Intercept b; a classifier has an array.
     dual_gap_ : float or ndarray of shape (n_targets,)
         Duality gap, in units of the objective; NaN if the loss or the penalty has none.
     stationarity_ : float or ndarray of shape (n_targets,)
-        Only without a duality gap: an estimate of how much single updates could still lower the objective.
+        Only without a duality gap: an estimate of how much single updates could still lower the
+        objective.
     n_iter_
     history_
     solver_
@@ -253,14 +259,14 @@ class SparseGLM(Pair, SparseModel):
 class SparseGLMCV(Pair, CrossValidated):
     """Linear model with any loss and any penalty, with alpha chosen by cross-validation.
 
-    If y has several targets (two dimensions), a penalty is chosen for each; attributes then have one more dimension,
-    the first.
+    If y has several targets (two dimensions), a penalty is chosen for each; attributes then have
+    one more dimension, the first.
 
     Parameters
     ----------
     tol : float, default=1e-4
-        Tolerance of the duality gap, as in `sparse_glm_path` for the folds, and as in `SparseGLM` for the fit on all
-        samples.
+        Tolerance of the duality gap, as in `sparse_glm_path` for the folds, and as in `SparseGLM`
+        for the fit on all samples.
 
     Attributes
     ----------
@@ -268,13 +274,14 @@ class SparseGLMCV(Pair, CrossValidated):
     alpha_1se_
     alphas_
     deviance_path_ : ndarray of shape (n_alphas, n_folds) or (n_ratios, n_alphas, n_folds)
-        Twice the mean loss of each held-out fold, weighted by `sample_weight`; for the squared loss this is the mean
-        squared error.  If several classes are fitted one by one, the sum over them.  NaN after the end of a path.
+        Twice the mean loss of each held-out fold, weighted by `sample_weight`; for the squared loss
+        this is the mean squared error.  If several classes are fitted one by one, the sum over
+        them.  NaN after the end of a path.
     classes_ : ndarray of shape (n_classes,)
         Class labels, if the model is a classifier.
     coef_ : ndarray of shape (n_features,)
-        Coefficients of the fit on
-        all samples with `alpha_`.  A classifier has the shape (1, n_features) or (n_classes, n_features).
+        Coefficients of the fit on all samples with `alpha_`.  A classifier has the shape (1,
+        n_features) or (n_classes, n_features).
     sparse_coef_
     intercept_ : float
         Intercept; a classifier has an array.
@@ -367,8 +374,8 @@ def sparse_glm_path(
     y : array-like or Dask collection of shape (n_samples,)
         Responses, or labels of two classes; with the loss "multinomial" of any number.
     tol : float, default=1e-4
-        Tolerance of the duality gap, as in `SparseGLM`.  In addition, the gap must fall to a hundredth of its value at
-        the start of each new alpha, or to the size of rounding errors.
+        Tolerance of the duality gap, as in `SparseGLM`.  In addition, the gap must fall to a
+        hundredth of its value at the start of each new alpha, or to the size of rounding errors.
 
     Returns
     -------
@@ -379,14 +386,14 @@ def sparse_glm_path(
     intercepts : ndarray of shape (n_alphas,) or (n_classes, n_alphas)
         Intercepts.
     dual_gaps : ndarray of shape (n_alphas,)
-        Duality gaps, in units of the objective of `SparseGLM`.  If the loss or the penalty has none, estimates of how
-        much updates of single coefficients could still lower the objective.
+        Duality gaps, in units of the objective of `SparseGLM`.  If the loss or the penalty has
+        none, estimates of how much updates of single coefficients could still lower the objective.
 
     Raises
     ------
     ValueError
-        If X, y or the weights are masked, not finite, empty or of different lengths, or the weights are negative or all
-        zero; if a parameter is invalid.
+        If X, y or the weights are masked, not finite, empty or of different lengths, or the weights
+        are negative or all zero; if a parameter is invalid.
     TypeError
 
     Warns

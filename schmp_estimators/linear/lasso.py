@@ -26,15 +26,18 @@ class PrioritizedLasso(MultiOutputMixin, SparseModel, LinearRegressor):
     .. math:: \frac{1}{2n} \sum_i (y_i - x_i^\top\beta - b)^2
         + \alpha \sum_j f_j \left(\rho |\beta_j| + \frac{1 - \rho}{2} \beta_j^2\right),
 
-    with the L1 ratio :math:`\rho` and penalty factors :math:`f`, both 1 by default.  These are the objectives of
-    :class:`sklearn.linear_model.Lasso` and :class:`~sklearn.linear_model.ElasticNet`; shared parameters have the same
-    meaning.
+    with the L1 ratio :math:`\rho` and penalty factors :math:`f`, both 1 by default.  These are the
+    objectives of :class:`sklearn.linear_model.Lasso` and :class:`~sklearn.linear_model.ElasticNet`;
+    shared parameters have the same meaning.
+
+    The parameters stand in this order: the model (to `fit_intercept`), how and how long it is
+    fitted (from `schedule`), where it runs and what it leaves there (from `n_shards`).
 
     Parameters
     ----------
     tol : float, default=1e-4
-        The fit ends when the duality gap is at most ``tol * sum(y ** 2) / n_samples``, with y centred if there is an
-        intercept.
+        The fit ends when the duality gap is at most ``tol * sum(y ** 2) / n_samples``, with y
+        centred if there is an intercept.
 
     Attributes
     ----------
@@ -42,8 +45,9 @@ class PrioritizedLasso(MultiOutputMixin, SparseModel, LinearRegressor):
     sparse_coef_
     intercept_
     dual_gap_ : float or ndarray of shape (n_targets,)
-        Duality gap, in units of the objective: the objective is at most this far from its minimum, except for rounding
-        in float64.  If `coef_` is float32, it is the gap of the rounded coefficients.
+        Duality gap, in units of the objective: the objective is at most this far from its minimum,
+        except for rounding in float64.  If `coef_` is float32, it is the gap of the rounded
+        coefficients.
     n_iter_
     history_
     solver_
@@ -108,14 +112,14 @@ class PrioritizedLasso(MultiOutputMixin, SparseModel, LinearRegressor):
 class PrioritizedLassoCV(MultiOutputMixin, CrossValidated, LinearRegressor):
     """Lasso whose penalty is chosen by cross-validation along a path.
 
-    If y has several targets (two dimensions), a penalty is chosen for each; attributes then have one more dimension,
-    the first.
+    If y has several targets (two dimensions), a penalty is chosen for each; attributes then have
+    one more dimension, the first.
 
     Parameters
     ----------
     tol : float, default=1e-4
-        Tolerance of the duality gap, as in `prioritized_lasso_path` for the folds, and as in `PrioritizedLasso` for the
-        fit on all samples.
+        Tolerance of the duality gap, as in `prioritized_lasso_path` for the folds, and as in
+        `PrioritizedLasso` for the fit on all samples.
 
     Attributes
     ----------
@@ -123,7 +127,8 @@ class PrioritizedLassoCV(MultiOutputMixin, CrossValidated, LinearRegressor):
     alpha_1se_
     alphas_
     mse_path_ : ndarray of shape (n_alphas, n_folds) or (n_ratios, n_alphas, n_folds)
-        Mean squared error of each held-out fold, weighted by `sample_weight`; NaN after the end of a path.
+        Mean squared error of each held-out fold, weighted by `sample_weight`; NaN after the end of
+        a path.
     coef_ : ndarray of shape (n_features,)
         Coefficients of the fit on all samples with `alpha_`.
     sparse_coef_ : sparse array of shape (1, n_features)
@@ -151,7 +156,8 @@ class PrioritizedLassoCV(MultiOutputMixin, CrossValidated, LinearRegressor):
 
     References
     ----------
-    R. Tibshirani et al., "Strong rules for discarding predictors in lasso-type problems", JRSS-B 2012, section 2.
+    R. Tibshirani et al., "Strong rules for discarding predictors in lasso-type problems", JRSS-B
+    2012, section 2.
 
     Examples
     --------
@@ -213,8 +219,8 @@ def prioritized_lasso_path(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Solve the Lasso for several penalties, with a duality gap for each solution.
 
-    Every solution starts from the previous one.  The strong rule skips columns; each solution is then checked on all
-    columns.
+    Every solution starts from the previous one.  The strong rule skips columns; each solution is
+    then checked on all columns.
 
     Parameters
     ----------
@@ -223,8 +229,9 @@ def prioritized_lasso_path(
     y : array-like or Dask collection of shape (n_samples,)
         Responses.
     tol : float, default=1e-4
-        Tolerance of the duality gap, as in `PrioritizedLasso`.  In addition, the gap must fall to a hundredth of its
-        value at the start of each new alpha, or to the size of rounding errors.  So neighbouring solutions differ.
+        Tolerance of the duality gap, as in `PrioritizedLasso`.  In addition, the gap must fall to a
+        hundredth of its value at the start of each new alpha, or to the size of rounding errors.
+        So neighbouring solutions differ.
 
     Returns
     -------
@@ -240,8 +247,8 @@ def prioritized_lasso_path(
     Raises
     ------
     ValueError
-        If X, y or the weights are masked, not finite, empty or of different lengths, or the weights are negative or all
-        zero; if a parameter is invalid.
+        If X, y or the weights are masked, not finite, empty or of different lengths, or the weights
+        are negative or all zero; if a parameter is invalid.
     TypeError
 
     Warns
@@ -255,7 +262,8 @@ def prioritized_lasso_path(
 
     References
     ----------
-    R. Tibshirani et al., "Strong rules for discarding predictors in lasso-type problems", JRSS-B 2012, section 2.
+    R. Tibshirani et al., "Strong rules for discarding predictors in lasso-type problems", JRSS-B
+    2012, section 2.
 
     Examples
     --------

@@ -35,13 +35,17 @@ class SparseLogisticRegression(SparseModel, LinearClassifier):
     .. math:: \sum_j f_j \left(\rho |w_j| + \frac{1 - \rho}{2} w_j^2\right)
         + C \sum_i s_i \ln\left(1 + e^{-y_i (x_i^\top w + b)}\right),
 
-    with the L1 ratio :math:`\rho` and penalty factors :math:`f`, both 1 by default.  With more than two classes, each
-    class is fitted against all others.
+    with the L1 ratio :math:`\rho` and penalty factors :math:`f`, both 1 by default.  With more than
+    two classes, each class is fitted against all others.
+
+    The parameters stand in this order: the model (to `fit_intercept`), how and how long it is
+    fitted (from `schedule`), where it runs and what it leaves there (from `n_shards`).
 
     Parameters
     ----------
     tol : float, default=1e-4
-        The fit ends when the duality gap is at most `tol` times the objective at zero, ``C * sum(s) * ln(2)``.
+        The fit ends when the duality gap is at most `tol` times the objective at zero,
+        ``C * sum(s) * ln(2)``.
 
     Attributes
     ----------
@@ -53,8 +57,8 @@ class SparseLogisticRegression(SparseModel, LinearClassifier):
     intercept_ : ndarray of shape (1,) or (n_classes,)
         Intercepts b.
     dual_gap_ : ndarray of shape (1,) or (n_classes,)
-        Duality gap: the objective is at most this far from its minimum, except for rounding in float64.  If `coef_` is
-        float32, it is the gap of the rounded coefficients.
+        Duality gap: the objective is at most this far from its minimum, except for rounding in
+        float64.  If `coef_` is float32, it is the gap of the rounded coefficients.
     n_iter_ : ndarray of shape (1,) or (n_classes,)
         Outer steps made ("resolve") or passes over all coefficients (other schedules).
     history_
@@ -127,17 +131,18 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
     Cs : int or array-like, default=10
         Values of C, or their number; they are then spaced geometrically between 1e-4 and 1e4.
     scoring : str, callable or None, default=None
-        Score that is maximised on held-out samples; None: accuracy.  On Dask, accuracy is computed on the workers.  For
-        other scores the decision values come to the client, 8 bytes per sample and class.  A callable then gets these
-        values as X, and an estimator that predicts from them.
+        Score that is maximised on held-out samples; None: accuracy.  On Dask, accuracy is computed
+        on the workers.  For other scores the decision values come to the client, 8 bytes per sample
+        and class.  A callable then gets these values as X, and an estimator that predicts from
+        them.
     class_weight : dict, "balanced" or None, default=None
-        Weights of the classes in fits, but not in scores.  "balanced": inversely proportional to their frequencies in
-        all samples.
+        Weights of the classes in fits, but not in scores.  "balanced": inversely proportional to
+        their frequencies in all samples.
     tol : float, default=1e-7
         Tolerance of the duality gap.  In folds it is relative to the objective at zero, as in
-        `SparseLogisticRegression`; in the fit on all samples it is relative to the objective reached.  If a large C
-        separates the classes, the objective reached is much smaller than that at zero.  A larger `tol` would then be
-        too coarse.
+        `SparseLogisticRegression`; in the fit on all samples it is relative to the objective
+        reached.  If a large C separates the classes, the objective reached is much smaller than
+        that at zero.  A larger `tol` would then be too coarse.
 
     Attributes
     ----------
@@ -145,8 +150,8 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
     C_ : float
         Value with the largest mean score over folds; of equally good ones, the smallest.
     C_1se_ : float
-        Smallest value whose mean score is at most one standard error below the largest mean: a simpler model that is
-        about as good.  The standard error is that of the largest mean.
+        Smallest value whose mean score is at most one standard error below the largest mean: a
+        simpler model that is about as good.  The standard error is that of the largest mean.
     Cs_ : ndarray of shape (n_Cs,)
         Values, in rising order.
     scores_ : ndarray of shape (n_Cs, n_folds) or (n_ratios, n_Cs, n_folds)
@@ -312,21 +317,23 @@ def sparse_logistic_path(
 ) -> tuple[Array, Array, Array, Array]:
     """Solve sparse logistic regression for several C, with a duality gap for each solution.
 
-    Every solution starts from the previous one.  The strong rule skips columns; each solution is then checked on all
-    columns.
+    Every solution starts from the previous one.  The strong rule skips columns; each solution is
+    then checked on all columns.
 
     Parameters
     ----------
     X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
-        Samples.  For a Dask collection each chunk of rows is a partition, as in `SparseLogisticRegression`.
+        Samples.  For a Dask collection each chunk of rows is a partition, as in
+        `SparseLogisticRegression`.
     y : array-like or Dask collection of shape (n_samples,)
         Labels of two classes.
     Cs : int or array-like, default=30
-        Values of C, or their number; they are then spaced geometrically, upwards from the largest C whose solution is
-        zero.
+        Values of C, or their number; they are then spaced geometrically, upwards from the largest C
+        whose solution is zero.
     tol : float, default=1e-4
-        Tolerance of the duality gap, as in `SparseLogisticRegression`.  In addition, the gap must fall to a hundredth
-        of its value at the start of each new C, or to the size of rounding errors.
+        Tolerance of the duality gap, as in `SparseLogisticRegression`.  In addition, the gap must
+        fall to a hundredth of its value at the start of each new C, or to the size of rounding
+        errors.
 
     Returns
     -------
@@ -342,8 +349,8 @@ def sparse_logistic_path(
     Raises
     ------
     ValueError
-        If X, y or the weights are masked, not finite, empty or of different lengths, or the weights are negative or all
-        zero; if y does not hold two classes; if a parameter is invalid.
+        If X, y or the weights are masked, not finite, empty or of different lengths, or the weights
+        are negative or all zero; if y does not hold two classes; if a parameter is invalid.
     TypeError
 
     Warns
@@ -357,7 +364,8 @@ def sparse_logistic_path(
 
     References
     ----------
-    R. Tibshirani et al., "Strong rules for discarding predictors in lasso-type problems", JRSS-B 2012, section 5.
+    R. Tibshirani et al., "Strong rules for discarding predictors in lasso-type problems", JRSS-B
+    2012, section 5.
 
     Examples
     --------

@@ -53,7 +53,8 @@ class Paths(NamedTuple):
     #: penalties in the user's units, also those that were not reached
     values: Floats
     points: list[Points]
-    #: numbers that were subtracted from the columns, the sum of weights, and the tolerances of the gaps
+    #: numbers that were subtracted from the columns, the sum of weights, and the tolerances of the
+    #: gaps
     means: Floats
     total: float
     tolerances: list[float]
@@ -120,7 +121,8 @@ def solve_paths(
 ) -> Iterator[Paths]:
     """Yield the solutions for the penalties of a grid, of one target or of each class: more of them each time.
 
-    By rounds the path of one target gets one penalty longer each time.  Otherwise all solutions come at once.
+    By rounds the path of one target gets one penalty longer each time.  Otherwise all solutions
+    come at once.
 
     Parameters
     ----------

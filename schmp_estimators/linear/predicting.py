@@ -136,8 +136,9 @@ class LinearModel:
 class _Selecting(str):
     """The name of a class whose models set coefficients to zero.
 
-    scikit-learn's `SelectFromModel` keeps all other coefficients of a model if the name of its class has "Lasso" in it,
-    and of other models, or penalties that it does not know, those of more than average size.
+    scikit-learn's `SelectFromModel` keeps all other coefficients of a model if the name of its
+    class has "Lasso" in it, and of other models, or penalties that it does not know, those of more
+    than average size.
     """
 
     __slots__ = ()
@@ -180,7 +181,8 @@ class Deciding(LinearModel):
     def predict_proba(self, X: Any) -> Array:
         """Return the probability of each class.
 
-        With more than two classes that were fitted one by one, the probabilities are divided by their sum.
+        With more than two classes that were fitted one by one, the probabilities are divided by
+        their sum.
 
         Parameters
         ----------
@@ -244,8 +246,8 @@ def _apply_rows(
 ) -> Any:
     """Apply a fitted estimator row by row: now, if X is in memory, and lazily, if it is on Dask.
 
-    ``function(scores, classes)`` gets the values X·coef_ᵀ + intercept_.  It returns an array of shape (n_rows,
-    n_outputs), or of shape (n_rows,) if `n_outputs` is None.
+    ``function(scores, classes)`` gets the values X·coef_ᵀ + intercept_.  It returns an array of
+    shape (n_rows, n_outputs), or of shape (n_rows,) if `n_outputs` is None.
     """
     check_is_fitted(estimator)
     coef = np.asarray(estimator.coef_, dtype=np.float64).T

@@ -61,7 +61,8 @@ class Problem:
     estimator : estimator
     place : Place
     pieces : callable
-        Returns the partitions, or pieces that stand for them, when they are needed; the list is emptied.
+        Returns the partitions, or pieces that stand for them, when they are needed; the list is
+        emptied.
     n_partitions : int
     rows : callable or None
         Returns all rows in dense form, if X is in memory; its argument is `fill`.
@@ -117,18 +118,21 @@ class Problem:
         #: return all rows of X, made anew, or once for all folds
         self._dense = rows or fetched
         self._all_rows = cache(partial(self._dense, None))
-        #: the summaries of their groups, and whether the user has been warned of columns that are left out
+        #: the summaries of their groups, and whether the user has been warned of columns that are
+        #: left out
         self._all = SimpleNamespace(n_targets=n_targets, groups=None, told=False)
-        #: of a fold: the numbers of the rows that are fitted and of those held out, the job that takes the former, and
-        #: whether it has been done
+        #: of a fold: the numbers of the rows that are fitted and of those held out, the job that
+        #: takes the former, and whether it has been done
         self.fitted = self.tested = np.empty(0, np.int64)
         self._take: Take | None = None
         self._taken = False
-        #: whether this is a fold, and not all rows: their fit should have the bits of a fit without folds
+        #: whether this is a fold, and not all rows: their fit should have the bits of a fit without
+        #: folds
         self._is_part = False
         #: number of the target, if it is one of several
         self.target: int | None = None
-        #: what stands for missing values, if there can be any, and standard deviations, if they are asked for
+        #: what stands for missing values, if there can be any, and standard deviations, if they are
+        #: asked for
         self.fill: Floats | None = None
         self._units: Floats | None = None
 
@@ -166,7 +170,8 @@ class Problem:
     def fold(self, number: int) -> Problem:
         """Return the problem with the rows that a fold is fitted to; the number after the last stands for all rows.
 
-        In this process several folds may run at a time, in threads; on a cluster each replaces the one before.
+        In this process several folds may run at a time, in threads; on a cluster each replaces the
+        one before.
         """
         assert self._plan is not None
         one = copy(self)
@@ -266,8 +271,9 @@ class Problem:
     ) -> tuple[str, ProblemAtHand | None]:
         """Return the solver of some fits, and the problem for it, if it is one of those `AT_HAND`; warn of columns.
 
-        `penalty` is that of strength one; `labels` are the numbers of classes that are fitted, each against all others.
-        There is no such problem either if columns vary by little more than rounding.
+        `penalty` is that of strength one; `labels` are the numbers of classes that are fitted, each
+        against all others.  There is no such problem either if columns vary by little more than
+        rounding.
         """
         solver = choose_solver(self._estimator, self.whole_extent, n_fits, penalty, loss)
         found = self._found(solver, loss, penalty, labels) if solver in AT_HAND else None

@@ -1,7 +1,7 @@
 """Inputs of regression: samples, their responses and their weights.
 
-X may stay on Dask.  Responses and weights come here, 8 bytes for a sample: they are checked by the same code for any
-kind of input.
+X may stay on Dask.  Responses and weights come here, 8 bytes for a sample: they are checked by the
+same code for any kind of input.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ def read_samples(
     place : Place, optional
         Where `y` and `sample_weight` are computed if they are on Dask; by default in this process.
     whole : bool, default=False
-        Whether to keep samples of weight zero, and to search X for values that are not finite.  Otherwise the fit finds
-        them.
+        Whether to keep samples of weight zero, and to search X for values that are not finite.
+        Otherwise the fit finds them.
     **options
         Further arguments of `sklearn.utils.validation.validate_data` for `y`.
 
@@ -110,7 +110,8 @@ def read_samples(
     estimator._labels = X.names if is_storage else getattr(X, "columns", ())
     vars(estimator).pop("fill_values_", None)
     if not is_storage and not is_dask(X):
-        # A fit makes only a few passes over X, and the first one finds NaN.  Rows of weight zero are not in that pass.
+        # A fit makes only a few passes over X, and the first one finds NaN.  Rows of weight zero
+        # are not in that pass.
         finite = checked and ("allow-nan" if may_miss(estimator) else True)
         X, y = check_input(estimator, X, y, ensure_all_finite=finite, **options)
     else:

@@ -21,18 +21,19 @@ class Stability(NamedTuple):
     Parameters
     ----------
     probabilities : ndarray of shape (n_features, n_penalties)
-        Share of the halves in which a column has a coefficient other than zero, for any class or target.
+        Share of the halves in which a column has a coefficient other than zero, for any class or
+        target.
     penalties : ndarray of shape (n_penalties,)
         Values of alpha or C, from the strongest penalty on.
     selected : ndarray of shape (n_features,), dtype bool
-        Whether the largest probability of a column, over all penalties, is at least the threshold.  It is True for
-        columns without a penalty, too, which every fit selects.
+        Whether the largest probability of a column, over all penalties, is at least the threshold.
+        It is True for columns without a penalty, too, which every fit selects.
     n_selected : float
-        q: mean number of columns that are selected in a half with any of the penalties.  Columns without a penalty do
-        not count.
+        q: mean number of columns that are selected in a half with any of the penalties.  Columns
+        without a penalty do not count.
     expected_false : float
-        Bound on the expected number of falsely selected columns: q²/((2π − 1)p) with p penalised columns and the
-        threshold π.
+        Bound on the expected number of falsely selected columns: q²/((2π − 1)p) with p penalised
+        columns and the threshold π.
     """
 
     probabilities: Array
@@ -56,21 +57,23 @@ def stability_selection(
 ) -> Stability:
     """Count in how many random halves of the samples each column is selected.
 
-    A column that is selected by chance is rarely selected in most halves.  The number of false selections is bounded if
-    columns without influence are exchangeable, and if the fit selects no worse than at random.
+    A column that is selected by chance is rarely selected in most halves.  The number of false
+    selections is bounded if columns without influence are exchangeable, and if the fit selects no
+    worse than at random.
 
     Parameters
     ----------
     estimator : estimator
-        `PrioritizedLasso`, `SparseLogisticRegression`, `SparseGLM`, or another estimator with `coef_`, a parameter
-        alpha or C, and a `fit` that accepts `sample_weight`.  It is not changed.
+        `PrioritizedLasso`, `SparseLogisticRegression`, `SparseGLM`, or another estimator with
+        `coef_`, a parameter alpha or C, and a `fit` that accepts `sample_weight`.  It is not
+        changed.
     X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
         Samples, as for the estimator.
     y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_targets)
         Responses or labels.
     penalties : float, array-like or None, default=None
-        Values of alpha or C. Fits start from the strongest penalty, and each from the previous solution.  None: the
-        value of the estimator.
+        Values of alpha or C. Fits start from the strongest penalty, and each from the previous
+        solution.  None: the value of the estimator.
     n_halves : int, default=100
         Number of halves.  A half is ⌊n/2⌋ samples, drawn without replacement.
     threshold : float, default=0.6
@@ -80,8 +83,8 @@ def stability_selection(
     random_state : int, RandomState or None, default=None
         Seed of the halves.
     n_jobs : int or None, default=None
-        Number of halves that are fitted at a time, in threads; None means 1, -1 all processors.  It does not change the
-        result.
+        Number of halves that are fitted at a time, in threads; None means 1, -1 all processors.  It
+        does not change the result.
 
     Returns
     -------

@@ -1,86 +1,97 @@
 """Descriptions of parameters, attributes and inputs, and the values that parameters accept.
 
-`described` completes docstrings with these texts.  It adds the parameters that a docstring does not describe, with
-their defaults, in the order of the signature.  It also completes every other entry that consists of a name only.
+`described` completes docstrings with these texts.  It adds the parameters that a docstring does not
+describe, with their defaults, in the order of the signature.  It also completes every other entry
+that consists of a name only.
 
 The entries
 -----------
 X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
-    Samples.  Dense arrays of floats or integers are not copied, in C or Fortran order; sparse input is converted to
-    CSC.  In a Dask array with dense or sparse chunks, a Dask data frame, or a list of Delayed objects, each chunk of
-    rows is a partition.  An X of more than 2²² entries stays on the cluster.  Other forms of X are
-    `~schmp_estimators.genotypes.Genotypes` and any `~schmp_estimators.penalised.Storage`.
+    Samples.  Dense arrays of floats or integers are not copied, in C or Fortran order; sparse input
+    is converted to CSC.  In a Dask array with dense or sparse chunks, a Dask data frame, or a list
+    of Delayed objects, each chunk of rows is a partition.  An X of more than 2²² entries stays on
+    the cluster.  Other forms of X are `~schmp_estimators.genotypes.Genotypes` and any
+    `~schmp_estimators.penalised.Storage`.
 sample_weight : array-like or Dask collection of shape (n_samples,)
     Weights of the samples, ≥ 0.
 loss : {"squared", "logistic", "multinomial", "poisson", "huber"} or object
-    The loss ℓ of a prediction u.  "squared": ½(y − u)².  "logistic": ln(1 + e^{−yu}) for two classes, coded as y = −1
-    and y = 1.  "multinomial": ln Σ e^{u_k} − u_y for all classes at once, with coefficients for each; two classes have
-    one set of coefficients.  "poisson": half the deviance of counts y ≥ 0 with the mean e^u.  "huber": Huber's loss
-    with ε = 1.35; `~schmp_estimators.penalised.Huber` takes another ε.  Or an object: see
+    The loss ℓ of a prediction u.  "squared": ½(y − u)².  "logistic": ln(1 + e^{−yu}) for two
+    classes, coded as y = −1 and y = 1.  "multinomial": ln Σ e^{u_k} − u_y for all classes at once,
+    with coefficients for each; two classes have one set of coefficients.  "poisson": half the
+    deviance of counts y ≥ 0 with the mean e^u.  "huber": Huber's loss with ε = 1.35;
+    `~schmp_estimators.penalised.Huber` takes another ε.  Or an object: see
     `~schmp_estimators.penalised.Loss`.
 penalty : {"l1", "elasticnet", "group", "mcp"} or object
-    The penalty P.  "l1": Σ f|β|.  "elasticnet": Σ f(ρ|β| + ½(1 − ρ)β²).  "group": Σ f‖β_g‖ over `groups`, by default
-    with the square roots of their sizes as f.  "mcp": the minimax concave penalty with γ = 3.  Or an object of strength
-    one: see `~schmp_estimators.penalised.Penalty`.
+    The penalty P.  "l1": Σ f|β|.  "elasticnet": Σ f(ρ|β| + ½(1 − ρ)β²).  "group": Σ f‖β_g‖ over
+    `groups`, by default with the square roots of their sizes as f.  "mcp": the minimax concave
+    penalty with γ = 3.  Or an object of strength one: see `~schmp_estimators.penalised.Penalty`.
 alpha : float
     Strength of the penalty, from 1e-300 to 1e300.
 C : float
     Weight of the loss relative to the penalty, from 1e-300 to 1e300, as in
     :class:`sklearn.linear_model.LogisticRegression`.
 l1_ratio : float
-    Share ρ of absolute values in the penalty, from 1e-6 to 1; the rest is squares.  Cross-validation also accepts a
-    list of values, and chooses one.
+    Share ρ of absolute values in the penalty, from 1e-6 to 1; the rest is squares.
+    Cross-validation also accepts a list of values, and chooses one.
 penalty_factors : array-like of shape (n_features,), dict or None
-    Factors f ≥ 0 by which the penalty of each coefficient is multiplied; they are not rescaled.  A dict, or a Series
-    by its labels, names columns; columns that it does not name get 1.  Columns with factor 0, such as
-    covariates, are not penalised, and may be linearly dependent.  None: all are 1.
+    Factors f ≥ 0 by which the penalty of each coefficient is multiplied; they are not rescaled.  A
+    dict, or a Series by its labels, names columns; columns that it does not name get 1.  Columns
+    with factor 0, such as covariates, are not penalised, and may be linearly dependent.  None: all
+    are 1.
 groups : array-like, dict or None
-    For penalty="group": the group of each column, or a list of the columns of each group, by number or name.  A dict
-    or a Series gives groups by the labels of columns; a dict of lists gives columns by the names of groups.  None: each
-    column is a group of its own, with its coefficients for all classes.  `penalty_factors` then has a factor for each
-    group, in their order or by name; a group without a factor gets the square root of its size.
+    For penalty="group": the group of each column, or a list of the columns of each group, by number
+    or name.  A dict or a Series gives groups by the labels of columns; a dict of lists gives
+    columns by the names of groups.  None: each column is a group of its own, with its coefficients
+    for all classes.  `penalty_factors` then has a factor for each group, in their order or by name;
+    a group without a factor gets the square root of its size.
 missing_values : float or None
-    What stands for a missing value in X: NaN or a number, such as -1 in int8 genotypes.  In a fit a missing value is
-    the mean of the known ones of its column, weighted by `sample_weight` times `class_weight`; predictions use the same
-    means.  A fold has the means of the rows that it is fitted to.  None: no values are missing, except in genotypes,
-    which know theirs.
+    What stands for a missing value in X: NaN or a number, such as -1 in int8 genotypes.  In a fit a
+    missing value is the mean of the known ones of its column, weighted by `sample_weight` times
+    `class_weight`; predictions use the same means.  A fold has the means of the rows that it is
+    fitted to.  None: no values are missing, except in genotypes, which know theirs.
 standardize : bool
-    Whether to penalise coefficients as if each column had been divided by its standard deviation, with the divisor n
-    and weighted as `missing_values` says, of the rows that are fitted.  Coefficients are those of the columns as they
-    are.  X is neither copied nor centred, so it may be sparse.
+    Whether to penalise coefficients as if each column had been divided by its standard deviation,
+    with the divisor n and weighted as `missing_values` says, of the rows that are fitted.
+    Coefficients are those of the columns as they are.  X is neither copied nor centred, so it may
+    be sparse.
 fit_intercept : bool
-    Whether to fit the intercept b, which is not penalised.  X is then centred implicitly: no dense or centred copy of
-    it is made.
+    Whether to fit the intercept b, which is not penalised.  X is then centred implicitly: no dense
+    or centred copy of it is made.
 schedule : {"resolve", "priority", "random", "round_robin"} or `~schmp_estimators.schmp.Schedule`
-    How coefficients are chosen and updated.  "resolve" solves the problem on a growing working set of columns.  The
-    others, of the papers, update some coefficients at a time from the same residual.  "priority" stands for
-    `schmp.Priority() <schmp_estimators.schmp.Priority>`, which draws them by their last change, and drops correlated
-    ones (STRADS, [1]_).  "random", `schmp.Random() <schmp_estimators.schmp.Random>`, draws them uniformly (Shotgun,
-    [2]_).  "round_robin", `schmp.RoundRobin() <schmp_estimators.schmp.RoundRobin>`, takes them in turn.  Give such an
-    object to set how many are updated at a time, or to search with ``schedule__n_parallel``.
+    How coefficients are chosen and updated.  "resolve" solves the problem on a growing working set
+    of columns.  The others, of the papers, update some coefficients at a time from the same
+    residual.  "priority" stands for `schmp.Priority() <schmp_estimators.schmp.Priority>`, which
+    draws them by their last change, and drops correlated ones (STRADS, [1]_).  "random",
+    `schmp.Random() <schmp_estimators.schmp.Random>`, draws them uniformly (Shotgun, [2]_).
+    "round_robin", `schmp.RoundRobin() <schmp_estimators.schmp.RoundRobin>`, takes them in turn.
+    Give such an object to set how many are updated at a time, or to search with
+    ``schedule__n_parallel``.
 class_weight : dict, "balanced" or None
     Weights of the classes; "balanced": inversely proportional to their frequencies.
 positive : bool
-    Whether coefficients are restricted to be ≥ 0.  It cannot be combined with penalty factors of zero.
+    Whether coefficients are restricted to be ≥ 0.  It cannot be combined with penalty factors of
+    zero.
 max_iter : int
-    Maximum number of outer steps of "resolve", or of passes over all coefficients of the other schedules.
+    Maximum number of outer steps of "resolve", or of passes over all coefficients of the other
+    schedules.
 warm_start : bool
     Whether to start from the present `coef_` and `intercept_`.
 n_shards : int or None
-    Number of partitions of the rows.  None: about one per 2²⁸ stored values, or one per chunk of rows of a Dask
-    collection.  For a Dask collection `n_shards` joins consecutive chunks.
+    Number of partitions of the rows.  None: about one per 2²⁸ stored values, or one per chunk of
+    rows of a Dask collection.  For a Dask collection `n_shards` joins consecutive chunks.
 n_jobs : int or None
-    Number of threads that work on the partitions in this process; None means 1, -1 all processors.  It does not change
-    the result.  Not used on a Dask cluster.
+    Number of threads that work on the partitions in this process; None means 1, -1 all processors.
+    It does not change the result.  Not used on a Dask cluster.
 checkpoint : str or path-like
-    Path (``~`` and environment variables are replaced) or URL known to fsspec, to which the state is written every
-    `checkpoint_every` steps and at the end.  A fit that finds its own checkpoint there continues from it, with
-    bit-for-bit the same result; `max_iter` may be larger.  Schedules that draw need an int as `random_state`.  If
-    it cannot be written, the fit warns and continues.
+    Path (``~`` and environment variables are replaced) or URL known to fsspec, to which the state
+    is written every `checkpoint_every` steps and at the end.  A fit that finds its own checkpoint
+    there continues from it, with bit-for-bit the same result; `max_iter` may be larger.  Schedules
+    that draw need an int as `random_state`.  If it cannot be written, the fit warns and continues.
 checkpoint_every : int
     Number of steps between two checkpoints; each step ends with a duality gap.
 verbose : int or bool
-    Whether to show a progress bar, with the objective and samples per second.  It needs the package rich.
+    Whether to show a progress bar, with the objective and samples per second.  It needs the package
+    rich.
 random_state : int, RandomState or None
     Seed of schedules that draw; "resolve" and "round_robin" use no random numbers.
 eps : float
@@ -88,13 +99,15 @@ eps : float
 alphas : int or array-like
     Penalties, or their number.
 max_explained : float
-    The path ends with the first penalty whose solution explains this share of the deviance.  The share is 0 without
-    penalised coefficients, and 1 if predictions are exact.  1: the path goes to the last penalty.
+    The path ends with the first penalty whose solution explains this share of the deviance.  The
+    share is 0 without penalised coefficients, and 1 if predictions are exact.  1: the path goes to
+    the last penalty.
 max_worse : int or None
-    The path ends when so many penalties in a row have been worse than the best one before them, on samples that are not
-    fitted.  A path function takes the deviance of `validation_data`, and returns what it has solved for until then.
-    Cross-validation takes the mean over folds, which end together; what belongs to later penalties is NaN, and they are
-    never chosen.  None: the path goes to the last penalty.
+    The path ends when so many penalties in a row have been worse than the best one before them, on
+    samples that are not fitted.  A path function takes the deviance of `validation_data`, and
+    returns what it has solved for until then.  Cross-validation takes the mean over folds, which
+    end together; what belongs to later penalties is NaN, and they are never chosen.  None: the path
+    goes to the last penalty.
 validation_data : tuple
     ``(X, y)`` or ``(X, y, sample_weight)``: samples that are not fitted, for `max_worse`.
 cv : int, cross-validation generator or iterable
@@ -108,22 +121,24 @@ intercept_ : float or ndarray of shape (n_targets,)
 n_iter_ : int or list of int
     Outer steps made ("resolve") or passes over all coefficients (other schedules).
 history_ : list of dict
-    One record per step: iterations, seconds, samples (entries of X and of Gram matrices that were used), objective and
-    dual_gap (both divided by the sum of sample weights), support (non-zero coefficients), scope (columns that were not
-    skipped).  Schedules of the papers add updates (of coefficients) and checked (those samples that were multiplied to
-    check correlations).  Several targets or classes follow one after the other.  The solvers "gram", "columns" and
-    "newton" make one record for each.
+    One record per step: iterations, seconds, samples (entries of X and of Gram matrices that were
+    used), objective and dual_gap (both divided by the sum of sample weights), support (non-zero
+    coefficients), scope (columns that were not skipped).  Schedules of the papers add updates (of
+    coefficients) and checked (those samples that were multiplied to check correlations).  Several
+    targets or classes follow one after the other.  The solvers "gram", "columns" and "newton" make
+    one record for each.
 moves_ : named tuple, or list of them
-    If the schedule has `moved_above`: ``n_updates`` and ``last_moved``, two arrays of shape (n_features,).  They are
-    the number of updates of each coefficient, and the passes over all coefficients after which it last changed by more.
-    With several targets or classes there is one for each.
+    If the schedule has `moved_above`: ``n_updates`` and ``last_moved``, two arrays of shape
+    (n_features,).  They are the number of updates of each coefficient, and the passes over all
+    coefficients after which it last changed by more.  With several targets or classes there is one
+    for each.
 solver_ : {"gram", "columns", "newton", "rounds", "scheduled"}
     Name of the solver that was used; the user guide has a table.
 classes_ : ndarray of shape (n_classes,)
     Class labels.
 cv_n_jobs : int or None
-    Number of folds that are fitted at a time, in threads; None means 1, -1 all processors.  Not used on a Dask cluster,
-    where folds are fitted one after the other.
+    Number of folds that are fitted at a time, in threads; None means 1, -1 all processors.  Not
+    used on a Dask cluster, where folds are fitted one after the other.
 cv_max_iter : int
     Maximum number of outer steps for each penalty.
 cv_verbose : int or bool
@@ -131,15 +146,16 @@ cv_verbose : int or bool
 alpha_ : float
     Penalty with the smallest mean over folds; of equally good ones, the largest.
 alpha_1se_ : float
-    Largest penalty whose mean is at most one standard error above the smallest mean: a simpler model that is about as
-    good.  The standard error is that of the smallest mean.
+    Largest penalty whose mean is at most one standard error above the smallest mean: a simpler
+    model that is about as good.  The standard error is that of the smallest mean.
 alphas_ : ndarray of shape (n_alphas,) or (n_ratios, n_alphas)
-    Penalties, in falling order.  If `alphas` is a number and `l1_ratio` has several values, there is a row for each of
-    these values.
+    Penalties, in falling order.  If `alphas` is a number and `l1_ratio` has several values, there
+    is a row for each of these values.
 l1_ratio_ : float
     The chosen value of `l1_ratio`.
 coefs_path_ : ndarray of shape (n_features, n_penalties) or (n_classes, n_features, n_penalties)
-    Coefficients fitted to all samples, along the path with `l1_ratio_`; NaN after its end, if `max_worse` has ended it.
+    Coefficients fitted to all samples, along the path with `l1_ratio_`; NaN after its end, if
+    `max_worse` has ended it.
 intercepts_path_ : ndarray of shape (n_penalties,) or (n_classes, n_penalties)
     Intercepts along the same path.
 coef_1se_ : ndarray of the shape of `coef_`
@@ -151,8 +167,8 @@ n_features_in_ : int
 feature_names_in_ : ndarray of shape (n_features,)
     Names of features, if X has names and all are strings.
 fill_values_ : ndarray of shape (n_features,)
-    If X has genotypes, or with `missing_values`: the means of columns, which stand for missing values in predictions,
-    too.
+    If X has genotypes, or with `missing_values`: the means of columns, which stand for missing
+    values in predictions, too.
 TypeError
     If X is a Dask collection other than an array, a data frame or a list of Delayed objects.
 CheckpointMismatchError
@@ -162,8 +178,8 @@ ConvergenceWarning
 CheckpointWarning
     If a checkpoint could not be written.
 UserWarning
-    If columns vary by less than the rounding of their values; their coefficients remain 0.  If X holds int8 values from
-    -1 to 2, and `missing_values` is None.
+    If columns vary by less than the rounding of their values; their coefficients remain 0.  If X
+    holds int8 values from -1 to 2, and `missing_values` is None.
 """
 
 import inspect

@@ -31,108 +31,123 @@ from schmp_estimators.mf.use import FactorModel
 
 logger = logging.getLogger(__name__)
 
-#: What a fit monitors: the first of these that it records.  With `evaluate_every` it is one of the first two.
+#: What a fit monitors: the first of these that it records.  With `evaluate_every` it is one of the
+#: first two.
 _MONITORED = "validation_rmse", "objective", "running_loss", "running_rmse"
 
 
 class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     """Matrix factorisation of ratings with missing entries, in this process or on a Dask cluster.
 
-    A rating of item i by user u is modelled as ``global_mean_ + user_bias_[u] + item_bias_[i] + w_u @ h_i``.  With
-    `unobserved_weight`, clicks and other implicit feedback are modelled as ``w_u @ h_i``.  Other values of `loss` fit
-    scores that rank items.  The fitted numbers are bit-for-bit identical for any number of threads and workers, with or
-    without Dask.
+    A rating of item i by user u is modelled as
+    ``global_mean_ + user_bias_[u] + item_bias_[i] + w_u @ h_i``.  With `unobserved_weight`, clicks
+    and other implicit feedback are modelled as ``w_u @ h_i``.  Other values of `loss` fit scores
+    that rank items.  The fitted numbers are bit-for-bit identical for any number of threads and
+    workers, with or without Dask.
 
-    The parameters stand in this order: the model (to `clip`), the ids of the data (`n_users`, `n_items`), the fit
-    (from `solver`), when it stops (from `max_iter`), where it runs and what it leaves there (from `n_jobs`).
+    The parameters stand in this order: the model (to `clip`), the ids of the data (`n_users`,
+    `n_items`), the fit (from `solver`), when it stops (from `max_iter`), where it runs and what it
+    leaves there (from `n_jobs`).
 
     Parameters
     ----------
     n_components : int, default=20
         Rank K: length of the vectors w and h.
     loss : {"squared", "logistic", "bpr"}, default="squared"
-        "squared" predicts ratings.  "logistic" and "bpr" rank items by scores ``item_bias_[i] + w_u @ h_i``: "sgd"
-        compares each item that a user took with a random item that this user has not taken.  "logistic" classifies the
-        two items, "bpr" uses the difference of their scores [5]_.  Values must be above 0, and all count alike.  The
-        user guide lists the parameters that cannot be combined with these losses.
+        "squared" predicts ratings.  "logistic" and "bpr" rank items by scores
+        ``item_bias_[i] + w_u @ h_i``: "sgd" compares each item that a user took with a random item
+        that this user has not taken.  "logistic" classifies the two items, "bpr" uses the
+        difference of their scores [5]_.  Values must be above 0, and all count alike.  The user
+        guide lists the parameters that cannot be combined with these losses.
     unobserved_weight : float, default=0.0
-        0: pairs without a rating are ignored.  Above 0 the ratings are implicit feedback, such as clicks: every pair
-        without a rating counts as a rating of 0 with this weight, where ratings have the weight 1 [4]_.  "ccd" then
-        fits the ratings without standardising them.
+        0: pairs without a rating are ignored.  Above 0 the ratings are implicit feedback, such as
+        clicks: every pair without a rating counts as a rating of 0 with this weight, where ratings
+        have the weight 1 [4]_.  "ccd" then fits the ratings without standardising them.
     confidence : callable, default=None
-        With `unobserved_weight`: a function that returns the confidence in clicks, given their values, for example
-        counts.  It may be `numpy.log1p`, or a function of your own that can be pickled.  Each value above 0 is then a
-        rating of 1.  None: values are ratings, and the confidence is 1 or `sample_weight`.
+        With `unobserved_weight`: a function that returns the confidence in clicks, given their
+        values, for example counts.  It may be `numpy.log1p`, or a function of your own that can be
+        pickled.  Each value above 0 is then a rating of 1.  None: values are ratings, and the
+        confidence is 1 or `sample_weight`.
     fit_bias : bool, default=True
-        Whether the model has a global mean and biases.  With `unobserved_weight` above 0 it has none.
+        Whether the model has a global mean and biases.  With `unobserved_weight` above 0 it has
+        none.
     positive : bool, default=False
         Whether w and h are kept at or above zero.  Biases are not restricted.
     alpha : float or "auto", default="auto"
-        Weight of the squared lengths of vectors and biases in the objective, at most 1e30.  It refers to ratings
-        divided by their standard deviation, so one value suits scales from 1 to 5 and from 0 to 100.  "auto" is ``0.55
-        * s * (1 / sqrt(n) + 1 / sqrt(m))``, or ``0.55 * s * (sqrt(n) + sqrt(m))`` with ``penalty="per_row"``.  Here n
-        and m are the mean numbers of ratings per user and per item. s estimates the standard deviation of these ratings
-        after the biases have been subtracted; it ignores `sample_weight`.  "auto" is 0.07 with `unobserved_weight`, and
-        0.05 with a `loss` that ranks.  A number as `penalty` scales it, as the user guide says.
+        Weight of the squared lengths of vectors and biases in the objective, at most 1e30.  It
+        refers to ratings divided by their standard deviation, so one value suits scales from 1 to 5
+        and from 0 to 100.  "auto" is ``0.55 * s * (1 / sqrt(n) + 1 / sqrt(m))``, or with
+        ``penalty="per_row"`` ``0.55 * s * (sqrt(n) + sqrt(m))``.  Here n and m are the mean numbers
+        of ratings per user and per item. s estimates the standard deviation of these ratings after
+        the biases have been subtracted; it ignores
+        `sample_weight`.  "auto" is 0.07 with `unobserved_weight`, and 0.05 with a `loss` that
+        ranks.  A number as `penalty` scales it, as the user guide says.
     penalty : {"per_rating", "per_row"} or float, default="per_rating"
-        "per_rating": `alpha` is multiplied by the number n of ratings of the user or item, or by the sum of their
-        `sample_weight`, as in most libraries; for clicks n is always their number.  "per_row": `alpha` is the same for
-        all, as in the papers.  A number ν from 0 to 2: `alpha` is multiplied by ``n ** ν``.  With `unobserved_weight` u
-        it also counts missing pairs: ``(n + u * n_items) ** ν`` for a user, ``(n + u * n_users) ** ν`` for an item
-        [6]_.
+        "per_rating": `alpha` is multiplied by the number n of ratings of the user or item, or by
+        the sum of their `sample_weight`, as in most libraries; for clicks n is always their number.
+        "per_row": `alpha` is the same for all, as in the papers.  A number ν from 0 to 2: `alpha`
+        is multiplied by ``n ** ν``.  With `unobserved_weight` u it also counts missing pairs:
+        ``(n + u * n_items) ** ν`` for a user, ``(n + u * n_users) ** ν`` for an item [6]_.
     clip : bool, default=False
         Whether `predict` and `score` limit predictions to the range of the ratings seen so far.
     n_users, n_items : int, default=None
-        Size of the matrix, if ratings are pairs whose ids are the indices of rows and columns, from 0 on.  None: the
-        ids that occur are numbered, see `user_ids_`.
+        Size of the matrix, if ratings are pairs whose ids are the indices of rows and columns, from
+        0 on.  None: the ids that occur are numbered, see `user_ids_`.
     solver : {"auto", "sgd", "ccd"}, default="auto"
-        "sgd" is stochastic gradient descent on item blocks that rotate over the shards [1]_, with an adaptive step size
-        for each user and item [2]_.  "ccd" is coordinate descent on partial sums [3]_: the objective never rises.
-        "ccd" needs fewer epochs, but each takes longer.  "auto" is "ccd" with `unobserved_weight` or `sample_weight`,
-        otherwise "sgd".
+        "sgd" is stochastic gradient descent on item blocks that rotate over the shards [1]_, with
+        an adaptive step size for each user and item [2]_.  "ccd" is coordinate descent on partial
+        sums [3]_: the objective never rises.  "ccd" needs fewer epochs, but each takes longer.
+        "auto" is "ccd" with `unobserved_weight` or `sample_weight`, otherwise "sgd".
     schedule : {"rotation", "bsp"}, default="rotation"
-        The order of an epoch of "sgd".  In a "rotation" every shard works on every block of items, and no two shards
-        have the same block at a time.  With "bsp" (bulk synchronous parallel) each shard changes a copy of all items,
-        and the changes are added up after the epoch.  "bsp" is for comparison: it needs a smaller `learning_rate` the
-        more shards there are.
+        The order of an epoch of "sgd".  In a "rotation" every shard works on every block of items,
+        and no two shards have the same block at a time.  With "bsp" (bulk synchronous parallel)
+        each shard changes a copy of all items, and the changes are added up after the epoch.  "bsp"
+        is for comparison: it needs a smaller `learning_rate` the more shards there are.
     learning_rate : float, default=0.1
         First step size of "sgd", for ratings with a standard deviation of 1; at most 1e30.
     n_shards : int, default=None
-        Number of parts into which users and items are divided; at most one for each user, and with "rotation" for each
-        item (a `loss` that ranks needs eight items for each).  None: depends on the number of ratings.  It changes the
-        results of "sgd" slightly, and those of "ccd" by rounding.
+        Number of parts into which users and items are divided; at most one for each user, and with
+        "rotation" for each item (a `loss` that ranks needs eight items for each).  None: depends on
+        the number of ratings.  It changes the results of "sgd" slightly, and those of "ccd" by
+        rounding.
     random_state : int, RandomState instance or None, default=None
         An int gives the same result every time.
     max_iter : int, default=20
-        Number of epochs.  An epoch visits every rating once ("sgd") or every component twice ("ccd").
+        Number of epochs.  An epoch visits every rating once ("sgd") or every component twice
+        ("ccd").
     tol : float, default=1e-4
-        The fit ends when the value that it monitors has not fallen by the fraction `tol` below its best in
-        `n_iter_no_change` evaluations in a row.  With `early_stopping` this value is the error of the ratings held out
-        (``validation_rmse`` in `history_`).  Otherwise it is the training objective.  If "sgd" does not evaluate it,
-        its squared error during each epoch takes its place, or with a `loss` that ranks its mean loss.  0: any fall
-        of the validation error counts; the training objective never ends a fit.
+        The fit ends when the value that it monitors has not fallen by the fraction `tol` below its
+        best in `n_iter_no_change` evaluations in a row.  With `early_stopping` this value is the
+        error of the ratings held out (``validation_rmse`` in `history_`).  Otherwise it is the
+        training objective.  If "sgd" does not evaluate it, its squared error during each epoch
+        takes its place, or with a `loss` that ranks its mean loss.  0: any fall of the validation
+        error counts; the training objective never ends a fit.
     n_iter_no_change : int, default=None
-        Number of evaluations in a row without such a fall that end the fit.  They are made after every epoch, or after
-        `evaluate_every` epochs.  None: 3 with `early_stopping` or a `loss` that ranks, else 1.
+        Number of evaluations in a row without such a fall that end the fit.  They are made after
+        every epoch, or after `evaluate_every` epochs.  None: 3 with `early_stopping` or a `loss`
+        that ranks, else 1.
     early_stopping : bool, default=False
-        Whether to hold ratings out, monitor their error, and keep the factors of the epoch in which it was smallest.
+        Whether to hold ratings out, monitor their error, and keep the factors of the epoch in which
+        it was smallest.
     validation_fraction : float, default=0.1
-        Share of the ratings that early stopping holds out.  At least one rating is held out, and at least one is
-        fitted.
+        Share of the ratings that early stopping holds out.  At least one rating is held out, and at
+        least one is fitted.
     evaluate_every : int, default=0
-        Number of epochs between two evaluations of the exact objective of "sgd", for `history_` and `tol`; 0: never.
-        An evaluation takes about half the time of an epoch.  "ccd" computes the objective in any case.
+        Number of epochs between two evaluations of the exact objective of "sgd", for `history_` and
+        `tol`; 0: never.  An evaluation takes about half the time of an epoch.  "ccd" computes the
+        objective in any case.
     n_jobs : int, default=None
-        Threads of a fit in this process, and of recommendations to many users.  None means 1, -1 all cores.
+        Threads of a fit in this process, and of recommendations to many users.  None means 1, -1
+        all cores.
     checkpoint : str or path-like, default=None
-        Path (``~`` and environment variables are replaced) or URL known to fsspec, to which the state is written every
-        `checkpoint_every` epochs.  A fit that finds its own checkpoint there continues from it.  It needs an int as
-        `random_state`.
+        Path (``~`` and environment variables are replaced) or URL known to fsspec, to which the
+        state is written every `checkpoint_every` epochs.  A fit that finds its own checkpoint there
+        continues from it.  It needs an int as `random_state`.
     checkpoint_every : int, default=5
         Number of epochs between two checkpoints.
     verbose : int, default=0
-        If not 0, show a progress bar (it needs the package ``rich``), with the objective as last evaluated, values on
-        held-out samples, and samples per second.
+        If not 0, show a progress bar (it needs the package ``rich``), with the objective as last
+        evaluated, values on held-out samples, and samples per second.
 
     Attributes
     ----------
@@ -145,26 +160,28 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     global_mean_ : float
         Mean of the ratings; zero without `fit_bias`.
     rating_scale_ : float
-        The number by which ratings were divided for the fit: their standard deviation, or their size if all are equal;
-        1 with `unobserved_weight`.
+        The number by which ratings were divided for the fit: their standard deviation, or their
+        size if all are equal; 1 with `unobserved_weight`.
     solver_ : str
         The solver: "sgd" or "ccd".
     alpha_ : float
         `alpha`, or the value that "auto" chose for the ratings of the first fit.
     rating_range_ : tuple of two floats
-        The smallest and the largest rating so far; with `unobserved_weight` including the zeros of missing pairs.
+        The smallest and the largest rating so far; with `unobserved_weight` including the zeros of
+        missing pairs.
     user_ids_, item_ids_ : ndarray of shape (n_users,) and (n_items,)
-        Ids of the users and items, in the order of `user_factors_` and of the columns of `components_`: int64 (uint64
-        if an id needs it), or strings as objects.  For pairs, they are the ids that occur, in ascending order;
-        `partial_fit` appends new ids.  For a matrix, and with `n_users` or `n_items`, they are the indices of rows and
-        columns.
+        Ids of the users and items, in the order of `user_factors_` and of the columns of
+        `components_`: int64 (uint64 if an id needs it), or strings as objects.  For pairs, they are
+        the ids that occur, in ascending order; `partial_fit` appends new ids.  For a matrix, and
+        with `n_users` or `n_items`, they are the indices of rows and columns.
     n_iter_ : int
         Number of epochs done.
     history_ : list of dict
-        A record for each epoch: ``iterations``, ``seconds`` and ``samples`` (ratings) so far.  ``running_rmse`` uses
-        the errors just before each step; with a `loss` that ranks ``running_loss`` is the mean loss.  ``objective``,
-        ``penalty``, ``train_rmse`` and ``validation_rmse`` are there if they were computed.  Errors are in the unit of
-        the ratings, the objective and the penalty in its square.
+        A record for each epoch: ``iterations``, ``seconds`` and ``samples`` (ratings) so far.
+        ``running_rmse`` uses the errors just before each step; with a `loss` that ranks
+        ``running_loss`` is the mean loss.  ``objective``, ``penalty``, ``train_rmse`` and
+        ``validation_rmse`` are there if they were computed.  Errors are in the unit of the ratings,
+        the objective and the penalty in its square.
     n_shards_ : int
         Number of shards used.
     n_features_in_ : int
@@ -178,27 +195,29 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
 
     Notes
     -----
-    In a sparse X every stored entry is a rating, zeros included; in a dense X every entry that is not NaN.  If y is
-    given, a dense X of two columns holds pairs of ids.  Any other X is a matrix, and y is not used.  One case is an
-    exception, for scikit-learn's checks of estimators: if y holds integers, an array of two columns without whole
-    numbers and without repeated numbers is a matrix.  A dense matrix of two or three columns is refused if nothing is
-    missing and its first two columns hold whole numbers: it is probably pairs without ratings, or a table of ids and
+    In a sparse X every stored entry is a rating, zeros included; in a dense X every entry that is
+    not NaN.  If y is given, a dense X of two columns holds pairs of ids.  Any other X is a matrix,
+    and y is not used.  Numbers that are not whole are no ids.  A dense matrix of two or three
+    columns that looks like ids is refused: probably y was forgotten, or X is a table of ids and
     ratings.
 
     References
     ----------
-    .. [1] J. K. Kim, Q. Ho, S. Lee, X. Zheng, W. Dai, G. A. Gibson, E. P. Xing, "STRADS: a distributed framework for
-       scheduled model parallel machine learning", EuroSys 2016, section 4.3.
-    .. [2] W.-S. Chin, Y. Zhuang, Y.-C. Juan, C.-J. Lin, "A learning-rate schedule for stochastic gradient methods to
-       matrix factorization", PAKDD 2015, section 3.
-    .. [3] S. Lee, J. K. Kim, X. Zheng, Q. Ho, G. A. Gibson, E. P. Xing, "On model parallelization and scheduling
-       strategies for distributed machine learning", NIPS 2014, supplement, section 2.
-    .. [4] Y. Hu, Y. Koren, C. Volinsky, "Collaborative filtering for implicit feedback datasets", ICDM 2008; by blocks
-       of components as in S. Rendle, W. Krichene, L. Zhang, Y. Koren, "iALS++", arXiv:2110.14044, 2021.
-    .. [5] S. Rendle, C. Freudenthaler, Z. Gantner, L. Schmidt-Thieme, "BPR: Bayesian personalized ranking from implicit
-       feedback", UAI 2009.
-    .. [6] S. Rendle, W. Krichene, L. Zhang, Y. Koren, "Revisiting the performance of iALS on item recommendation
-       benchmarks", RecSys 2022, section 2.2, equation 5.
+    .. [1] J. K. Kim, Q. Ho, S. Lee, X. Zheng, W. Dai, G. A. Gibson, E. P. Xing, "STRADS: a
+       distributed framework for scheduled model parallel machine learning", EuroSys 2016, section
+       4.3.
+    .. [2] W.-S. Chin, Y. Zhuang, Y.-C. Juan, C.-J. Lin, "A learning-rate schedule for stochastic
+       gradient methods to matrix factorization", PAKDD 2015, section 3.
+    .. [3] S. Lee, J. K. Kim, X. Zheng, Q. Ho, G. A. Gibson, E. P. Xing, "On model parallelization
+       and scheduling strategies for distributed machine learning", NIPS 2014, supplement, section
+       2.
+    .. [4] Y. Hu, Y. Koren, C. Volinsky, "Collaborative filtering for implicit feedback datasets",
+       ICDM 2008; by blocks of components as in S. Rendle, W. Krichene, L. Zhang, Y. Koren,
+       "iALS++", arXiv:2110.14044, 2021.
+    .. [5] S. Rendle, C. Freudenthaler, Z. Gantner, L. Schmidt-Thieme, "BPR: Bayesian personalized
+       ranking from implicit feedback", UAI 2009.
+    .. [6] S. Rendle, W. Krichene, L. Zhang, Y. Koren, "Revisiting the performance of iALS on item
+       recommendation benchmarks", RecSys 2022, section 2.2, equation 5.
 
     Examples
     --------
@@ -261,17 +280,19 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         Parameters
         ----------
         X : matrix of shape (n_users, n_items), or pairs of shape (n_ratings, 2)
-            A matrix is a sparse array or matrix whose stored entries are ratings, or an array or data frame of numbers,
-            in which NaN and masked entries are missing.  Pairs are two columns with the ids of the user and the item of
-            each rating: whole numbers or strings, in an array or a data frame (pandas, polars, PyArrow).  Either may be
-            a Dask array or data frame.
+            A matrix is a sparse array or matrix whose stored entries are ratings, or an array or
+            data frame of numbers, in which NaN and masked entries are missing.  Pairs are two
+            columns with the ids of the user and the item of each rating: whole numbers or strings,
+            in an array or a data frame (pandas, polars, PyArrow).  Either may be a Dask array or
+            data frame.
         y : array-like of shape (n_ratings,), default=None
             The ratings of pairs.  If X is a matrix, y is not used, and a warning says so.
         **fit_params : dict
-            ``sample_weight``, array-like of shape (n_ratings,): the weight of the squared error of each rating, 1 by
-            default; for clicks it is the confidence.  For a sparse X in memory weights are in the order of ``X.data``,
-            for a dense X, or one on Dask, row by row, without missing entries; they may be on Dask, too.  A rating of
-            weight 2 acts like two equal ratings, one of weight 0 like none.
+            ``sample_weight``, array-like of shape (n_ratings,): the weight of the squared error of
+            each rating, 1 by default; for clicks it is the confidence.  For a sparse X in memory
+            weights are in the order of ``X.data``, for a dense X, or one on Dask, row by row,
+            without missing entries; they may be on Dask, too.  A rating of weight 2 acts like two
+            equal ratings, one of weight 0 like none.
 
         Returns
         -------
@@ -281,10 +302,11 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         Raises
         ------
         ValueError
-            If ratings are dates or not finite.  If a user rates an item twice, or there are no ratings.  If ids are
-            missing, negative, too large for `n_users` or `n_items`, or neither whole numbers nor strings.  If y has
-            another length than X. If X is a table of ids and ratings, or pairs without ratings.  If early stopping
-            would hold out the only rating.  If a value is not above 0, with a `loss` that ranks.
+            If ratings are dates or not finite.  If a user rates an item twice, or there are no
+            ratings.  If ids are missing, negative, too large for `n_users` or `n_items`, or neither
+            whole numbers nor strings.  If y has another length than X. If X is a table of ids and
+            ratings, or pairs without ratings.  If early stopping would hold out the only rating.
+            If a value is not above 0, with a `loss` that ranks.
         """
         return self._factorise(X, y, fit_params, anew=True)
 
@@ -293,15 +315,17 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     def partial_fit(self, X: Any, y: Any = None, **fit_params: Any) -> ModelParallelMF:
         """Fit more ratings, and keep the influence of earlier ones.
 
-        Users and items keep their ids and their rows in the factors; new ones are appended.  In a matrix row u is user
-        u.  Users without ratings in this call keep their vectors and biases.  So do items, except with
-        `unobserved_weight`.  A penalty keeps users and items with new ratings near their earlier vectors.  It grows
-        with the number of their earlier ratings.  The objective in `history_` includes it.  `global_mean_`,
-        `rating_scale_` and an automatic `alpha_` do not change.  Both solvers use epochs of "ccd".  A call with exactly
-        the ratings of an earlier call changes nothing.  With `unobserved_weight` it is different: a pair of an earlier
-        call counts as one more click, so that confidences add up.  With a `loss` that ranks, at most `max_iter` epochs
-        over all clicks, earlier and new, begin with the earlier factors; pairs of earlier calls count once.  Three
-        epochs are about as good as a fit of all clicks.
+        Users and items keep their ids and their rows in the factors; new ones are appended.  In a
+        matrix row u is user u.  Users without ratings in this call keep their vectors and biases.
+        So do items, except with `unobserved_weight`.  A penalty keeps users and items with new
+        ratings near their earlier vectors.  It grows with the number of their earlier ratings.  The
+        objective in `history_` includes it.  `global_mean_`, `rating_scale_` and an automatic
+        `alpha_` do not change.  Both solvers use epochs of "ccd".  A call with exactly the ratings
+        of an earlier call changes nothing.  With `unobserved_weight` it is different: a pair of an
+        earlier call counts as one more click, so that confidences add up.  With a `loss` that
+        ranks, at most `max_iter` epochs over all clicks, earlier and new, begin with the earlier
+        factors; pairs of earlier calls count once.  Three epochs are about as good as a fit of all
+        clicks.
 
         Parameters
         ----------
@@ -320,9 +344,11 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         Raises
         ------
         DuplicateRatingError
-            If a pair was rated in an earlier call, with ratings; the user guide says when this is known.
+            If a pair was rated in an earlier call, with ratings; the user guide says when this is
+            known.
         ValueError
-            As in `fit`; if the ratings are on another scale; if `loss` ranks, and earlier clicks came on Dask.
+            As in `fit`; if the ratings are on another scale; if `loss` ranks, and earlier clicks
+            came on Dask.
         """
         try:
             return self._factorise(X, y, fit_params, anew=not hasattr(self, "components_"))
@@ -360,7 +386,10 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         return entries_of(X) * self.max_iter * self.n_components * 2e-9
 
     def _has_converged(self) -> bool:
-        """Return whether what the fit monitors no longer falls by `tol`; with 0 only early stopping may end it."""
+        """Return whether what the fit monitors no longer falls by `tol`.
+
+        With 0 only early stopping may end it.
+        """
         return bool(self.tol or self.early_stopping) and self._ending()(self.history_)
 
     def _ending(self) -> Ending:

@@ -1,4 +1,4 @@
-"""One fit of `ModelParallelMF`: the shards of its ratings, the program that runs, and the result."""
+"""One fit of `ModelParallelMF`: the shards of its ratings, the program, and the result."""
 
 import logging
 from collections.abc import Sequence
@@ -62,7 +62,8 @@ class MFFit:
         Where the fit runs.
     seed : int
     anew : bool
-        Whether this is a first fit; otherwise it starts from the fitted attributes of the estimator.
+        Whether this is a first fit; otherwise it starts from the fitted attributes of the
+        estimator.
     """
 
     def __init__(
@@ -84,7 +85,8 @@ class MFFit:
             self._earlier = users, Side(estimator.components_.T, estimator.item_bias_)
         self._unobserved = float(estimator.unobserved_weight)
         self._ranks = estimator.loss in RANKING
-        # After an earlier fit ratings are fitted by sums, to which the influence of earlier ratings is added.
+        # After an earlier fit ratings are fitted by sums, to which the influence of earlier ratings
+        # is added.
         self._solver = parameters.choose_solver(estimator, ratings.are_weighted)
         self._gradients = self._solver == "sgd" and (anew or self._ranks)
         self._rotating = self._gradients and (estimator.schedule == "rotation" or not anew)
@@ -103,7 +105,10 @@ class MFFit:
         self._best: tuple[Side, ...] = ()
 
     def run(self, X: Any, y: Any) -> Named:
-        """Factorise; return the fitted attributes, with the last factors, or with early stopping the best."""
+        """Factorise, and return the fitted attributes.
+
+        They have the last factors, or with early stopping the best.
+        """
         if self._estimator.early_stopping:
             key, share = stream_key(self._seed, HOLD_OUT), self._estimator.validation_fraction
             self._hold_out = data.choose_hold_out(self._pieces, key, float(share))
@@ -116,7 +121,10 @@ class MFFit:
             ) from None
 
     def _read_earlier(self) -> int:
-        """Add the clicks of earlier calls, so that all are fitted and counted again; return their number."""
+        """Add the clicks of earlier calls, and return their number.
+
+        So all clicks are fitted and counted again.
+        """
         seen, *_ = (self._before.pop(name) for name in ("_seen", "_occur", "_counts"))
         pieces, pairs = self._pieces, pairs_of_all(seen)
         shared = pieces.place.share(pairs)
@@ -171,7 +179,10 @@ class MFFit:
             return self._attributes(self._best or self._factors(run.finish()))
 
     def _may_ask(self, sweep: int) -> bool:
-        """Return whether the fit may need more than the record of a sweep, or may end there for reasons but `tol`."""
+        """Return whether the fit may need more than the record of a sweep.
+
+        It is also true if the fit may end there for reasons but `tol`.
+        """
         estimator = self._estimator
         asks = estimator._may_ask(sweep, estimator.checkpoint_every)
         return bool(estimator.early_stopping or asks)
@@ -189,7 +200,10 @@ class MFFit:
             )
         elif self._gradients:
             copies = "" if self._rotating else f" for {self._n_shards} copies of the items"
-            remedy = f"learning_rate={estimator.learning_rate:g} is too large{copies}; lower it, or raise alpha"
+            remedy = (
+                f"learning_rate={estimator.learning_rate:g} is too large{copies}; lower it, or "
+                "raise alpha"
+            )
         else:
             remedy = "raise alpha"
         raise ValueError(f"the factors have grown beyond all bounds in epoch {done}; {remedy}")
@@ -202,7 +216,10 @@ class MFFit:
             self._best = self._factors(run.harvest())
 
     def _choose(self) -> None:
-        """Count and measure the ratings; choose the number of shards, what they contain, and the program."""
+        """Count and measure the ratings.
+
+        Then choose the number of shards, what they contain, and the program.
+        """
         estimator, before = self._estimator, self._before
         grid = self._ratings.grid
         count = partial(
@@ -251,25 +268,29 @@ class MFFit:
         return [part.copy() for part in np.split(array, self._shape[:1])]
 
     def _check_against_earlier(self, mean: float, spread: float, keep_seen: bool) -> None:
-        """Raise an error if ratings are on another scale than earlier ones, or are those of an earlier call."""
+        """Raise if ratings have another scale than earlier ones, or are from an earlier call."""
         estimator = self._estimator
         earlier, unit = self._scale
         if max(spread, abs(mean - earlier)) > 100 * unit:
             raise ValueError(
-                f"ratings of mean {mean:g} and standard deviation {spread:g} are not on the scale of the first fit, "
-                f"whose mean was {earlier:g} and deviation {unit:g}; begin anew with fit"
+                f"ratings of mean {mean:g} and standard deviation {spread:g} are not on the scale "
+                f"of the first fit, whose mean was {earlier:g} and deviation {unit:g}; begin anew "
+                "with fit"
             )
         if self._told in estimator._told:
             raise RepeatedCallError
         is_checked = keep_seen and estimator._seen is not None  # pair by pair, in the shards
         if not is_checked and self._told[0] in {pairs for pairs, _ in estimator._told}:
             raise ValueError(
-                "the pairs of this call are those of an earlier one, with other ratings, and each is rated once; leave "
-                "them out of partial_fit, or begin anew with fit"
+                "the pairs of this call are those of an earlier one, with other ratings, and each "
+                "is rated once; leave them out of partial_fit, or begin anew with fit"
             )
 
     def _deal(self, counts: Sequence[Integers]) -> list[Placement]:
-        """Assign users and items to shards; after an earlier fit, only those with new ratings or missing pairs."""
+        """Assign users and items to shards.
+
+        After an earlier fit, only those with new ratings or missing pairs take part.
+        """
         anew = not self._earlier
         every = anew, anew or bool(self._unobserved)  # missing pairs concern all items
         self._moved = [(rows > 0) | whole for rows, whole in zip(counts, every, strict=True)]
@@ -282,7 +303,10 @@ class MFFit:
         return list(map(deal, counts, n_groups, taking_part))
 
     def _sources(self) -> list[Source]:
-        """Make the shards, or divide the ratings among them, so that they are made where they are needed."""
+        """Make the shards, or divide the ratings among them.
+
+        So they are made where they are needed.
+        """
         pieces, place, shards = self._pieces, self._place, range(self._n_shards)
         if place.is_local:
             given = self._scale, self._plan, *pieces.partitions
@@ -306,7 +330,10 @@ class MFFit:
         ]
 
     def _choose_shards(self, n_users: int, n_items: int) -> int:
-        """Return the number of shards; of the number asked for, shards that would be empty are left out."""
+        """Return the number of shards.
+
+        Of the number asked for, shards that would be empty are left out.
+        """
         most = n_users
         if self._rotating:
             most = min(most, n_items // (data.ITEMS_TO_DRAW_FROM if self._ranks else 1))
@@ -329,7 +356,8 @@ class MFFit:
         fit_bias = bool(estimator.fit_bias and not clicks)
         seed = self._seed + self._n_epochs  # so that each call draws other items
         common = (
-            int(estimator.n_components), mean, self._alpha, self._power, fit_bias, positive, seed, unit
+            int(estimator.n_components), mean, self._alpha, self._power, fit_bias, positive, seed,
+            unit
         )  # fmt: skip
         if clicks:
             anew = not self._earlier and not positive  # centred items are not positive
@@ -383,7 +411,10 @@ class MFFit:
 
 
 def _grown(sides: Sequence[Array], earlier: Sequence[Array]) -> tuple[Array, ...]:
-    """Return sides with what earlier fits have counted added to them, for fewer rows; mutates `sides`."""
+    """Return sides with what earlier fits have counted added to them; mutates `sides`.
+
+    Earlier fits may have had fewer rows.
+    """
     for now, before in zip(sides, earlier, strict=False):
         now[: len(before)] += before
     return tuple(sides)

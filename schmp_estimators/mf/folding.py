@@ -13,7 +13,8 @@ from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.foldin import fold_in
 from schmp_estimators.mf.kernels.sgd import fold_in_drawn
 
-#: Key of the draws of items, which depend only on this, the epoch and the item, and so are the same for every call.
+#: Key of the draws of items, which depend only on this, the epoch and the item, and so are the same
+#: for every call.
 _KEY = np.uint64(0)
 
 
@@ -36,12 +37,16 @@ class Items(NamedTuple):
     gram: Floats
     limits: FloatPair
     confidence: Any
-    #: For a loss that ranks: the loss, the items that may be drawn, the first step and the number of epochs; else None.
+    #: For a loss that ranks: the loss, the items that may be drawn, the first step and the number
+    #: of epochs; else None.
     drawing: tuple[Any, Integers, float, int] | None
 
 
 def features_of(unit: float, fit_bias: bool, components: Floats32) -> tuple[Floats, Floats]:
-    """Return features of items for standardised ratings, with ones for the users' biases, and all their products."""
+    """Return features of items for standardised ratings, and all their products.
+
+    The features have ones for the users' biases.
+    """
     features = np.ascontiguousarray(components.T, np.float64) / np.sqrt(unit)
     if fit_bias:
         features = np.hstack([features, np.ones((len(features), 1))])
@@ -99,7 +104,7 @@ def solve(ratings: UserRatings, items: Items) -> Floats:
 
 
 def _by_steps(ratings: UserRatings, items: Any) -> Floats:
-    """Return the vectors to which the steps of the fit take users from zero, for a loss that ranks."""
+    """Return the vectors to which the fit's steps take users from zero, for a loss that ranks."""
     check_taken(float(ratings.values.min(initial=1.0)))
     loss, candidates, rate, n_epochs = items.drawing
     n_users = ratings.indptr.size - 1

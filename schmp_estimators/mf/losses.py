@@ -1,8 +1,8 @@
 """Losses that rank items.
 
-A loss is an empty named tuple with a method ``pull(taken, drawn)``, which is compiled into kernels.  It gets the scores
-of an item that the user has taken and of an item that was drawn, and returns the loss and its negative derivatives by
-both.
+A loss is an empty named tuple with a method ``pull(taken, drawn)``, which is compiled into kernels.
+It gets the scores of an item that the user has taken and of an item that was drawn, and returns the
+loss and its negative derivatives by both.
 """
 
 from typing import NamedTuple
@@ -18,13 +18,16 @@ class Bpr(NamedTuple):
     """
 
     def pull(self, taken: float, drawn: float) -> tuple[float, float, float]:
-        """Return the loss, and the pulls σ(t − s) on the first score and −σ(t − s) on the second."""
+        """Return the loss, and its pulls on the two scores: σ(t − s) and −σ(t − s)."""
         value, share = log_odds(drawn - taken)
         return value, share, -share
 
 
 class Logistic(NamedTuple):
-    """ln(1 + e^−s) + ln(1 + e^t), s the score of the item that was taken, t that of the one that was drawn."""
+    """The loss ln(1 + e^−s) + ln(1 + e^t).
+
+    s is the score of the item that was taken, t that of the one that was drawn.
+    """
 
     def pull(self, taken: float, drawn: float) -> tuple[float, float, float]:
         """Return the loss, and the pulls 1 − σ(s) and −σ(t) on the two scores."""

@@ -23,12 +23,16 @@ from schmp_estimators.mf.data.ids import (
     read_ids,
 )
 
-#: The relevant items of each user: the entries above 0 of a matrix with a row for each user, or their ids.
+#: The relevant items of each user: the entries above 0 of a matrix with a row for each user, or
+#: their ids.
 Relevant = Any
 
 
 class Hits(NamedTuple):
-    """Which items of ranked lists are relevant, and how many could have been, for users with relevant items."""
+    """Which items of ranked lists are relevant, and how many could have been.
+
+    There are only users with relevant items.
+    """
 
     #: (m, k) whether the item in this place is relevant, and whether the place is empty.
     right: Masks
@@ -44,11 +48,12 @@ def precision_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
     Parameters
     ----------
     items : array-like of shape (n_users, n), n >= k
-        Recommended items, best first, as `ModelParallelMF.recommend` returns them.  Missing ids count as wrong.
+        Recommended items, best first, as `ModelParallelMF.recommend` returns them.  Missing ids
+        count as wrong.
     relevant : sparse matrix of shape (n_users, n_items), or sequence of n_users array-likes
-        The relevant items of each user: in a matrix, where `items` are numbers of columns, the columns of its entries
-        above 0; in a sequence, a list, set or array of ids for each user.  An id that occurs twice counts once.  Users
-        without relevant items are left out of the mean.
+        The relevant items of each user: in a matrix, where `items` are numbers of columns, the
+        columns of its entries above 0; in a sequence, a list, set or array of ids for each user.
+        An id that occurs twice counts once.  Users without relevant items are left out of the mean.
     k : int, default=10
         Number of recommendations to judge.
 
@@ -59,20 +64,24 @@ def precision_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
     Raises
     ------
     ValueError
-        If lengths differ, if k is less than 1 or larger than n, or if no user has relevant items.  If an item occurs
-        twice among the k recommendations of a user.  If `relevant` is no matrix and does not have a list for each user.
+        If lengths differ, if k is less than 1 or larger than n, or if no user has relevant items.
+        If an item occurs twice among the k recommendations of a user.  If `relevant` is no matrix
+        and does not have a list for each user.
 
     Examples
     --------
     >>> from schmp_estimators.ranking import precision_at_k
-    >>> precision_at_k([["Emma", "Dune"], ["Dune", "Solaris"]], [["Emma"], ["Dune", "Solaris"]], k=2)
+    >>> recommended = [["Emma", "Dune"], ["Dune", "Solaris"]]
+    >>> precision_at_k(recommended, [["Emma"], ["Dune", "Solaris"]], k=2)
     0.75
     """
     return _mean("precision", items, relevant, k)
 
 
 def recall_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
-    """Return the mean over users of the share of the relevant items that are among the k recommendations.
+    """Return the mean share of relevant items that are among the k recommendations.
+
+    The mean is over users.
 
     Parameters and errors are as in `precision_at_k`.  Users without relevant items are left out.
     """
@@ -82,9 +91,9 @@ def recall_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
 def average_precision_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
     """Return the mean over users of the average precision (MAP) of k recommendations.
 
-    For each relevant item in the list, take the precision of the list down to that item.  The average precision of a
-    user is the sum of these precisions, divided by k, or by the number of relevant items if that is smaller.
-    Parameters and errors are as in `precision_at_k`.
+    For each relevant item in the list, take the precision of the list down to that item.  The
+    average precision of a user is the sum of these precisions, divided by k, or by the number of
+    relevant items if that is smaller.  Parameters and errors are as in `precision_at_k`.
     """
     return _mean("average_precision", items, relevant, k)
 
@@ -92,8 +101,8 @@ def average_precision_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) ->
 def ndcg_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
     """Return the mean normalised discounted cumulative gain (NDCG) of k recommendations.
 
-    A relevant item at position r counts 1 / log2(r + 1).  The sum is divided by the sum of the best possible list.
-    Parameters and errors are as in `precision_at_k`.
+    A relevant item at position r counts 1 / log2(r + 1).  The sum is divided by the sum of the best
+    possible list.  Parameters and errors are as in `precision_at_k`.
     """
     return _mean("ndcg", items, relevant, k)
 
@@ -101,18 +110,21 @@ def ndcg_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
 def auc_at_k(
     items: ArrayLike, relevant: Relevant, k: int = 10, *, n_candidates: Any = None
 ) -> float:
-    """Return the mean area under the ROC curve (AUC), with a random order after the k recommendations.
+    """Return the mean area under the ROC curve (AUC).
 
-    The AUC is the probability that a relevant item is ranked above another item.  With k equal to the number of
-    candidates it is the AUC of the whole ranking.
+    After the k recommendations the order is random.
+
+    The AUC is the probability that a relevant item is ranked above another item.  With k equal to
+    the number of candidates it is the AUC of the whole ranking.
 
     Parameters
     ----------
     items, relevant, k
         As in `precision_at_k`.
     n_candidates : int or array-like of shape (n_users,), default=None
-        Number of items that could have been recommended, including the relevant ones.  None: the columns of `relevant`.
-        It is at least the number of different items in both lists of a user.
+        Number of items that could have been recommended, including the relevant ones.  None: the
+        columns of `relevant`.  It is at least the number of different items in both lists of a
+        user.
     """
     return _mean("auc", items, relevant, k, n_candidates)
 
@@ -150,12 +162,14 @@ METRICS: dict[str, Callable[[Hits], Floats]] = {
 
 
 class RankingScorer:
-    """Scorer for the parameter `scoring` of scikit-learn: it measures k recommendations to each user.
+    """Scorer for the parameter `scoring` of scikit-learn.
 
-    For pairs, the pairs with y above `threshold` are the relevant items of their users.  Items that a user had in the
-    fit are not recommended.  So a judged pair that was also in the fit counts as relevant, but is never found; leave
-    such pairs out.  For a matrix, users are folded in from nine tenths of their ratings, and the other ratings are
-    judged, as in `ModelParallelMF.score`.
+    It measures k recommendations to each user.
+
+    For pairs, the pairs with y above `threshold` are the relevant items of their users.  Items that
+    a user had in the fit are not recommended.  So a judged pair that was also in the fit counts as
+    relevant, but is never found; leave such pairs out.  For a matrix, users are folded in from nine
+    tenths of their ratings, and the other ratings are judged, as in `ModelParallelMF.score`.
 
     Parameters
     ----------
@@ -178,7 +192,8 @@ class RankingScorer:
     >>> from schmp_estimators.ranking import LeaveLastOut, RankingScorer
     >>> pairs = [[user, item] for user in range(6) for item in range(4) if (user + item) % 3]
     >>> model = ModelParallelMF(2, unobserved_weight=0.1, random_state=0)
-    >>> cross_val_score(model, pairs, [1] * len(pairs), cv=LeaveLastOut(), scoring=RankingScorer("recall", k=2)).shape
+    >>> scoring = RankingScorer("recall", k=2)
+    >>> cross_val_score(model, pairs, [1] * len(pairs), cv=LeaveLastOut(), scoring=scoring).shape
     (1,)
     """
 
@@ -221,7 +236,8 @@ def find_hits(
     found : (m, k) int64
         Numbers of items, -1 for an empty place.
     rows, wanted : (n,) int64
-        Users and their relevant items; items with numbers from `n_items` on could not be recommended.
+        Users and their relevant items; items with numbers from `n_items` on could not be
+        recommended.
     n_candidates : int or (m,) int64
         Number of items that could be recommended to each user.
     n_items : int
@@ -244,11 +260,13 @@ def _mean(
     rows, wanted, n_users = _read_relevant(relevant)
     if len(ranked) != n_users:
         raise ValueError(
-            f"items has shape {ranked.shape}, but relevant has {n_users} rows; each user has a row in both"
+            f"items has shape {ranked.shape}, but relevant has {n_users} rows; each user has a row "
+            "in both"
         )
     if ranked.shape[1] < k:
         raise ValueError(
-            f"k={k}, but items has {ranked.shape[1]} columns; recommend more, as recommend(users, n={k})"
+            f"k={k}, but items has {ranked.shape[1]} columns; recommend more, as recommend(users, "
+            f"n={k})"
         )
     if n_candidates is None:
         n_candidates = relevant.shape[1] if sparse.issparse(relevant) else None
@@ -269,7 +287,8 @@ def _mean(
     if twice.size:
         row, place = twice[0]
         raise ValueError(
-            f"items holds {table[ascending[row, place]]} more than once in row {row}; recommend each item once"
+            f"items holds {table[ascending[row, place]]} more than once in row {row}; recommend "
+            "each item once"
         )
     sizes = _read_sizes(0 if n_candidates is None else n_candidates, n_users)
     hits = find_hits(found, rows, row_of(wanted), sizes, table.size)
@@ -278,14 +297,17 @@ def _mean(
         user = int(np.argmax(hits.others < n_wrong))
         row = np.unique(rows)[user]
         raise ValueError(
-            f"n_candidates is {sizes[row]} in row {row}, but {hits.relevant[user]} relevant items and "
-            f"{n_wrong[user]} others that are recommended are candidates at least"
+            f"n_candidates is {sizes[row]} in row {row}, but {hits.relevant[user]} relevant items "
+            f"and {n_wrong[user]} others that are recommended are candidates at least"
         )
     return float(METRICS[metric](hits).mean())
 
 
 def _read_lists(items: ArrayLike) -> tuple[Array, Masks]:
-    """Return recommended items in a table, and the places of none: -1, None, NaN, or the largest uint64."""
+    """Return recommended items in a table, and the places of none.
+
+    None stands as -1, None, NaN, or the largest uint64.
+    """
     ranked = unmask(items, "items")
     try:
         is_plain = isinstance(ranked, np.ndarray) and ranked.dtype.kind in "iuf"
@@ -303,7 +325,10 @@ def _read_lists(items: ArrayLike) -> tuple[Array, Masks]:
 
 
 def _is_nothing(ids: Any) -> Any:
-    """Return whether ids stand for no item; this is also true of the largest uint64, and of missing objects."""
+    """Return whether ids stand for no item.
+
+    The largest uint64 and missing objects also do.
+    """
     return not isinstance(ids, str) and (is_missing(ids) or (ids == -1) | (ids == 2**64 - 1))
 
 
@@ -318,8 +343,8 @@ def _read_relevant(relevant: Relevant) -> tuple[Positions, Array, int]:
     if (row := next((n for n, one in enumerate(lists) if not _is_list(one)), -1)) >= 0:
         raise ValueError(
             "relevant must be a sparse matrix, or have a list of ids for each user, but row "
-            f"{row} is none: {relevant!r:.200}. If each user has one relevant item, pass [[item] for "
-            "item in relevant]"
+            f"{row} is none: {relevant!r:.200}. If each user has one relevant item, pass [[item] "
+            "for item in relevant]"
         )
     lists = list(map(list, lists))
     wanted = read_ids(as_objects(chain.from_iterable(lists)), "item", "relevant")
@@ -340,6 +365,7 @@ def _read_sizes(n_candidates: Any, n_users: int) -> Integers:
     sizes = np.asarray(n_candidates)
     if sizes.dtype.kind not in "iu" or sizes.shape not in ((), (n_users,)):
         raise ValueError(
-            f"n_candidates={n_candidates!r:.100}; it is a whole number, or one for each of the {n_users} users"
+            f"n_candidates={n_candidates!r:.100}; it is a whole number, or one for each of the "
+            f"{n_users} users"
         )
     return np.broadcast_to(sizes.astype(np.int64), n_users)

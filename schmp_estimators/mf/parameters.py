@@ -52,15 +52,18 @@ CONSTRAINTS: Named = {
 #: The user's names of those parameters of programs that are called otherwise.
 NAMES = {
     "program": "solver, schedule", "seed": "random_state", "penalty": "alpha", "power": "penalty",
-    "missing": "penalty, unobserved_weight", "unobserved": "unobserved_weight", "validates": "early_stopping",
+    "missing": "penalty, unobserved_weight", "unobserved": "unobserved_weight",
+    "validates": "early_stopping",
 }  # fmt: skip
-#: "auto" is this part of the weight that would leave nothing of ratings without structure; see docs/measurements/mf.
+#: "auto" is this part of the weight that would leave nothing of ratings without structure; see
+#: docs/measurements/mf.
 _SHARE_OF_EDGE = 0.55
 #: The value of "auto" if missing pairs count.
 _ALPHA_OF_CLICKS = 0.07
 #: The value of "auto" with losses that rank; see "Losses that rank" in docs/measurements/mf.
 _ALPHA_OF_RANKING = 0.05
-#: For kinds of fits: what a fit of another kind has, and parameters of which no other value can act, with the reason.
+#: For kinds of fits: what a fit of another kind has, and parameters of which no other value can
+#: act, with the reason.
 _ACTING = {
     "ranks": ("loss='squared'", {
         "unobserved_weight": "what is missing counts by the items that are drawn",
@@ -97,14 +100,19 @@ _ACTING = {
 
 
 def choose_solver(estimator: Any, weighted: bool) -> str:
-    """Return the solver of a fit; "auto" is "ccd" if missing pairs count or ratings have weights, else "sgd"."""
+    """Return the solver of a fit.
+
+    "auto" is "ccd" if missing pairs count or ratings have weights, else "sgd".
+    """
     if estimator.solver != "auto":
         return str(estimator.solver)
     return "ccd" if estimator.unobserved_weight or weighted else "sgd"
 
 
 def check_together(estimator: Any, weights: Any, *, anew: bool) -> None:
-    """Raise ValueError if parameters, or weights of ratings, cannot be combined, or if a value cannot act.
+    """Raise ValueError if parameters cannot be combined, or if a value cannot act.
+
+    Weights of ratings count as a parameter.
 
     `anew`: whether it is a first fit; a later one does not read what only the first one can use.
     """
@@ -128,13 +136,15 @@ def check_together(estimator: Any, weights: Any, *, anew: bool) -> None:
             neutral = signature(type(estimator)).parameters[name].default
             if value not in (neutral, "ccd" if u else "sgd"):
                 raise ValueError(
-                    f"{name}={value!r} needs {needed}; with {kinds[kind]} leave it {neutral!r}: {reason}"
+                    f"{name}={value!r} needs {needed}; with {kinds[kind]} leave it {neutral!r}: "
+                    f"{reason}"
                 )
     if weighted:
         refuse_weights(estimator, estimator.loss)
     if ranks and not anew and estimator._seen is None:
         raise ValueError(
-            f"partial_fit with {ranks} fits all clicks, but this model has kept none, as they were on Dask; fit anew"
+            f"partial_fit with {ranks} fits all clicks, but this model has kept none, as they were "
+            "on Dask; fit anew"
         )
     if weighted and anew and estimator.solver == "sgd":
         raise ValueError(
@@ -143,7 +153,7 @@ def check_together(estimator: Any, weights: Any, *, anew: bool) -> None:
 
 
 def refuse_weights(estimator: Any, loss: str) -> None:
-    """Raise ValueError if ratings of an estimator with this loss have no weights that can be given."""
+    """Raise ValueError if an estimator with this loss takes no weights of ratings."""
     if loss in RANKING:
         raise ValueError(f"sample_weight needs loss='squared'; with {loss=} all pairs count alike")
     if estimator.confidence is not None:
@@ -156,17 +166,18 @@ def check_earlier(estimator: Any) -> None:
     """Raise ValueError if parameters differ from those of the earlier fit."""
     if estimator.loss != estimator._loss:
         raise ValueError(
-            f"loss={estimator.loss!r}, but {estimator._loss!r} in the earlier fit; begin anew with fit"
+            f"loss={estimator.loss!r}, but {estimator._loss!r} in the earlier fit; begin anew with "
+            "fit"
         )
     if bool(estimator.unobserved_weight) != bool(estimator._unobserved):
         raise ValueError(
-            f"unobserved_weight={estimator.unobserved_weight:g}, but {estimator._unobserved:g} in the earlier fit; "
-            "begin anew with fit, as ratings and clicks have different models"
+            f"unobserved_weight={estimator.unobserved_weight:g}, but {estimator._unobserved:g} in "
+            "the earlier fit; begin anew with fit, as ratings and clicks have different models"
         )
     if (rank := estimator.components_.shape[0]) != estimator.n_components:
         raise ValueError(
-            f"n_components={estimator.n_components}, but the earlier fit had {rank}; keep the number, or begin anew "
-            "with fit"
+            f"n_components={estimator.n_components}, but the earlier fit had {rank}; keep the "
+            "number, or begin anew with fit"
         )
 
 
@@ -204,7 +215,9 @@ def scaled_alpha(
 
 
 def choose_alpha(power: float, counts: Sequence[Integers], noise: float) -> float:
-    """Compute the weight of the penalty from ratings; see "How much to regularise" in the user guide.
+    """Compute the weight of the penalty from ratings.
+
+    See "How much to regularise" in the user guide.
 
     Parameters
     ----------
@@ -225,7 +238,8 @@ def choose_alpha(power: float, counts: Sequence[Integers], noise: float) -> floa
 def read_fit_params(fit_params: Named) -> Any:
     """Return `sample_weight`, or None; nothing else is allowed.
 
-    It is no named parameter, because scikit-learn's checks would take it for weights of the rows of a matrix.
+    It is no named parameter, because scikit-learn's checks would take it for weights of the rows of
+    a matrix.
     """
     others = sorted(set(fit_params) - {"sample_weight"})
     if others:
@@ -236,8 +250,9 @@ def read_fit_params(fit_params: Named) -> Any:
 def warn_of_equal_ratings(value: float, n_ratings: int) -> None:
     """Warn that equal ratings contain no information, and say what may have been meant."""
     warnings.warn(
-        f"all {n_ratings} ratings are {value:g}, so that predictions will be, too. If they say that something happened "
-        "(clicks, purchases), missing pairs count: set unobserved_weight, for example to 0.1",
+        f"all {n_ratings} ratings are {value:g}, so that predictions will be, too. If they say "
+        "that something happened (clicks, purchases), missing pairs count: set unobserved_weight, "
+        "for example to 0.1",
         UserWarning,
         stacklevel=2,
     )

@@ -63,7 +63,8 @@ _ROWS = (
 #: Lists of items, one for each of some users: offsets and items.
 Lists = tuple[Integers, Integers32]
 
-#: Key of the hashes that choose them: the choice depends only on row and column, and is the same for every call.
+#: Key of the hashes that choose them: the choice depends only on row and column, and is the same
+#: for every call.
 _KEY = np.uint64(0)
 
 
@@ -77,7 +78,8 @@ class Recommender:
     #: Which users and which items have had ratings.
     _occur: tuple[Masks, Masks]
 
-    #: Returns what the model knows of users, given their rows; rows beyond the last one are unknown users.
+    #: Returns what the model knows of users, given their rows; rows beyond the last one are unknown
+    #: users.
     _of_users: Callable[[Integers], Any]
     #: Returns what `_of_users` would know of new users with these ratings.
     _of_ratings: Callable[[UserRatings], Any]
@@ -94,40 +96,45 @@ class Recommender:
         Parameters
         ----------
         users : array-like of shape (m,), or matrix of shape (m, n_items)
-            Ids of users; or a matrix with the ratings of new users.  A model of ratings gives an unknown user the
-            items with the highest biases.  A model that ranks gives unknown users, and users of whose ratings none
-            says anything, the items with the highest mean predictions over all users.
+            Ids of users; or a matrix with the ratings of new users.  A model of ratings gives an
+            unknown user the items with the highest biases.  A model that ranks gives unknown users,
+            and users of whose ratings none says anything, the items with the highest mean
+            predictions over all users.
         n : int, default=10
             Number of items for each user.
-        exclude : "fitted", None, ids, pairs or sparse matrix of shape (m, n_items), default="fitted"
-            Items not to recommend.  "fitted": those that the user rated in `fit`, in a later `partial_fit`, or in the
-            row of a new user.  None: no items.  A list of ids of items: these, for all users.  Pairs of ids, if `users`
-            are ids: the items that stand beside a user.  Unknown ids are ignored.  A sparse matrix: its stored entries.
-            It has a row for each of the m `users`, in their order, and a column for each item.  `to_matrix` makes one
-            from pairs of ids.
+        exclude : "fitted", None, ids, pairs or sparse matrix of shape (m, n_items), \
+                default="fitted"
+            Items not to recommend.  "fitted": those that the user rated in `fit`, in a later
+            `partial_fit`, or in the row of a new user.  None: no items.  A list of ids of items:
+            these, for all users.  Pairs of ids, if `users` are ids: the items that stand beside a
+            user.  Unknown ids are ignored.  A sparse matrix: its stored entries.  It has a row for
+            each of the m `users`, in their order, and a column for each item.  `to_matrix` makes
+            one from pairs of ids.
         items : array-like of shape (n_candidates,), default=None
-            Ids of the items that may be recommended, for example those in stock; unknown ids are ignored, and
-            a warning names some.  None: all items with ratings.
+            Ids of the items that may be recommended, for example those in stock; unknown ids are
+            ignored, and a warning names some.  None: all items with ratings.
 
         Returns
         -------
         items : ndarray of shape (m, n)
-            Ids of items, best first.  If too few items remain, the missing ids are -1.  They are None if ids are
-            strings, and the largest number if ids are uint64.
+            Ids of items, best first.  If too few items remain, the missing ids are -1.  They are
+            None if ids are strings, and the largest number if ids are uint64.
         scores : ndarray of shape (m, n), float64
             Predicted ratings or scores; -inf for missing ids.
 
         Raises
         ------
         ValueError
-            If ids have another type than those of the fit, or are negative or missing; if `n` is not positive; if a
-            matrix does not have a column for each item; if `exclude` is something else, or does not have a row for
-            each of `users`; if the ratings of the fit were not kept.
+            If ids have another type than those of the fit, or are negative or missing; if `n` is
+            not positive; if a matrix does not have a column for each item; if `exclude` is
+            something else, or does not have a row for each of `users`; if the ratings of the fit
+            were not kept.
 
         Examples
         --------
         >>> from schmp_estimators import ModelParallelMF
-        >>> pairs = [["ada", "Emma"], ["ada", "Persuasion"], ["bob", "Dune"], ["bob", "Solaris"], ["cy", "Emma"]]
+        >>> pairs = [["ada", "Emma"], ["ada", "Persuasion"], ["cy", "Emma"]]
+        >>> pairs += [["bob", "Dune"], ["bob", "Solaris"]]
         >>> mf = ModelParallelMF(2, unobserved_weight=0.1, random_state=0).fit(pairs, [1] * 5)
         >>> books, scores = mf.recommend(["cy"], n=1)
         >>> books.tolist()
@@ -159,7 +166,8 @@ class Recommender:
         Parameters
         ----------
         X : pairs of shape (n_ratings, 2)
-            Ids of users, known or new, and of items.  Pairs with unknown items are ignored, and a warning names some.
+            Ids of users, known or new, and of items.  Pairs with unknown items are ignored, and a
+            warning names some.
         y : array-like of shape (n_ratings,)
             Their ratings.
 
@@ -177,7 +185,8 @@ class Recommender:
         Examples
         --------
         >>> from schmp_estimators import ModelParallelMF
-        >>> pairs = [["ada", "Emma"], ["ada", "Persuasion"], ["bob", "Dune"], ["bob", "Solaris"], ["cy", "Emma"]]
+        >>> pairs = [["ada", "Emma"], ["ada", "Persuasion"], ["cy", "Emma"]]
+        >>> pairs += [["bob", "Dune"], ["bob", "Solaris"]]
         >>> mf = ModelParallelMF(2, unobserved_weight=0.1, random_state=0).fit(pairs, [1] * 5)
         >>> matrix, users = mf.to_matrix([["dee", "Solaris"]], [1])
         >>> mf.recommend(matrix, n=1)[0].tolist()
@@ -190,7 +199,10 @@ class Recommender:
         ), who
 
     def _told_by(self, X: Any, y: Any, weights: Any) -> tuple[Array, Positions, UserRatings]:
-        """Return the users of pairs, the position of each pair among them, and their ratings of known items, sorted."""
+        """Return the users of pairs, each pair's position among them, and their ratings.
+
+        The ratings are those of known items, sorted.
+        """
         self._check_columns(X)
         users, items, values = read_ratings(X, y, weights, clicks=True)
         who, rows = np.unique(users, return_inverse=True)
@@ -204,7 +216,7 @@ class Recommender:
         return who, rows, UserRatings(*told[1:])
 
     def _check_columns(self, X: Any) -> None:
-        """Compare the names of the columns of pairs with those of the fit, if the fit was one of pairs."""
+        """Compare the names of the columns of pairs with those of a fit of pairs."""
         if self._fitted_on_pairs:
             check_pair_columns(X, self, reset=False)
 
@@ -219,7 +231,8 @@ class Recommender:
             rated = of_new or self._rated(ids)
             if rated is None:
                 raise ValueError(
-                    f"the ratings of a Dask input are not kept with the model; pass exclude=None, or {_ROWS}"
+                    "the ratings of a Dask input are not kept with the model; pass exclude=None, "
+                    f"or {_ROWS}"
                 )
             return rated
         n_users, n_items = len(self.user_ids_), len(self.item_ids_)
@@ -240,8 +253,9 @@ class Recommender:
             return np.arange(ids.size + 1) * items.size, np.tile(items, ids.size)
         if not (is_plain and of_new is None and pair_columns(exclude)):
             raise ValueError(
-                f"exclude is of type {type(exclude).__name__}, {exclude!r:.80}; it must be 'fitted', None, ids of "
-                f"items that no user gets, pairs of ids of known users and items, or {_ROWS}"
+                f"exclude is of type {type(exclude).__name__}, {exclude!r:.80}; it must be "
+                "'fitted', None, ids of items that no user gets, pairs of ids of known users and "
+                f"items, or {_ROWS}"
             )
         pairs = read_pairs(exclude, "exclude")
         users, items = map(self._number, pairs, KINDS, ("exclude", "exclude"))
@@ -260,8 +274,8 @@ class Recommender:
         """
         if np.shape(given)[1:] != (n_items := len(self.item_ids_),):
             raise ValueError(
-                f"{name} has shape {np.shape(given)}, but must have a column for each of the {n_items} items, "
-                f"in the order of item_ids_; {remedy}"
+                f"{name} has shape {np.shape(given)}, but must have a column for each of the "
+                f"{n_items} items, in the order of item_ids_; {remedy}"
             )
         owner = self._for_matrices(given)
         return validate_in_memory(
@@ -269,7 +283,10 @@ class Recommender:
         )
 
     def _hits(self, X: Any, y: Any, k: int, threshold: float) -> Hits:
-        """Return what is right among k recommendations for the users of judged pairs, or of a judged matrix."""
+        """Return what is right among k recommendations for the users of judged ratings.
+
+        The ratings are pairs or a matrix.
+        """
         check_is_fitted(self)
         if are_pairs(X, y):
             users, items, values = self._judged_pairs(X, y)
@@ -301,7 +318,7 @@ class Recommender:
         return user_ratings(rows)
 
     def _divided(self, X: Any, y: Any) -> tuple[UserRatings, RatingBlock]:
-        """Divide the ratings of a matrix: return those from which users are folded in, and those that are judged.
+        """Divide the ratings of a matrix into those to fold users in, and those that are judged.
 
         Raises
         ------
@@ -320,7 +337,10 @@ class Recommender:
         return UserRatings(*select(every, ~judged)[1:]), pairs_of(select(every, judged))
 
     def _are_pairs(self, X: Any, among_two: str = "integers") -> bool:
-        """Return whether X is pairs.  For a model of two items, two columns are pairs only if integers, or never."""
+        """Return whether X is pairs.
+
+        For a model of two items, two columns are pairs only if integers, or never.
+        """
         if (columns := pair_columns(X)) is None:
             return False
         if self._fitted_on_pairs or len(self.item_ids_) != 2:
@@ -328,7 +348,7 @@ class Recommender:
         return among_two != "never" and all(np.asarray(one).dtype.kind != "f" for one in columns)
 
     def _for_matrices(self, X: Any) -> Any:
-        """Return this estimator as if it had been fitted on a matrix like X, with the same users and items."""
+        """Return this estimator as if fitted on a matrix like X, with the same users and items."""
         check_no_text(X)
         if not self._fitted_on_pairs:
             return self
@@ -378,7 +398,9 @@ class Recommender:
             self.__dict__.pop("feature_names_in_", None)
 
     def _once(self, name: str, make: Function, *arrays: Any) -> Any:
-        """Return what `make` returns for fitted arrays; it is called once, as long as the model has these arrays.
+        """Return what `make` returns for fitted arrays.
+
+        It is called once, as long as the model has these arrays.
 
         The arrays become read-only, so that the result stays valid.
         """
@@ -391,7 +413,10 @@ class Recommender:
         return found[1]
 
     def __getstate__(self) -> Any:
-        """Return the state to pickle; results of `_once` are left out, because they can be made again."""
+        """Return the state to pickle.
+
+        Results of `_once` are left out, because they can be made again.
+        """
         state: Any = super().__getstate__()
         return {name: value for name, value in state.items() if name != "_tables"}
 
@@ -420,7 +445,7 @@ class Recommender:
 
 
 def dimensions(given: Any) -> int:
-    """Return the number of dimensions of an array-like, or -1 if its rows have different lengths."""
+    """Return the number of dimensions of an array-like, or -1 if its rows differ in length."""
     try:
         return np.ndim(given)
     except ValueError:

@@ -70,6 +70,10 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
     fitted numbers are bit-for-bit identical for any number of threads and workers, with or without
     Dask.
 
+    The parameters stand in this order: the model (to `confidence`), the ids of the data (`n_users`,
+    `n_items`), when a fit stops (from `max_iter`), where it runs and what it leaves there (from
+    `n_jobs`).
+
     Parameters
     ----------
     l1_reg : float, default=0.0

@@ -27,8 +27,8 @@ def as_pairs(X: Any) -> tuple[Integers, Array]:
     Parameters
     ----------
     X : matrix of shape (n_users, n_items)
-        As in `ModelParallelMF.fit`, in memory.  Ratings are the stored entries of a sparse matrix, or the entries of a
-        dense matrix that are not missing.
+        As in `ModelParallelMF.fit`, in memory.  Ratings are the stored entries of a sparse matrix,
+        or the entries of a dense matrix that are not missing.
 
     Returns
     -------
@@ -74,13 +74,14 @@ class _Splitter(BaseCrossValidator):
         Raises
         ------
         ValueError
-            If X holds no pairs, a time is missing, times are strings or cannot be compared, or a split leaves no
-            entries to fit or to hold out.
+            If X holds no pairs, a time is missing, times are strings or cannot be compared, or a
+            split leaves no entries to fit or to hold out.
         """
         for fitted, judged in self._masks(X, groups):
             if not (fitted.any() and judged.any()):
                 raise ValueError(
-                    f"{self}: of {fitted.size} pairs {fitted.sum()} are left to fit on, and {judged.sum()} to judge by"
+                    f"{self}: of {fitted.size} pairs {fitted.sum()} are left to fit on, and "
+                    f"{judged.sum()} to judge by"
                 )
             yield np.flatnonzero(fitted), np.flatnonzero(judged)
 
@@ -91,21 +92,23 @@ class _Splitter(BaseCrossValidator):
 class LeaveLastOut(_Splitter):
     """Splitter that holds out the last entries of each user.
 
-    The times of the pairs are the `groups` of `split`; without them the rows must be in the order of time.
+    The times of the pairs are the `groups` of `split`; without them the rows must be in the order
+    of time.
 
     Parameters
     ----------
     n_last : int, default=1
         Number of entries of each user to hold out.  Users without further entries are only fitted.
     n_splits : int, default=1
-        Number of splits.  The first split holds out the last entries.  Each further split holds out the entries before
-        those, and leaves out the later ones.
+        Number of splits.  The first split holds out the last entries.  Each further split holds out
+        the entries before those, and leaves out the later ones.
 
     Examples
     --------
     >>> from schmp_estimators.ranking import LeaveLastOut
     >>> pairs = [["ada", "Emma"], ["bob", "Dune"], ["ada", "Dune"], ["bob", "Emma"]]
-    >>> [(fit.tolist(), last.tolist()) for fit, last in LeaveLastOut().split(pairs, groups=[3, 1, 2, 4])]
+    >>> splits = LeaveLastOut().split(pairs, groups=[3, 1, 2, 4])
+    >>> [(fit.tolist(), last.tolist()) for fit, last in splits]
     [([1, 2], [0, 3])]
     """
 
@@ -129,13 +132,14 @@ class LeaveLastOut(_Splitter):
 class TimeSplit(_Splitter):
     """Splitter that holds out the latest entries; entries of the same time stay together.
 
-    The times of the pairs are the `groups` of `split`; without them the rows must be in the order of time.
+    The times of the pairs are the `groups` of `split`; without them the rows must be in the order
+    of time.
 
     Parameters
     ----------
     n_splits : int, default=1
-        Number of splits.  The first split holds out the last `test_size` of the entries, the next split the part before
-        that, and so on.
+        Number of splits.  The first split holds out the last `test_size` of the entries, the next
+        split the part before that, and so on.
     test_size : float, default=0.2
         Share of the entries that a split holds out.
 
@@ -143,7 +147,8 @@ class TimeSplit(_Splitter):
     --------
     >>> from schmp_estimators.ranking import TimeSplit
     >>> pairs = [["ada", "Emma"], ["bob", "Dune"], ["ada", "Dune"], ["bob", "Emma"]]
-    >>> [(fit.tolist(), last.tolist()) for fit, last in TimeSplit(test_size=0.25).split(pairs, groups=[3, 1, 2, 4])]
+    >>> splits = TimeSplit(test_size=0.25).split(pairs, groups=[3, 1, 2, 4])
+    >>> [(fit.tolist(), last.tolist()) for fit, last in splits]
     [([0, 1, 2], [3])]
     """
 
@@ -160,7 +165,8 @@ class TimeSplit(_Splitter):
             starts = [round(size * (1 - self.test_size * n)) for n in (number + 1, number)]
             if starts[0] <= 0:
                 raise ValueError(
-                    f"n_splits={self.n_splits} of test_size={self.test_size} leave nothing to fit on, of {size} pairs"
+                    f"n_splits={self.n_splits} of test_size={self.test_size} leave nothing to fit "
+                    f"on, of {size} pairs"
                 )
             # entries are counted as earlier, also behind the last one
             before, to_last = (earlier < np.append(ascending, size)[start] for start in starts)
@@ -168,7 +174,9 @@ class TimeSplit(_Splitter):
 
 
 class UserShareSplit(_Splitter):
-    """Splitter that holds out a random share of each user's entries; at least one entry of each user is fitted.
+    """Splitter that holds out a random share of each user's entries.
+
+    At least one entry of each user is fitted.
 
     Parameters
     ----------
@@ -192,7 +200,10 @@ class UserShareSplit(_Splitter):
         self.random_state = random_state
 
     def _masks(self, X: Any, groups: Any) -> Iterator[tuple[Masks, Masks]]:
-        """Return an iterator over rows to fit and rows that are held out, as `LeaveLastOut.split`, without times."""
+        """Return an iterator over rows to fit and rows that are held out.
+
+        It is as in `LeaveLastOut.split`, but without times.
+        """
         users = _users_of(X)
         random = check_random_state(self.random_state)
         for _ in range(self.n_splits):
@@ -224,7 +235,8 @@ def _times_of(X: Any, times: Any) -> Array:
     lacks = list(map(is_missing, found)) if objects else np.not_equal(found, found)
     if (missing := np.flatnonzero(lacks)).size:
         raise ValueError(
-            f"groups, the times of the pairs, holds {found[missing[0]]} in row {missing[0]}; drop these rows"
+            f"groups, the times of the pairs, holds {found[missing[0]]} in row {missing[0]}; drop "
+            "these rows"
         )
     kinds = {type(one).__name__ for one in found} if objects else {found.dtype.name}
     cause = None
@@ -234,14 +246,17 @@ def _times_of(X: Any, times: Any) -> Array:
         except TypeError as error:  # they cannot be compared
             cause = error
     raise ValueError(
-        f"groups, the times of the pairs, holds {', '.join(sorted(kinds))}, which cannot be put in the order "
-        "of time; pass numbers, or dates of one kind, all with or all without a time zone, for example "
-        "pandas.to_datetime(groups, utc=True)"
+        f"groups, the times of the pairs, holds {', '.join(sorted(kinds))}, which cannot be put in "
+        "the order of time; pass numbers, or dates of one kind, all with or all without a time "
+        "zone, for example pandas.to_datetime(groups, utc=True)"
     ) from cause
 
 
 def _places(users: Positions, order: Array) -> tuple[Positions, Positions]:
-    """Return the place of each entry among those of its user, sorted by `order` (stable), and the users' sizes."""
+    """Return each entry's place among those of its user, and the users' sizes.
+
+    The entries are sorted by `order` (stable).
+    """
     by_user = np.lexsort((order, users))
     sizes = np.bincount(users)
     place = np.empty(users.size, np.intp)

@@ -1,4 +1,4 @@
-"""Uses of a fitted factorisation besides recommending: folding in new users, predicting, scoring."""
+"""Uses of a fitted factorisation beside recommending: new users, predictions, scores."""
 
 from functools import partial
 from typing import Any
@@ -46,29 +46,33 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
     _n_epochs: int
 
     def transform(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Any:
-        """Return the vectors of users; those of new users by ridge regression, while the items stay fixed.
+        """Return the vectors of users.
 
-        With `unobserved_weight`, items without a rating also count, as in the fit.  With a `loss` that ranks, new users
-        start at zero and take the steps of as many epochs as the fit did.
+        Those of new users by ridge regression, while the items stay fixed.
+
+        With `unobserved_weight`, items without a rating also count, as in the fit.  With a `loss`
+        that ranks, new users start at zero and take the steps of as many epochs as the fit did.
 
         Parameters
         ----------
         X : matrix of shape (n_new_users, n_items), or pairs of shape (n_pairs, 2)
             Ratings, as in `fit`, with the columns of `components_`; or pairs of ids.
         y : array-like of shape (n_pairs,), default=None
-            The ratings of pairs.  Their users are then folded in from these ratings, even if the fit knew them; pairs
-            with unknown items are ignored, and a warning names some.  None: for pairs, return the fitted vectors of the
-            users.
+            The ratings of pairs.  Their users are then folded in from these ratings, even if the
+            fit knew them; pairs with unknown items are ignored, and a warning names some.  None:
+            for pairs, return the fitted vectors of the users.
         sample_weight : array-like of shape (n_ratings,), default=None
             Weights of the ratings, as in `fit`.
 
         Returns
         -------
-        ndarray or dask.array.Array of shape (n_new_users, n_components) or (n_pairs, n_components), float64
-            The vectors that minimise the objective together with the users' biases.  They solve linear equations in
-            float64.  With `positive` they are computed to a relative error of 1e-9.  Each row of a matrix depends on
-            its own ratings only; a row without ratings gives zeros.  For pairs, the vector of the user of each pair;
-            zeros for an unknown user.  For a Dask collection the result is lazy.
+        ndarray or dask.array.Array of shape (n_new_users, n_components) or (n_pairs, n_components),
+        float64
+            The vectors that minimise the objective together with the users' biases.  They solve
+            linear equations in float64.  With `positive` they are computed to a relative error of
+            1e-9.  Each row of a matrix depends on its own ratings only; a row without ratings gives
+            zeros.  For pairs, the vector of the user of each pair; zeros for an unknown user.  For
+            a Dask collection the result is lazy.
 
         Raises
         ------
@@ -130,14 +134,16 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
         Parameters
         ----------
         X : array-like of shape (n_pairs, 2), or of shape (n_new_users, n_items)
-            Pairs: ids of a user and an item.  If one of them is unknown, the prediction is the mean plus the bias of
-            the other.  Or a dense matrix as in `fit`, with the ratings of new users.
+            Pairs: ids of a user and an item.  If one of them is unknown, the prediction is the mean
+            plus the bias of the other.  Or a dense matrix as in `fit`, with the ratings of new
+            users.
 
         Returns
         -------
         ndarray or dask.array.Array of shape (n_pairs,) or (n_new_users, n_items), float64
-            For a matrix, the predictions of all its entries after its users have been folded in.  With "logistic",
-            ``scipy.special.expit`` of a score is a probability.  For a Dask collection the result is lazy.
+            For a matrix, the predictions of all its entries after its users have been folded in.
+            With "logistic", ``scipy.special.expit`` of a score is a probability.  For a Dask
+            collection the result is lazy.
         """
         check_is_fitted(self)
         if self._are_pairs(X):
@@ -148,14 +154,17 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
         n_items = len(self.item_bias_)
         if self._fitted_on_pairs and getattr(X, "shape", ())[1:] == (3,) and n_items != 3:
             raise ValueError(
-                "X has 3 columns; predict takes two, the ids of a user and an item, or a matrix with a column for each "
-                f"of the {n_items} items. Of a table with ratings pass the first two: predict(df[['user', 'item']])."
+                "X has 3 columns; predict takes two, the ids of a user and an item, or a matrix "
+                f"with a column for each of the {n_items} items. Of a table with ratings pass the "
+                "first two: predict(df[['user', 'item']])."
             )
         how: Named = {"n_outputs": n_items, "dtype": np.float64, "name": "mf-predict-rows"}
         return map_rows(predict_rows, X, owner, self._items(), **how)
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Return R², or the NDCG of recommendations with `unobserved_weight` or a `loss` that ranks; at most 1.
+        """Return R², or the NDCG of recommendations; at most 1.
+
+        It is the NDCG with `unobserved_weight` or a `loss` that ranks.
 
         Parameters
         ----------
@@ -167,19 +176,21 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
         Returns
         -------
         float
-            R², the coefficient of determination, over the pairs.  For a matrix it is over a tenth of the ratings, and
-            users are folded in from the others.  With fewer than a thousand ratings about a hundred are judged, at most
-            half of them.  The choice depends only on the numbers of rows and columns.  With `unobserved_weight`, or a
-            `loss` that ranks, the score is the NDCG of ten recommendations, as of `ranking.RankingScorer()`.  Relevant
-            items are those of the judged ratings above 0.  Items that the user rated in the fit, or from which the user
-            is folded in, are not recommended.  R² and NDCG cannot be compared: to choose among losses, or among values
-            of `unobserved_weight` that include 0, pass this scorer as `scoring`.
+            R², the coefficient of determination, over the pairs.  For a matrix it is over a tenth
+            of the ratings, and users are folded in from the others.  With fewer than a thousand
+            ratings about a hundred are judged, at most half of them.  The choice depends only on
+            the numbers of rows and columns.  With `unobserved_weight`, or a `loss` that ranks, the
+            score is the NDCG of ten recommendations, as of `ranking.RankingScorer()`.  Relevant
+            items are those of the judged ratings above 0.  Items that the user rated in the fit, or
+            from which the user is folded in, are not recommended.  R² and NDCG cannot be compared:
+            to choose among losses, or among values of `unobserved_weight` that include 0, pass this
+            scorer as `scoring`.
 
         Raises
         ------
         ValueError
-            As in `fit`; if a matrix has fewer than two ratings; with `unobserved_weight`, if no judged rating is above
-            0.
+            As in `fit`; if there is nothing to judge: a matrix of fewer than two ratings, or no
+            click.
         """
         check_is_fitted(self)
         if self._ranks:

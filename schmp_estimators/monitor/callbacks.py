@@ -7,10 +7,10 @@ logger = logging.getLogger(__name__)
 
 
 class HeldOutPerplexity:
-    """Measure the perplexity of held-out documents during a fit, and end the fit when it no longer falls.
+    """Measure the perplexity of held-out documents, and end the fit when it no longer falls.
 
-    It follows the protocol ``sklearn.callback.FitCallback``.  One half of the tokens of a document determines its
-    topics; the other half is scored, as in `DistributedLDA.perplexity`.
+    It follows the protocol ``sklearn.callback.FitCallback``.  One half of the tokens of a document
+    determines its topics; the other half is scored, as in `DistributedLDA.perplexity`.
 
     Parameters
     ----------
@@ -31,8 +31,8 @@ class HeldOutPerplexity:
     Raises
     ------
     ValueError
-        If `every` or `patience` is less than 1; if `tol` is negative, or given without `patience`; in a fit whose
-        `max_iter` is less than `every`.
+        If `every` or `patience` is less than 1; if `tol` is negative, or given without `patience`;
+        in a fit whose `max_iter` is less than `every`.
 
     Examples
     --------
@@ -77,8 +77,8 @@ class HeldOutPerplexity:
             )
         if self.every > estimator.max_iter:
             raise ValueError(
-                f"every={self.every} is more than max_iter={estimator.max_iter}, so that nothing would be measured; "
-                "give no more"
+                f"every={self.every} is more than max_iter={estimator.max_iter}, so that nothing "
+                "would be measured; give no more"
             )
         self.history_ = []
 

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 def last_step(estimator: Any, names: Any) -> tuple[Any, Any]:
-    """Return the last step of a pipeline, and names of the columns that it is fitted to, if the steps in front know."""
+    """Return the last step of a pipeline, and names of the columns that it is fitted to.
+
+    There are names if the steps in front know them.
+    """
     if not hasattr(estimator, "steps"):
         return estimator, names
     if names is None and len(estimator.steps) > 1:
@@ -23,15 +26,19 @@ def last_step(estimator: Any, names: Any) -> tuple[Any, Any]:
     return estimator[-1], names
 
 
-_AXES = {"iterations": "Sweeps", "seconds": "Seconds", "samples": "Data samples operated upon"}
+_AXES = {"iterations": "Iterations", "seconds": "Seconds", "samples": "Data samples operated upon"}
 
 
 @dataclass(eq=False, repr=False)
 class ConvergenceDisplay:
-    """Objective of a fit against sweeps, seconds or data samples operated upon.
+    """Objective of a fit against iterations, seconds or data samples operated upon.
 
-    These are the views by which Kim et al. (EuroSys 2016, section 5) compare schedules: objective against data
-    samples (OvD), and objective against time.  Samples against seconds show the throughput (DvT).
+    An iteration is a sweep of a topic model, an epoch of a matrix factorisation, or a step of a
+    linear model.
+
+    These are the views by which Kim et al. (EuroSys 2016, section 5) compare schedules: objective
+    against data samples (OvD), and objective against time.  Samples against seconds show the
+    throughput (DvT).
 
     Use `from_estimator` to make one.
 
@@ -88,9 +95,11 @@ class ConvergenceDisplay:
         estimator : estimator instance
             Fitted, with an attribute ``history_``.
         x : {"iterations", "seconds", "samples"}, default="iterations"
-            Horizontal axis: sweeps, seconds since the first sweep began, or data samples operated upon.
+            Horizontal axis: iterations, seconds since the first began, or data samples operated
+            upon.
         y : str, optional
-            Vertical axis: any entry of the records in ``history_``.  By default the estimator's objective.
+            Vertical axis: any entry of the records in ``history_``.  By default the estimator's
+            objective.
         name : str, optional
             Name for the legend; by default that of the class.
         ax : matplotlib Axes, optional

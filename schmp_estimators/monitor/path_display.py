@@ -15,7 +15,8 @@ from schmp_estimators.monitor.display import last_step
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: By the attribute that has a value for each fold: what penalties are called, and what the values are.
+#: By the attribute that has a value for each fold: what penalties are called, and what the values
+#: are.
 Floats = NDArray[np.float64]
 _SCORED = {
     "mse_path_": ("alpha", "Mean squared error"),
@@ -37,13 +38,15 @@ class PathDisplay:
     penalties : array-like of shape (n_penalties,)
         Values of alpha or C, on the horizontal axis.
     curves : array-like of shape (n_penalties, n_curves)
-        Values on the vertical axis: coefficients, except those that are always zero, or errors or scores of folds.
+        Values on the vertical axis: coefficients, except those that are always zero, or errors or
+        scores of folds.
     name : {"alpha", "C"}
         What the penalties are.
     value_name : str
         Name of the values, for the vertical axis.
     choices : dict of str to float, optional
-        Penalties to mark, by name.  The mean of the curves and its standard error are then drawn, too.
+        Penalties to mark, by name.  The mean of the curves and its standard error are then drawn,
+        too.
     counts : array-like of shape (n_penalties,), optional
         Numbers of coefficients other than zero, written above the plot.
     labels : dict of int to str, optional
@@ -106,7 +109,9 @@ class PathDisplay:
         ax: Axes | None = None,
         **kwargs: Any,
     ) -> PathDisplay:
-        """Plot the coefficients along a path, with the names of the largest and the numbers of those that are not zero.
+        """Plot the coefficients along a path, with the names of the largest.
+
+        The numbers of coefficients that are not zero are written, too.
 
         Parameters
         ----------
@@ -119,7 +124,8 @@ class PathDisplay:
         names : array-like of shape (n_features,), optional
             Names of the columns; by default "x0", "x1" and so on.
         n_named : int, default=8
-            Number of coefficients whose names are written: those that are largest at the end of the path.
+            Number of coefficients whose names are written: those that are largest at the end of the
+            path.
         ax : matplotlib Axes, optional
             Where to draw; by default in a new figure.
         **kwargs : dict
@@ -132,20 +138,21 @@ class PathDisplay:
         Raises
         ------
         ValueError
-            If `coefs` does not have a column for each penalty and a row for each name, or `name` is unknown; if
-            `n_named` is negative.
+            If `coefs` does not have a column for each penalty and a row for each name, or `name` is
+            unknown; if `n_named` is negative.
         """
         check_matplotlib_support(f"{cls.__name__}.from_path")
         if n_named not in range(names is not None, np.iinfo(int).max):
             raise ValueError(
-                f"n_named={n_named!r}; it is a number of names, at least 0, or at least 1 with names"
+                f"n_named={n_named!r}; it is a number of names, at least 0, or at least 1 with "
+                "names"
             )
         penalties = np.asarray(penalties, float)
         coefs = np.asarray(coefs, float)
         if coefs.ndim != 2 or penalties.shape != coefs.shape[1:]:
             raise ValueError(
-                f"coefs has shape {coefs.shape}, and penalties {penalties.shape}; give one column of coefs for each "
-                "penalty"
+                f"coefs has shape {coefs.shape}, and penalties {penalties.shape}; give one column "
+                "of coefs for each penalty"
             )
         if name is None:
             name = "alpha" if penalties[0] >= penalties[-1] else "C"
@@ -156,7 +163,8 @@ class PathDisplay:
         )
         if len(names) != len(coefs):
             raise ValueError(
-                f"names holds {len(names)} names; give one for each of the {len(coefs)} rows of coefs"
+                f"names holds {len(names)} names; give one for each of the {len(coefs)} rows of "
+                "coefs"
             )
         used = np.flatnonzero((coefs != 0.0).any(axis=1))
         ends = np.abs(coefs[used, -1])
@@ -187,13 +195,15 @@ class PathDisplay:
 
         Parameters
         ----------
-        estimator : PrioritizedLassoCV, SparseLogisticRegressionCV, SparseGLMCV, or a pipeline that ends with one
+        estimator : PrioritizedLassoCV, SparseLogisticRegressionCV, SparseGLMCV, \
+                or a pipeline that ends with one
             Fitted.
         kind : {"cv", "path"}, default="cv"
-            "cv": errors or scores of the folds, their mean, and the chosen penalties.  "path": coefficients on all
-            samples.
+            "cv": errors or scores of the folds, their mean, and the chosen penalties.  "path":
+            coefficients on all samples.
         names : array-like of shape (n_features,), optional
-            Names of the columns, for "path"; by default names from the pipeline or from the data frame.
+            Names of the columns, for "path"; by default names from the pipeline or from the data
+            frame.
         n_named : int, default=8
             Number of coefficients whose names are written, for "path".
         ax : matplotlib Axes, optional
@@ -210,8 +220,8 @@ class PathDisplay:
         TypeError
             If the estimator is of another class.
         ValueError
-            If there are several targets or, for "path", several classes; if `kind` is unknown; if `names` or `n_named`
-            are given for "cv".
+            If there are several targets or, for "path", several classes; if `kind` is unknown; if
+            `names` or `n_named` are given for "cv".
         """
         check_matplotlib_support(f"{cls.__name__}.from_estimator")
         if kind not in ("cv", "path"):
@@ -224,13 +234,15 @@ class PathDisplay:
         found = next((one for one in _SCORED if hasattr(model, one)), None)
         if found is None:
             raise TypeError(
-                f"{type(model).__name__} has chosen no penalty by cross-validation; give a PrioritizedLassoCV, a "
-                "SparseLogisticRegressionCV or a SparseGLMCV, or the result of a path to from_path"
+                f"{type(model).__name__} has chosen no penalty by cross-validation; give a "
+                "PrioritizedLassoCV, a SparseLogisticRegressionCV or a SparseGLMCV, or the result "
+                "of a path to from_path"
             )
         name, value_name = _SCORED[found]
         if np.ndim(getattr(model, f"{name}_")):
             raise ValueError(
-                "the estimator has several targets, each with a path of its own; give that of one target"
+                "the estimator has several targets, each with a path of its own; give that of one "
+                "target"
             )
         penalties = getattr(model, f"{name}s_")
         values = getattr(model, found)

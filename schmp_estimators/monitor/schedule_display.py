@@ -39,18 +39,20 @@ class Span(NamedTuple):
 class ScheduleDisplay:
     """Which worker worked on what, and when; or when each parameter last moved.
 
-    `from_client` draws a row for each worker, with a bar for each stage of each shard.  Thin bars below show waiting.
-    The plot shows rotations of blocks, exchanges and barriers of a fit on a cluster.  Fits in one process do not
-    record what they do.
+    `from_client` draws a row for each worker, with a bar for each stage of each shard.  Thin bars
+    below show waiting.  The plot shows rotations of blocks, exchanges and barriers of a fit on a
+    cluster.  Fits in one process do not record what they do.
 
-    `from_estimator` draws a histogram of the passes after which coefficients of a linear model last moved, as figure 5
-    of Kim et al., "STRADS: a distributed framework for scheduled model parallel machine learning", EuroSys 2016.
+    `from_estimator` draws a histogram of the passes after which coefficients of a linear model last
+    moved, as figure 5 of Kim et al., "STRADS: a distributed framework for scheduled model parallel
+    machine learning", EuroSys 2016.
 
     Parameters
     ----------
     spans : list of named tuples
-        What workers did: tuples of worker, thread, name, sweep, block, start and stop; times are in seconds.  Or what
-        a schedule has recorded: tuples of ``n_updates`` and ``last_moved``, one for each target.
+        What workers did: tuples of worker, thread, name, sweep, block, start and stop; times are in
+        seconds.  Or what a schedule has recorded: tuples of ``n_updates`` and ``last_moved``, one
+        for each target.
     by : {"stage", "block"}, default="stage"
         Meaning of the colours: the stages that took most time, or the blocks of the model.
 
@@ -93,7 +95,8 @@ class ScheduleDisplay:
         Parameters
         ----------
         estimator : estimator
-            Fitted, with a schedule that has `moved_above`, as in ``schedule=schmp.Priority(moved_above=1e-3)``.
+            Fitted, with a schedule that has `moved_above`, as in
+            ``schedule=schmp.Priority(moved_above=1e-3)``.
         ax : matplotlib Axes, optional
             Where to draw; by default in a new figure.
 
@@ -110,8 +113,8 @@ class ScheduleDisplay:
         found = getattr(estimator, "moves_", None)
         if found is None:
             raise ValueError(
-                f"{type(estimator).__name__} has no attribute moves_: fit it with a schedule that records moves, such "
-                "as schedule=schmp.Priority(moved_above=1e-3)"
+                f"{type(estimator).__name__} has no attribute moves_: fit it with a schedule that "
+                "records moves, such as schedule=schmp.Priority(moved_above=1e-3)"
             )
         return cls(found if isinstance(found, list) else [found]).plot(ax=ax)
 
@@ -124,17 +127,20 @@ class ScheduleDisplay:
         sweeps: tuple[int, int] | None = None,
         ax: Axes | None = None,
     ) -> ScheduleDisplay:
-        """Plot what the workers of a cluster did in the last fit, from the messages that the scheduler keeps.
+        """Plot what the workers of a cluster did in the last fit.
+
+        The plot is made from the messages that the scheduler keeps.
 
         Parameters
         ----------
         client : distributed.Client
-            Client of the cluster.  By default the scheduler keeps the last 1000 messages, each with at most 60 spans of
-            time.
+            Client of the cluster.  By default the scheduler keeps the last 1000 messages, each with
+            at most 60 spans of time.
         by : {"stage", "block"}, default="stage"
             Meaning of the colours: the stages that took most time, or the blocks of the model.
         sweeps : (int, int), optional
-            Show only sweeps from the first number, counted from 0, up to but not including the second.
+            Show only sweeps from the first number, counted from 0, up to but not including the
+            second.
         ax : matplotlib Axes, optional
             Where to draw; by default in a new figure.
 

@@ -25,7 +25,9 @@ _LETTERS, _BAND = 38, 1.6
 
 @dataclass(eq=False, repr=False)
 class TopicDisplay:
-    """Topics as bars of their words, or how much each group of documents is about each topic: a map, or bands.
+    """Topics as bars of their words, or a map of topics and groups of documents, or bands.
+
+    Map and bands show how much each group is about each topic.
 
     Use `from_estimator` to make one.
 
@@ -91,7 +93,8 @@ class TopicDisplay:
     >>> display = TopicDisplay.from_estimator(lda, shares=found)
     >>> len(display.bands_)
     2
-    >>> display = TopicDisplay.from_estimator(lda.partial_fit(X), calls=True)  # two calls, the fit is the first
+    >>> # Two calls: the fit is the first.
+    >>> display = TopicDisplay.from_estimator(lda.partial_fit(X), calls=True)
     >>> display.shares.shape
     (2, 2)
     """
@@ -134,33 +137,39 @@ class TopicDisplay:
         estimator : DistributedLDA, or a Pipeline that ends with one
             Fitted.
         X : input of the estimator's `transform`, default=None
-            Documents, for a map of topics and groups.  A Dask collection is transformed on the workers.
+            Documents, for a map of topics and groups.  A Dask collection is transformed on the
+            workers.
         groups : array-like of shape (n_documents,), default=None
-            The group of each document, as `by` in `DistributedLDA.topic_shares`.  Documents without words, and those
-            whose group is None or NaN, do not count.
+            The group of each document, as `by` in `DistributedLDA.topic_shares`.  Documents without
+            words, and those whose group is None or NaN, do not count.
         shares : TopicShares, default=None
-            What `DistributedLDA.topic_shares` has returned with intervals: they are drawn as a band for each topic, if
-            groups are numbers or dates, otherwise as error bars.
+            What `DistributedLDA.topic_shares` has returned with intervals: they are drawn as a band
+            for each topic, if groups are numbers or dates, otherwise as error bars.
         calls : bool, default=False
-            Whether to draw how the topics change over the calls of `partial_fit`: a line for each topic, with its share
-            in the tokens of each call.
+            Whether to draw how the topics change over the calls of `partial_fit`: a line for each
+            topic, with its share in the tokens of each call.
         topics : int or array-like of int, default=12
-            Number of topics, of which the largest are drawn; or the numbers of the topics, in their order.  A map with
-            a number of topics starts with those that are largest in the first group.
+            Number of topics, of which the largest are drawn; or the numbers of the topics, in their
+            order.  A map with a number of topics starts with those that are largest in the first
+            group.
         n_words : int, default=None
-            Number of words of each topic.  None: 8 in bars, 4 in names of topics without a name of their own.
+            Number of words of each topic.  None: 8 in bars, 4 in names of topics without a name of
+            their own.
         by, relevance : str, float
-            Choice of the words, as in `DistributedLDA.top_words`.  The length of a bar is the probability of the word,
-            and the longest bar is on top.
+            Choice of the words, as in `DistributedLDA.top_words`.  The length of a bar is the
+            probability of the word, and the longest bar is on top.
         feature_names : array-like of shape (n_features,), default=None
-            Names of the words.  None: names known to the estimator or to the steps before it in the pipeline.
+            Names of the words.  None: names known to the estimator or to the steps before it in the
+            pipeline.
         display_labels : array-like of shape (n_groups,), default=None
-            Names of the groups, in the order of the sorted values in `groups`, or of the calls, for example their
-            dates.  None: these values, or the numbers of the calls, from 1 on.
+            Names of the groups, in the order of the sorted values in `groups`, or of the calls, for
+            example their dates.  None: these values, or the numbers of the calls, from 1 on.
         ax : matplotlib Axes or array-like of Axes, default=None
-            Where to draw.  Bars need one Axes for each topic, or a single one that is divided.  None: a new figure.
+            Where to draw.  Bars need one Axes for each topic, or a single one that is divided.
+            None: a new figure.
         **kwargs : dict
-            Passed to ``Axes.barh``, for a map to ``Axes.imshow``, for bands to ``Axes.plot`` or ``Axes.errorbar``.
+            Passed to ``Axes.barh``, for a map to ``Axes.imshow``, for bands to ``Axes.plot`` or
+            ``Axes.errorbar``.
 
         Returns
         -------
@@ -171,9 +180,10 @@ class TopicDisplay:
         TypeError
             If the estimator has no topics.
         ValueError
-            If only one of `X` and `groups` is given, or more than one of `X`, `shares` and `calls`, or `display_labels`
-            with none of these; if lengths differ; if groups cannot be sorted; if the number of names differs from the
-            number of groups; if `shares` have no intervals, or other topics; if there is no such topic.
+            If only one of `X` and `groups` is given, or more than one of `X`, `shares` and `calls`,
+            or `display_labels` with none of these; if lengths differ; if groups cannot be sorted;
+            if the number of names differs from the number of groups; if `shares` have no intervals,
+            or other topics; if there is no such topic.
         """
         check_matplotlib_support(f"{cls.__name__}.from_estimator")
         check_is_fitted(estimator)
@@ -182,15 +192,16 @@ class TopicDisplay:
             raise ValueError("display_labels are names of groups, but groups is None; give both")
         if (X is None) != (groups is None):
             raise ValueError(
-                "a map needs X, the documents, and groups, the group of each; give both, or none for bars"
+                "a map needs X, the documents, and groups, the group of each; give both, or none "
+                "for bars"
             )
         sizes = model.topic_sizes_
         if shares is not None and (
             X is not None or shares.lower is None or len(shares.topic_names) != len(sizes)
         ):
             raise ValueError(
-                "shares are drawn as bands: give what topic_shares of this model returns with n_draws above 0, and no "
-                "X and groups"
+                "shares are drawn as bands: give what topic_shares of this model returns with "
+                "n_draws above 0, and no X and groups"
             )
         if calls and (X is not None or shares is not None):
             raise ValueError("calls=True draws shares of its own; leave X, groups and shares out")
@@ -238,8 +249,8 @@ class TopicDisplay:
         Raises
         ------
         ValueError
-            If there are fewer Axes than topics, or one that cannot be divided; if there are names of groups, but no
-            shares.
+            If there are fewer Axes than topics, or one that cannot be divided; if there are names
+            of groups, but no shares.
         """
         check_matplotlib_support(f"{type(self).__name__}.plot")
         if self.shares is None and self.group_names is not None:
@@ -355,11 +366,12 @@ class TopicDisplay:
 
 
 def _topics_of(estimator: Any, feature_names: Any) -> tuple[Any, Any]:
-    """Return the model that has topics, and the names of its words, as far as anybody knows them."""
+    """Return the model that has topics, and the names of its words as far as they are known."""
     model, names = last_step(estimator, feature_names)
     if not hasattr(model, "top_words"):
         raise TypeError(
-            f"{type(model).__name__} has no topics; give a DistributedLDA, or a Pipeline that ends with one"
+            f"{type(model).__name__} has no topics; give a DistributedLDA, or a Pipeline that ends "
+            "with one"
         )
     return model, names
 
@@ -375,7 +387,10 @@ def _by_group(estimator: Any, model: Any, X: Any, groups: Any) -> Any:
 
 
 def _over_calls(model: Any) -> SimpleNamespace:
-    """Return the shares of topics in the tokens of each call, as fields of `TopicShares`; they are no estimates."""
+    """Return the shares of topics in the tokens of each call, as fields of `TopicShares`.
+
+    They are no estimates.
+    """
     sizes = model.batch_topic_sizes_
     share = sizes / np.maximum(sizes.sum(axis=1, keepdims=True), 1)
     ends = {"lower": share, "upper": share, "refits": None}
@@ -383,7 +398,10 @@ def _over_calls(model: Any) -> SimpleNamespace:
 
 
 def _of_groups(found: Any, numbers: NDArray[np.int64], labels: Any) -> dict[str, Any]:
-    """Return fields of a display from `TopicShares`, for some topics; `labels` are names of the groups."""
+    """Return fields of a display from `TopicShares`, for some topics.
+
+    `labels` are names of the groups.
+    """
     if labels is not None and len(labels) != len(found.groups):
         raise ValueError(
             f"display_labels has {len(labels)} names, but there are {len(found.groups)} groups: "
@@ -430,7 +448,10 @@ def _choose(
 
 
 def _axes(ax: Any, n_topics: int, height: float) -> NDArray[Any]:
-    """Return Axes for so many topics: those given, parts of the one given, or those of a new figure."""
+    """Return Axes for so many topics.
+
+    They are those given, parts of the one given, or those of a new figure.
+    """
     import matplotlib.pyplot as plt  # noqa: PLC0415  (an optional extra)
 
     n_columns = min(_COLUMNS, n_topics)
@@ -451,7 +472,8 @@ def _axes(ax: Any, n_topics: int, height: float) -> NDArray[Any]:
         figure = ax.figure
         if ax.get_subplotspec() is None:
             raise ValueError(
-                f"ax is in no grid and cannot be divided; give {n_topics} Axes, or one of plt.subplots()"
+                f"ax is in no grid and cannot be divided; give {n_topics} Axes, or one of "
+                "plt.subplots()"
             )
         grid = ax.get_subplotspec().subgridspec(n_rows, n_columns)
         ax.set_axis_off()

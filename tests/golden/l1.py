@@ -39,7 +39,10 @@ def labels(X):
 
 
 def factors(p):
-    """Return penalty factors of several sizes; the first column and every 70th after it are not penalised."""
+    """Return penalty factors of several sizes.
+
+    The first column and every 70th after it are not penalised.
+    """
     return np.where(np.arange(p) % 70 == 0, 0.0, 1.0 + np.arange(p) % 3)
 
 

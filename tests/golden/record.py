@@ -1,4 +1,7 @@
-"""What a fit is remembered by: a digest of every bit, and a few figures that any machine must come near."""
+"""What a fit is remembered by.
+
+A digest of every bit, and a few figures that any machine must come near.
+"""
 
 import hashlib
 import os
@@ -23,13 +26,16 @@ class Result(NamedTuple):
     figures: dict[str, float]
 
 
-#: How far another machine may be off, relatively: samplers draw another sample there, descent ends elsewhere within its
-#: tolerance.  Objectives of L1 models are compared by their gaps instead.
+#: How far another machine may be off, relatively: samplers draw another sample there, descent ends
+#: elsewhere within its tolerance.  Objectives of L1 models are compared by their gaps instead.
 TOLERANCES = {"log_likelihood": 0.05, "perplexity": 0.1, "rmse": 0.05, "loss": 0.01, "scores": 0.02}
 
 
 def machine():
-    """Return what bits may depend on, by the package's own account, and the library that splits the data for CV."""
+    """Return what bits may depend on, by the package's own account.
+
+    The library that splits the data for cross-validation is there, too.
+    """
     found = {name: value for name, value in fingerprint().items() if name != "schmp-estimators"}
     return found | {
         "scikit-learn": version("scikit-learn"),
@@ -61,7 +67,10 @@ def _update(sha: Any, name: str, value: Any) -> None:
 
 
 def assert_as_remembered(found, expected, same_machine):
-    """Assert that a result is the one in the table: to the bit on the machine that made it, else to tolerance."""
+    """Assert that a result is the one in the table.
+
+    It is so to the bit on the machine that made it, else to tolerance.
+    """
     if same_machine:
         assert found.digest == expected["digest"], (found.figures, expected["figures"])
         return

@@ -1,4 +1,7 @@
-"""The same numbers in another form, and bad input: values, shapes, objects, and index arrays that do not fit."""
+"""The same numbers in another form, and bad input.
+
+Values, shapes, objects, and index arrays that do not fit.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ from fuzz_models import Family, draw
 from input_cases import IN_MEMORY, ON_DASK, chunked
 from scipy import sparse
 
-#: Forms of which some numbers are not stored; those of numbers that are whole and not negative; and those that store
-#: zeros, or numbers in two parts: in a matrix of ratings these are ratings, too.
+#: Forms of which some numbers are not stored; those of numbers that are whole and not negative; and
+#: those that store zeros, or numbers in two parts: in a matrix of ratings these are ratings, too.
 STORED = re.compile("csr|csc|coo|lil|dok|bsr|dia|sparse|keys|delayed|halves|unsorted|repeated")
 WHOLE = re.compile("int|>i|nullable")
 OTHER_RATINGS = re.compile("bsr|dia|halves|repeated|pandas sparse|delayed")

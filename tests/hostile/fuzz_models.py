@@ -1,4 +1,7 @@
-"""The four families of estimators as the fuzzer sees them: data, parameters, and laws that every result obeys."""
+"""The four families of estimators as the fuzzer sees them.
+
+Data, parameters, and laws that every result obeys.
+"""
 
 from __future__ import annotations
 
@@ -47,13 +50,15 @@ def drawn(rng: Any, choices: dict[str, tuple[Any, ...]]) -> dict[str, Any]:
 class Family:
     """One family.
 
-    Each has `data`, zeros of which are what is not stored; an `estimator`; `use`, what the fitted one says of X, after
-    the laws of its outputs; `state`, what was learned, in one array; and `obey`, which raises if a law of fits is
-    broken, and gets a dense X, or None where the numbers are not known.
+    Each has `data`, zeros of which are what is not stored; an `estimator`; `use`, what the fitted
+    one says of X, after the laws of its outputs; `state`, what was learned, in one array; and
+    `obey`, which raises if a law of fits is broken, and gets a dense X, or None where the numbers
+    are not known.
     """
 
     name: str
-    #: Whether another form of the same numbers gives the same bits, or only a solution of the same problem.
+    #: Whether another form of the same numbers gives the same bits, or only a solution of the same
+    #: problem.
     same_bits = True
     extreme_parameters: ClassVar[dict[str, tuple[Any, ...]]]
 
@@ -156,7 +161,7 @@ class Factors(Family):
         return X.astype(float), None
 
     def extreme_data(self, X: Any, rng: Any) -> Any:
-        """Return ratings on another scale, with another mean, negative ones, equal ones, or a single one."""
+        """Return ratings with another scale or mean, negative or equal ones, or a single one."""
         rated = X != 0
         one = np.where(rated & (np.cumsum(rated).reshape(X.shape) == 1), X, 0)
         others = [X * 1e-12, X * 1e12, rated * 1e8 + X, X - 6 * rated, rated * 3.0, one]
@@ -197,8 +202,8 @@ class Factors(Family):
 class Certified(Family):
     """What the two L1 models have in common: laws of their solutions rather than of bits.
 
-    Each has the `responses` of scores, the size of the objective `at_zero`, and `objectives` of the solution found and
-    of one that another solver found.
+    Each has the `responses` of scores, the size of the objective `at_zero`, and `objectives` of the
+    solution found and of one that another solver found.
     """
 
     same_bits = False
@@ -228,7 +233,7 @@ class Certified(Family):
         return X / draw(rng, 1, 8), self.responses(scores)
 
     def extreme_data(self, X: Any, rng: Any) -> Any:
-        """Return X with another scale, a large mean, equal columns, a constant one, or more columns than rows."""
+        """Return X with another scale or a large mean, equal or constant columns, or few rows."""
         constant = np.where(np.arange(X.shape[1]) == 0, 7.0, X)
         return draw(
             rng,

@@ -1,4 +1,7 @@
-"""What the tests of this folder share: clusters of real processes, and fits whose bits are known."""
+"""What the tests of this folder share.
+
+Clusters of real processes, and fits whose bits are known.
+"""
 
 import os
 import sys
@@ -53,7 +56,10 @@ class Case(NamedTuple):
 
 
 def cases(scale=1.0):
-    """Return one fit for each estimator, sampler, solver and schedule; `scale` stretches the number of sweeps."""
+    """Return one fit for each estimator, sampler, solver and schedule.
+
+    `scale` stretches the number of sweeps.
+    """
     random = np.random.default_rng(0)
     counts = sparse.csr_array(random.poisson(random.gamma(0.3, 1.0, (300, 200))).astype(np.int32))
     pairs = random.permutation(120 * 80)[:3000]
@@ -107,7 +113,10 @@ def fit_here(make, X, y):
 
 @contextmanager
 def processes(n_workers=2, memory_limit="2GB"):
-    """Give the client of a cluster whose scheduler and workers are processes; nannies restart what dies."""
+    """Give the client of a cluster whose scheduler and workers are processes.
+
+    Nannies restart what dies.
+    """
     with (
         SubprocessCluster(
             n_workers=n_workers,

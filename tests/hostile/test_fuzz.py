@@ -1,10 +1,12 @@
 """Random inputs, each judged: the very bits, a right result or a clear error; else the test fails.
 
-    FUZZ=0-1000 python -m pytest tests/hostile/test_fuzz.py -m slow --session-timeout 1800    # inputs 0 to 999
-    FUZZ=417-418 python -m pytest tests/hostile/test_fuzz.py -m slow                          # one of them again
+    # inputs 0 to 999
+    FUZZ=0-1000 python -m pytest tests/hostile/test_fuzz.py -m slow --session-timeout 1800
+    # one of them again
+    FUZZ=417-418 python -m pytest tests/hostile/test_fuzz.py -m slow
 
-Everything follows from the number of the input.  pytest-xdist names an input that crashes its process and goes on with
-the next one; so does pytest-timeout with an input that hangs.
+Everything follows from the number of the input.  pytest-xdist names an input that crashes its
+process and goes on with the next one; so does pytest-timeout with an input that hangs.
 """
 
 import os
@@ -34,12 +36,15 @@ from schmp_estimators import PrioritizedLasso
 from schmp_estimators.exceptions import SchMPError
 
 FIRST, STOP = map(int, os.environ.get("FUZZ", "10000-10084").split("-"))
-#: Bytes of address space of a process: what asks for more gets a MemoryError, and does not take the machine down.
+#: Bytes of address space of a process: what asks for more gets a MemoryError, and does not take the
+#: machine down.
 ADDRESS_SPACE = 12 << 30
-#: What a clear error names, if not a parameter of the estimator: an input, or in scikit-learn's words what is wrong.
+#: What a clear error names, if not a parameter of the estimator: an input, or in scikit-learn's
+#: words what is wrong.
 CLEAR = re.compile(
-    r"\b(X|y|pairs|users?|exclude|ratings?|chunks? of|Input|sample_weight|classes)\b|Expected 2D|Found (array|input)|"
-    r"[Cc]omplex|dtype|convert|sample\(s\)|feature\(s\)|features|infinity|GiB"
+    r"\b(X|y|pairs|users?|exclude|ratings?|chunks? of|Input|sample_weight|classes)\b|"
+    r"Expected 2D|Found (array|input)|[Cc]omplex|dtype|convert|"
+    r"sample\(s\)|feature\(s\)|features|infinity|GiB"
 )
 #: Kinds of errors that the package or scikit-learn raises on purpose.
 CHOSEN = ValueError, TypeError, OverflowError, MemoryError, NotImplementedError, SchMPError

@@ -1,9 +1,12 @@
-"""Kill, freeze, retire and scale the workers of fits, and kill clients, at random moments: the bits stay the same.
+"""Kill, freeze, retire and scale the workers of fits, and kill clients, at random moments.
+
+The bits stay the same.
 
     KILLS=50 SEED=0 python -m pytest tests/hostile/test_kills.py -m slow -n 0 -s
 
-A fit of every estimator, sampler, solver and schedule in turn meets one to three random events.  What it learns must be
-what the same fit learns in this process, to the last bit; nothing may be left on the cluster; none may wait for ever.
+A fit of every estimator, sampler, solver and schedule in turn meets one to three random events.
+What it learns must be what the same fit learns in this process, to the last bit; nothing may be
+left on the cluster; none may wait for ever.
 """
 
 import faulthandler
@@ -115,7 +118,7 @@ def disturbed_fit(case, client, chance, tally, usual):
 
 
 def killed_client(name, client, folder, chance, tally, usual):
-    """Kill a client that writes a checkpoint after every sweep, and go on from there in this process."""
+    """Kill a client that writes a checkpoint after every sweep, and go on in this process."""
     case, path = cases()[name], str(folder / f"{tally['fits']}")
     child = multiprocessing.get_context("spawn").Process(
         target=run_client, args=(name, client.scheduler.address, path)

@@ -2,8 +2,8 @@
 
     LIMITS=170,250,400,800 ROWS=50000 python -m pytest tests/hostile/test_memory.py -m slow
 
-Limits are in MB; 50,000 rows are about 100 MB.  Every fit must end with the bits of a fit without a cluster, or with an
-error that names the trouble; none may wait for ever.
+Limits are in MB; 50,000 rows are about 100 MB.  Every fit must end with the bits of a fit without a
+cluster, or with an error that names the trouble; none may wait for ever.
 """
 
 import os

@@ -2,10 +2,10 @@
 
     SWEEPS=3000 python -m pytest tests/hostile/test_soak.py -m slow -s
 
-Memory of client, scheduler and workers, their open files, and the tasks on the scheduler are looked at after the same
-sweep between two cuts, again and again.  Compared are the middle and the end of the run, as Dask fills logs of limited
-length at first.  The largest of them, which knows of 100,000 keys how the dashboard shows them, would need 6,000 sweeps
-for that: it is emptied at every look.
+Memory of client, scheduler and workers, their open files, and the tasks on the scheduler are looked
+at after the same sweep between two cuts, again and again.  Compared are the middle and the end of
+the run, as Dask fills logs of limited length at first.  The largest of them, which knows of 100,000
+keys how the dashboard shows them, would need 6,000 sweeps for that: it is emptied at every look.
 """
 
 import os
@@ -54,7 +54,10 @@ class Meter(AfterSweeps):
             print("  ".join(f"{key} {value:.0f}" for key, value in reading.items()), flush=True)
 
     def _count_tasks(self):
-        """Return how many tasks there are, without those on their way out: on a busy machine that way is long."""
+        """Return how many tasks there are, without those on their way out.
+
+        On a busy machine that way is long.
+        """
         least = min((one["tasks"] for one in self.readings), default=0)
         deadline = time.monotonic() + PATIENCE
         while True:
@@ -65,7 +68,10 @@ class Meter(AfterSweeps):
 
 
 def growth(readings):
-    """Return by how much every reading is larger at the end of the run than in its middle, in medians of a quarter."""
+    """Return by how much every reading is larger at the end of the run than in its middle.
+
+    Both are medians of a quarter.
+    """
     quarter = max(1, len(readings) // 4)
     middle, end = readings[-3 * quarter : -2 * quarter] or readings[:1], readings[-quarter:]
     return {

@@ -1,4 +1,4 @@
-"""The elastic net with penalty factors: objectives, and what other people's solvers make of them."""
+"""The elastic net with penalty factors: objectives, and what others' solvers make of them."""
 
 import warnings
 
@@ -18,7 +18,10 @@ def net_objective(X, y, coef, intercept, alpha, l1_ratio, factors, weights):
 
 
 def without(basis, X):
-    """Return X less its projection on the span of the columns of `basis`, which may depend on each other."""
+    """Return X less its projection on the span of the columns of `basis`.
+
+    These columns may depend on each other.
+    """
     sizes = np.linalg.norm(basis, axis=0)
     left, values, _ = np.linalg.svd(basis[:, sizes > 0.0] / sizes[sizes > 0.0], full_matrices=False)
     left = left[:, values > 1e-12]
@@ -30,8 +33,8 @@ def without(basis, X):
 def net_least(X, y, alpha, l1_ratio, factors, weights, fit_intercept, positive, start):
     """Return the least objective that scikit-learn's Lasso finds from `start`.
 
-    Weights are rows times their roots, a factor is a column divided by it, a ridge is a row more, and the intercept
-    and columns of factor 0 are projected off.
+    Weights are rows times their roots, a factor is a column divided by it, a ridge is a row more,
+    and the intercept and columns of factor 0 are projected off.
     """
     roots = np.sqrt(weights / weights.sum())[:, None]
     free = factors == 0.0
@@ -70,7 +73,7 @@ def logistic_net_objective(X, sign, coef, intercept, C, l1_ratio, factors, weigh
 
 
 def logistic_net_least(X, sign, C, l1_ratio, factors, weights, fit_intercept, coef, intercept):
-    """Return the least objective that L-BFGS-B finds on positive and negative parts, from a start."""
+    """Return the least objective of L-BFGS-B on positive and negative parts, from a start."""
     p = X.shape[1]
     means = X.mean(axis=0) if fit_intercept else np.zeros(p)
     units = (X - means).std(axis=0)

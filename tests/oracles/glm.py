@@ -80,7 +80,10 @@ class Glm:
         return float(self.weights @ losses) + strength * self.penalty(coef)
 
     def excess(self, coef, intercept):
-        """Return the largest ratio of the norm of a group's slopes to its factor, at coefficients of zero."""
+        """Return the largest ratio of the norm of a group's slopes to its factor.
+
+        Coefficients are zero.
+        """
         _, slope = of_rows(self.loss, self.decision(coef, intercept), self.y, **self.options)
         middle = self.X.mean(axis=0) if self.fit_intercept else 0.0
         gradient = np.ravel((self.weights * slope) @ (self.X - middle))
@@ -89,7 +92,10 @@ class Glm:
         return max(np.linalg.norm(gradient[one]) / f for one, f in pairs if f > 0.0)
 
     def gap(self, coef, intercept, strength):
-        """Return the duality gap, and how far the slopes are from adding up to zero as those of a dual point do."""
+        """Return the duality gap, and how far the slopes are from adding up to zero.
+
+        Those of a dual point do.
+        """
         decision, flat = self.decision(coef, intercept), np.ravel(coef)
         _, slope = of_rows(self.loss, decision, self.y, **self.options)
         middle = self.X.mean(axis=0) if self.fit_intercept else 0.0

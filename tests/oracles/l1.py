@@ -33,7 +33,10 @@ def logistic_objective(X, sign, coef, intercept, C, weights=None):
 
 
 def logistic_gap(X, sign, coef, intercept, C, weights=None):
-    """Return the duality gap of sparse logistic regression; the intercept has to be optimal, or zero."""
+    """Return the duality gap of sparse logistic regression.
+
+    The intercept has to be optimal, or zero.
+    """
     weights = np.ones(len(sign)) if weights is None else weights
     wrong = expit(-sign * (X @ coef + intercept))
     scale = min(1.0, 1.0 / (C * np.abs(X.T @ (weights * sign * wrong)).max()))

@@ -9,8 +9,9 @@ from schmp_estimators.core.rng import stream_key
 class CellOracle(Tokens):
     """Counts (documents × words) in, topics in document order after every sweep out.
 
-    Documents are cut into shards, words into blocks by the layout.  A shard knows the true topic totals at the start of
-    a step, and its own changes since.  A subclass says in which order tokens of a cell are sampled, and how.
+    Documents are cut into shards, words into blocks by the layout.  A shard knows the true topic
+    totals at the start of a step, and its own changes since.  A subclass says in which order tokens
+    of a cell are sampled, and how.
     """
 
     def __init__(self, *arguments, **options):
@@ -73,7 +74,10 @@ class CellOracle(Tokens):
 
 
 class ByDocumentOracle(CellOracle):
-    """Documents one after the other, whose topics are listed; a subclass says what is made anew for every cell."""
+    """Documents one after the other, whose topics are listed.
+
+    A subclass says what is made anew for every cell.
+    """
 
     def tokens_of(self, shard, words):
         self.shard = shard
@@ -87,7 +91,10 @@ class ByDocumentOracle(CellOracle):
         """Make what is made anew for each cell."""
 
     def list_again(self, of_document, old, new):
-        """Mend the list of a document's topics after a token, which `of_document` does not count, has moved."""
+        """Mend the list of a document's topics after a token has moved.
+
+        `of_document` does not count this token.
+        """
         if of_document[new] == 0:
             self.listed.append(new)
         if of_document[old] == 0:
@@ -105,7 +112,10 @@ class GibbsOracle(ByDocumentOracle):
 
 
 class SparseOracle(ByDocumentOracle):
-    """SparseLDA: the token's own topic, then those of its word's seeds, of its word, of its document, and all."""
+    """SparseLDA: the token's own topic comes first.
+
+    Then come those of its word's seeds, of its word, of its document, and all.
+    """
 
     def begin_cell(self, words):
         self.lists = {
@@ -145,7 +155,10 @@ class SparseOracle(ByDocumentOracle):
 
     @staticmethod
     def mend(entries, old, new):
-        """Move a token between the entries of a word; one that has grown may change places with that before it."""
+        """Move a token between the entries of a word.
+
+        One that has grown may change places with that before it.
+        """
         at = {k: j for j, (_, k) in enumerate(entries)}
         mine = entries[at[old]]
         mine[0] -= 1
@@ -191,7 +204,10 @@ def draw_alias(table, uniform):
 
 
 class LightOracle(ByDocumentOracle):
-    """LightLDA: proposals of the word and of the document in turn, by the topics of other tokens."""
+    """LightLDA: proposals of the word and of the document in turn.
+
+    They follow the topics of other tokens.
+    """
 
     def __init__(self, *arguments, mh_steps=2, asked=("word", "document"), **options):
         super().__init__(*arguments, **options)
@@ -222,16 +238,14 @@ class LightOracle(ByDocumentOracle):
             bits = bits_at(key, 2 * self.mh_steps * int(i) + step)
             uniform, point = (bits >> 40) * 2.0**-24, (bits & ((1 << 40) - 1)) * 2.0**-40
             if self.asked[step % 2] == "word":
-                n, n_fixed = len(of_the_word), self.fixed[w].sum()
-                x = point * (n + n_fixed + (self.n_topics * self.beta + self.seeds[w].sum()))
+                n = len(of_the_word)
+                x = point * (n + (self.n_topics * self.beta + self.seeds[w].sum()))
                 if x < n:
                     t = of_the_word[int(x)]
-                elif x < n + n_fixed:
-                    t = int(np.searchsorted(np.cumsum(self.fixed[w]), int(x) - n, side="right"))
-                elif x < n + n_fixed + self.n_topics * self.beta or not self.seeds[w].any():
-                    t = min(int((x - n - n_fixed) / self.beta), self.n_topics - 1)
+                elif x < n + self.n_topics * self.beta or not self.seeds[w].any():
+                    t = min(int((x - n) / self.beta), self.n_topics - 1)
                 else:
-                    t = topic_in_order(self.seeds[w], x - n - n_fixed - self.n_topics * self.beta)
+                    t = topic_in_order(self.seeds[w], x - n - self.n_topics * self.beta)
                 ratio = by_document
             else:
                 n = len(of_the_document)
@@ -249,7 +263,10 @@ class LightOracle(ByDocumentOracle):
 
 
 class AliasOracle(ByDocumentOracle):
-    """AliasLDA: proposals from exact sums over the document's topics, and from tables of the beginning."""
+    """AliasLDA: proposals from exact sums and from tables.
+
+    Sums are over the document's topics, tables are those of the beginning.
+    """
 
     def __init__(self, *arguments, mh_steps=2, **options):
         super().__init__(*arguments, **options)
@@ -296,7 +313,10 @@ class AliasOracle(ByDocumentOracle):
 
 
 class FPlusOracle(CellOracle):
-    """Words one after the other, by exact sampling; topics of documents are listed, and lists are mended."""
+    """Words one after the other, by exact sampling.
+
+    Topics of documents are listed, and lists are mended.
+    """
 
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)

@@ -8,7 +8,10 @@ from sklearn.metrics.pairwise import cosine_similarity
 
 
 def relevance(components, lam):
-    """Relevance of every word to every topic, from pseudo-counts: Sievert and Shirley 2014, definition 1."""
+    """Relevance of every word to every topic, from pseudo-counts.
+
+    This is definition 1 of Sievert and Shirley 2014.
+    """
     phi = components / components.sum(axis=1, keepdims=True)
     return lam * np.log(phi) + (1 - lam) * (
         np.log(phi) - np.log(components.sum(axis=0) / components.sum())
@@ -18,7 +21,8 @@ def relevance(components, lam):
 def coherence(topics, documents, measure, epsilon=1e-12):
     """Mean over the pairs of words of each topic; documents are sets of words.
 
-    With a word that no document has a pair counts as 0; in "u_mass" only if it is the one that ranks higher.
+    With a word that no document has a pair counts as 0; in "u_mass" only if it is the one that
+    ranks higher.
     """
 
     def share(*words):
@@ -41,7 +45,10 @@ def coherence(topics, documents, measure, epsilon=1e-12):
 
 
 def windows(texts, width):
-    """The sets of words of all windows; as in gensim a word goes with the first of its tokens that leaves."""
+    """The sets of words of all windows.
+
+    As in gensim a word goes with the first of its tokens that leaves.
+    """
     for text in texts:
         present = set(text[:width])
         yield frozenset(present)
@@ -52,7 +59,10 @@ def windows(texts, width):
 
 
 def windowed_coherence(topics, texts, measure, width):
-    """ "c_npmi", or "c_v": the mean cosine of a word's NPMIs with all words and the sum of those of all words."""
+    """The measures "c_npmi" and "c_v".
+
+    "c_v" is the mean cosine of a word's NPMIs with all words and the sum of those of all words.
+    """
     found = [*windows(texts, width)]
     if measure == "c_npmi":
         return coherence(topics, found, "npmi")
@@ -69,7 +79,8 @@ def windowed_coherence(topics, texts, measure, width):
 def diagnostics(tokens, counts, best, beta, seeds):
     """What MALLET's TopicModelDiagnostics writes of each topic, from the definitions.
 
-    `tokens` are documents, words and topics; `counts` and `seeds` (K, V) of words in topics, `best` words of topics.
+    `tokens` are documents, words and topics; `counts` and `seeds` (K, V) of words in topics, `best`
+    words of topics.
     """
     n_topics, n_words = counts.shape
     document, word, topic = tokens

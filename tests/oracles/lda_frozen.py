@@ -1,4 +1,7 @@
-"""Gibbs sampling with frozen counts of words, or of words and documents, token by token: slow and obvious."""
+"""Gibbs sampling with frozen counts of words, or of words and documents.
+
+It goes token by token: slow and obvious.
+"""
 
 import numpy as np
 from oracles.lda_warp import FrozenCounts, bits_at, sums_of_lanes, uniform
@@ -85,7 +88,7 @@ class SaberOracle(FrozenCounts):
         for w in range(self.n_words):
             mine = np.flatnonzero(self.word == w)
             row = by_word[w] + self.seeds[w] if self.seeds.any() else by_word[w]
-            topics = first_seen([*before[mine], *np.flatnonzero(self.fixed[w])])
+            topics = first_seen(before[mine])
             if len(mine) >= HEAD * self.n_topics or self.seeds[w].any():
                 topics = np.flatnonzero(row).tolist()
             ends = np.cumsum([row[k] * weight[k] for k in topics])

@@ -29,22 +29,23 @@ def topic_in_order(row, x):
     return int(np.searchsorted(np.cumsum(row), x, side="right"))
 
 
-def propose(bits, slots, fixed, prior, n_topics, seeds=()):
-    """Map the lower 40 bits to a topic: a slot, the fixed row, any topic, or one in which the word is seeded."""
-    n, n_fixed, prior = len(slots), int(sum(fixed)), float(np.float32(prior))
+def propose(bits, slots, prior, n_topics, seeds=()):
+    """Map the lower 40 bits to a topic: a slot, any topic, or one in which the word is seeded."""
+    n, prior = len(slots), float(np.float32(prior))
     smooth = n_topics * prior
-    y = (bits & ((1 << 40) - 1)) * ((n + n_fixed + smooth + sum(seeds)) * 2.0**-40)
-    if y >= n + n_fixed + smooth and sum(seeds):
-        return topic_in_order(seeds, y - n - n_fixed - smooth)
+    y = (bits & ((1 << 40) - 1)) * ((n + smooth + sum(seeds)) * 2.0**-40)
+    if y >= n + smooth and sum(seeds):
+        return topic_in_order(seeds, y - n - smooth)
     if y < n:
         return int(slots[int(y)])
-    if y < n + n_fixed:
-        return topic_in_order(fixed, int(y) - n)
-    return min(int((y - (n + n_fixed)) * (1.0 / prior)), n_topics - 1)
+    return min(int((y - n) * (1.0 / prior)), n_topics - 1)
 
 
 def propose_from_document(bits, slots, alphas, table):
-    """Map the lower 40 bits to a token's topic, or all of them to one drawn from the prior by its alias table."""
+    """Map the lower 40 bits to a token's topic.
+
+    Or map all of them to one drawn from the prior by its alias table.
+    """
     total = float(np.cumsum(alphas.astype(np.float32), dtype=float)[-1])
     y = (bits & ((1 << 40) - 1)) * ((len(slots) + total) * 2.0**-40)
     if y < len(slots):
@@ -69,7 +70,7 @@ def accept(topic, proposals, count, prior, inverse, draws):
 
 
 def sums_of_lanes(weights, n_lanes):
-    """The sums of the lanes after each block of weights, and what lanes have up to each, in float32."""
+    """The sums of the lanes after each block of weights, and up to each lane, in float32."""
     table = np.zeros((-(-len(weights) // n_lanes), n_lanes), np.float32)
     table.reshape(-1)[: len(weights)] = weights
     ends = np.cumsum(table, axis=0, dtype=np.float32)
@@ -89,10 +90,10 @@ def tempered(alpha, hot, n_topics):
 
 
 class Tokens:
-    """Those of counts (documents × words), in document order, and the topics in which they begin."""
+    """Those of counts (documents × words), in document order, and their first topics."""
 
     def __init__(
-        self, counts, n_topics, alpha, beta, seed, bounds, layout, *, fixed=None, seeds=None, hot=(0.0, 0.0),
+        self, counts, n_topics, alpha, beta, seed, bounds, layout, *, seeds=None, hot=(0.0, 0.0),
         hot_sweeps=0,
     ):  # fmt: skip
         self.n_topics, self.alpha, self.beta, self.seed, self.sweep = n_topics, alpha, beta, seed, 0
@@ -101,7 +102,6 @@ class Tokens:
         self.document, self.word = np.divmod(
             np.repeat(np.arange(counts.size), counts.ravel()), self.n_words
         )
-        self.fixed = np.zeros((self.n_words, n_topics), int) if fixed is None else fixed
         self.seeds = np.zeros((self.n_words, n_topics)) if seeds is None else seeds
         origin, of_seeds = stream_key(seed, 0, 2), stream_key(seed, 0, 8)
         self.topic = [(bits_at(origin, i) >> 32) * n_topics >> 32 for i in range(len(self.word))]
@@ -112,18 +112,20 @@ class Tokens:
                 )
 
     def tables(self):
-        """Counts by document and by word, the fixed ones included."""
-        by_document, by_word = np.zeros((self.n_docs, self.n_topics), int), self.fixed.copy()
+        """Counts by document and by word."""
+        by_document, by_word = (
+            np.zeros((n, self.n_topics), int) for n in (self.n_docs, self.n_words)
+        )
         np.add.at(by_document, (self.document, self.topic), 1)
         np.add.at(by_word, (self.word, self.topic), 1)
         return by_document, by_word
 
 
 class FrozenCounts(Tokens):
-    """Tokens whose words have the counts of the sweep before, and priors that may be hot at first."""
+    """Tokens whose words have the last sweep's counts, and priors that may be hot at first."""
 
     def begin(self):
-        """Return the priors of a sweep, its key, and topics and counts of words of the sweep before."""
+        """Return the priors of a sweep, its key, and topics and word counts of the last sweep."""
         hot = self.hot if self.sweep < self.hot_sweeps else (0.0, 0.0)
         alpha, beta = tempered(self.alpha, hot[0], self.n_topics), max(self.beta, hot[1])
         _, by_word = self.tables()
@@ -154,7 +156,7 @@ class WarpOracle(Tokens):
 
     def propose_one(self, bits, topics, prior, table):
         if np.ndim(prior) == 0:
-            return propose(bits, topics, [], prior, self.n_topics)
+            return propose(bits, topics, prior, self.n_topics)
         return propose_from_document(bits, topics, prior, table)
 
     def draws(self, key, address):
@@ -171,7 +173,7 @@ class WarpOracle(Tokens):
                 ]
 
     def run(self):
-        totals = np.bincount(self.topic, minlength=self.n_topics) + self.fixed.sum(axis=0)
+        totals = np.bincount(self.topic, minlength=self.n_topics)
         beta_sum = self.n_words * np.float64(np.float32(self.priors(self.sweep)[1]))
         inverse = (1.0 / (totals + (beta_sum + self.seeds.sum(axis=0)))).astype(np.float32)
         self.word_pass(stream_key(self.seed, self.sweep, 0), inverse)
@@ -182,7 +184,7 @@ class WarpOracle(Tokens):
 
     def word_pass(self, key, inverse):
         address = self.moved_by_words = 0
-        for tokens, fixed, seeds in zip(self.words, self.fixed, self.seeds, strict=True):
+        for tokens, seeds in zip(self.words, self.seeds, strict=True):
             topics = [self.topic[i] for i in tokens]
             row = np.bincount(topics, minlength=self.n_topics)
             slots = (
@@ -191,33 +193,16 @@ class WarpOracle(Tokens):
                 else np.repeat(np.arange(self.n_topics), row)
             )
             for i in tokens:
-                if self.sweep == 0 and fixed.any():
-                    first = address * (1 + self.steps)
-                    drawn = [
-                        propose(
-                            bits_at(key, first + step),
-                            [],
-                            fixed,
-                            self.priors(self.sweep)[1],
-                            self.n_topics,
-                            seeds,
-                        )
-                        for step in range(1 + self.steps)
-                    ]
-                    self.topic[i], self.proposals[i] = drawn[0], drawn[1:]
-                else:
-                    count, old = row + fixed, self.topic[i]
-                    count[old] -= 1
-                    bits = self.draws(key, address)
-                    prior = self.priors(self.sweep)[1]
-                    if seeds.any():  # added up in 64 bits
-                        count, prior = count + seeds + float(np.float32(prior)), 0.0
-                    self.topic[i] = accept(old, self.proposals[i], count, prior, inverse, bits)
-                    self.moved_by_words += self.topic[i] != old
-                    prior = self.priors(self.sweep)[1]
-                    self.proposals[i] = [
-                        propose(b, slots, fixed, prior, self.n_topics, seeds) for b in bits
-                    ]
+                count, old = row.copy(), self.topic[i]
+                count[old] -= 1
+                bits = self.draws(key, address)
+                prior = self.priors(self.sweep)[1]
+                if seeds.any():  # added up in 64 bits
+                    count, prior = count + seeds + float(np.float32(prior)), 0.0
+                self.topic[i] = accept(old, self.proposals[i], count, prior, inverse, bits)
+                self.moved_by_words += self.topic[i] != old
+                prior = self.priors(self.sweep)[1]
+                self.proposals[i] = [propose(b, slots, prior, self.n_topics, seeds) for b in bits]
                 address += 1
 
     def document_pass(self, key, inverse):

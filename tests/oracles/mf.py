@@ -37,7 +37,10 @@ def mean_square(error, penalty, own, product, other, inverse_rank):
 
 
 def sgd_block(ratings, users, items, steps, positive):
-    """One pass of stochastic gradient descent; returns the sum of squared errors, mutates `users` and `items`."""
+    """One pass of stochastic gradient descent.
+
+    Returns the sum of squared errors, mutates `users` and `items`.
+    """
     total = 0.0
     for u, i, value in zip(*ratings, strict=True):
         product = lane_dot(users.factors[u], items.factors[i])
@@ -73,7 +76,10 @@ def sgd_step(users, u, items, i, error, steps, positive):
 
 
 def draw_item(candidates, taken, key, user, item, attempts):
-    """The first of `attempts` draws, addressed by user and item, that is not among the items taken; else None."""
+    """The first of `attempts` draws that is not among the items taken; else None.
+
+    Draws are addressed by user and item.
+    """
     address = bits_at(bits_at(key, int(user) + 1), int(item) + 1)
     bits = (bits_at(address, attempt + 1) for attempt in range(attempts))
     found = (candidates[(one >> 32) * len(candidates) >> 32] for one in bits)
@@ -81,7 +87,10 @@ def draw_item(candidates, taken, key, user, item, attempts):
 
 
 def rank_pull(loss, taken, drawn):
-    """A loss, and its negative derivatives by the scores of an item that was taken and of one that was drawn."""
+    """A loss, and its negative derivatives by two scores.
+
+    They are those of an item that was taken and of one that was drawn.
+    """
     missed, wrong = np.logaddexp(0, -taken), np.logaddexp(0, drawn)
     if loss == "logistic":
         return missed + wrong, -np.expm1(-missed), np.expm1(-wrong)
@@ -92,7 +101,10 @@ def rank_pull(loss, taken, drawn):
 def rank_block(
     loss, pairs, taken, candidates, user_ids, key, users, items, steps, positive, attempts
 ):
-    """One pass over pairs, each beside an item that is drawn; returns the sum of the losses, mutates both sides."""
+    """One pass over pairs, each beside an item that is drawn.
+
+    Returns the sum of the losses, mutates both sides.
+    """
     total = 0.0
     for u, i, _ in zip(*pairs, strict=True):
         j = draw_item(candidates, taken[u], key, user_ids[u], i, attempts)
@@ -149,7 +161,10 @@ def dense_objective(targets, weights, users, items, user_penalty, item_penalty):
 
 
 def turned(seen, items, width, spread):
-    """Items after a power iteration on the clicks, divided by roots of counts; its first direction is one component."""
+    """Items after a power iteration on the clicks, divided by roots of counts.
+
+    Its first direction is one component.
+    """
     per_user, per_item = seen.sum(axis=1), seen.sum(axis=0)
     clicks = seen / np.sqrt(np.outer(np.maximum(per_user, 1), np.maximum(per_item, 1)))
     first = np.sqrt(per_item / per_item.sum())
@@ -164,7 +179,9 @@ def turned(seen, items, width, spread):
 
 
 def epoch(targets, weights, users, items, penalties, width, passes, positive, *, by_chunk=False):
-    """One epoch on the complete matrix of targets, zeros for missing pairs; changes `users` and `items`.
+    """One epoch on the complete matrix of targets; changes `users` and `items`.
+
+    Targets of missing pairs are zeros.
 
     All chunks of `users` come first, then those of `items`; or, by chunk, both sides of each chunk.
     """
@@ -192,5 +209,8 @@ def implicit_fold_in(targets, weights, items, penalty):
 
 
 def anchored_gradient(features, targets, penalty, row, earlier, pull):
-    """Half the gradient of a ridge regression on some ratings that begins with what earlier ratings said of the row."""
+    """Half the gradient of a ridge regression on some ratings.
+
+    It begins with what earlier ratings said of the row.
+    """
     return features.T @ (features @ row - targets) + penalty * row + pull * (row - earlier)

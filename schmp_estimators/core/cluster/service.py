@@ -1,4 +1,7 @@
-"""Ranks that wait for commands of the client, which talks to rank 0 directly if it can, else through the scheduler."""
+"""Ranks that wait for commands of the client.
+
+It talks to rank 0 directly if it can, else through the scheduler.
+"""
 
 import asyncio
 import concurrent.futures
@@ -19,7 +22,8 @@ from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.places.watch import AFTER_ERROR, begin, look_until, outcomes
 from schmp_estimators.core.typing import Named
 
-#: Seconds in which the client itself has to reach a worker; otherwise the scheduler relays messages.
+#: Seconds in which the client itself has to reach a worker; otherwise the scheduler relays
+#: messages.
 REACH = 3.0
 
 _COMMAND = "schmp-command"
@@ -67,7 +71,7 @@ async def _taken(address: str, token: str, number: int, command: Any) -> Any:
 
 
 async def relay(token: str, number: int, command: Any, dask_worker: Any = None) -> Any:
-    """Pass a command that the scheduler has relayed to the rank on this worker, and return its answer."""
+    """Pass a command from the scheduler to the rank on this worker; return its answer."""
     return {"answers": await _taken(dask_worker.address, token, number, command)}
 
 
@@ -146,7 +150,10 @@ class GroupService:
         return True
 
     def ask(self, command: Any) -> Callable[[], Answers]:
-        """Send a command; return a function that waits for the answers, and raises a rank's error or WorkLostError."""
+        """Send a command; return a function that waits for the answers.
+
+        It raises a rank's error or WorkLostError.
+        """
         return partial(self._wait_for, self._send(command))
 
     def _send(self, command: Any) -> concurrent.futures.Future[Any]:

@@ -1,9 +1,9 @@
 """The events of fits, and who receives them.
 
-A fit sends events to a topic of the scheduler, and must not be disturbed by this.  The thread of the fit appends an
-event to a list; the event loop of the client sends all events of the list, a few times a second at most.  An error
-there stops the sending, never the fit.  The scheduler serves the page.  It keeps the events of fits, and the work of
-ranks while somebody views the page.
+A fit sends events to a topic of the scheduler, and must not be disturbed by this.  The thread of
+the fit appends an event to a list; the event loop of the client sends all events of the list, a few
+times a second at most.  An error there stops the sending, never the fit.  The scheduler serves the
+page.  It keeps the events of fits, and the work of ranks while somebody views the page.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ logger = logging.getLogger(__name__)
 
 #: The topic of events of fits.
 TOPIC = "schmp"
-#: The topic of the work of ranks: messages with the name of the run, the address of the worker, and `spans`, lists of
-#: a name, the numbers of the sweep and of the block (-1 if there is none) and of the thread, start and stop in seconds
-#: since the epoch.
+#: The topic of the work of ranks: messages with the name of the run, the address of the worker, and
+#: `spans`, lists of a name, the numbers of the sweep and of the block (-1 if there is none) and of
+#: the thread, start and stop in seconds since the epoch.
 SPANS = "schmp-spans"
 
 #: Seconds between two messages of a fit.
@@ -45,7 +45,8 @@ _pages: WeakKeyDictionary[Client, bool] = WeakKeyDictionary()
 POINTS = 2000
 #: Number of ended fits that are still shown, and seconds for which they are.
 ENDED, FOR_SECONDS = 8, 900.0
-#: Number of spans that are kept while somebody views the page, and seconds for which they are shown.
+#: Number of spans that are kept while somebody views the page, and seconds for which they are
+#: shown.
 KEPT_SPANS, WINDOW = 5000, 30.0
 
 #: Entries of records that are no objectives.
@@ -74,6 +75,8 @@ class Fit:
     n_records: int = 0
     #: rows of sweeps, seconds, samples, objective; NaN for a value that is missing
     points: list[tuple[float, float, float, float]] = field(default_factory=list)
+    #: how many of the workers it uses, if not all
+    workers: str = ""
 
     @property
     def runs(self) -> bool:
@@ -153,7 +156,7 @@ class Fits(SchedulerPlugin):
             case "begin":  # the fit begins, or a part of it, or the fit begins again
                 if not fit.began:
                     fit.began = event["time"]
-                for name in ("estimator", "objective", "shards", "total"):
+                for name in ("estimator", "objective", "shards", "workers", "total"):
                     setattr(fit, name, getattr(fit, name) or event.get(name, getattr(fit, name)))
             case "record":
                 fit.add(event)
@@ -203,7 +206,8 @@ async def open_page(scheduler: Scheduler) -> str:
     if Fits.name in scheduler.plugins:
         return ""
     try:
-        from distributed.dashboard.core import BokehApplication  # noqa: PLC0415  (bokeh is optional)
+        # bokeh is optional
+        from distributed.dashboard.core import BokehApplication  # noqa: PLC0415
         from distributed.dashboard.scheduler import template_variables  # noqa: PLC0415
 
         from schmp_estimators.core.dashboard.page import PAGE, show  # noqa: PLC0415
@@ -254,7 +258,10 @@ class Teller:
         self._has_page: bool | None = None
 
     def tell(self, event: str, details: Named) -> None:
-        """Send an event with the plain values among the details; nothing is sent before the first "begin"."""
+        """Send an event with the plain values among the details.
+
+        Nothing is sent before the first "begin".
+        """
         self._begun = self._begun or event == "begin"
         if not self._begun or self._ended or self._has_page is False:
             return
@@ -308,7 +315,9 @@ class Teller:
                         "label": self._label,
                         "events": events,
                     }
-                    await self._client.scheduler.log_event(topic=TOPIC, msg=message)  # type: ignore[union-attr]
+                    await self._client.scheduler.log_event(  # type: ignore[union-attr]
+                        topic=TOPIC, msg=message
+                    )
             except Exception as error:  # an error of the dashboard must not end the fit
                 logger.debug("events of the fit are no longer sent: %r", error)
                 self._has_page = False
@@ -334,11 +343,15 @@ async def has_page(client: Client) -> bool:
 
 
 def _asking() -> Function:
-    """Return a function that is pickled by its code: a scheduler with another version, or without Bokeh, can run it."""
+    """Return a function that is pickled by its code.
+
+    A scheduler with another version, or without Bokeh, can run it.
+    """
 
     async def ask(dask_scheduler: Any) -> str:
         try:
-            from schmp_estimators.core.dashboard.fits import open_page  # noqa: PLC0415  (there, not here)
+            # there, not here
+            from schmp_estimators.core.dashboard.fits import open_page  # noqa: PLC0415
         except ImportError as error:
             return f"the scheduler has no such page ({error})"
         return str(await open_page(dask_scheduler))

@@ -35,8 +35,8 @@ EVERY = 500
 
 #: Text of ticks: 1234567 is 1.2346 M.
 _SHORT = """
-    const size = Math.abs(tick), [unit, word] = size >= 1e9 ? [1e9, " G"] : size >= 1e6 ? [1e6, " M"] :
-        size >= 1e4 ? [1e3, " k"] : [1, ""]
+    const size = Math.abs(tick), [unit, word] = size >= 1e9 ? [1e9, " G"] :
+        size >= 1e6 ? [1e6, " M"] : size >= 1e4 ? [1e3, " k"] : [1, ""]
     return String(parseFloat((tick / unit).toPrecision(5))).replace("-", "−") + word
 """
 
@@ -86,7 +86,7 @@ class View:
         #: what the curves were last drawn from
         self._drawn: Any = None
         by_sweeps = _curve(
-            "Objective by sweeps", "sweeps", "objective", self.curves, self.heads, "Sweeps"
+            "Objective by iterations", "sweeps", "objective", self.curves, self.heads, "Iterations"
         )
         by_seconds = _curve(
             "Objective by seconds", "seconds", "objective", self.curves, self.heads, "Seconds"
@@ -122,7 +122,10 @@ class View:
         _show(self._legend, legend(self._stages))
 
     def _draw(self, fits: list[Fit]) -> None:
-        """Draw the curves of the newest fit, if possible a running one, and of all fits with the same objective."""
+        """Draw the curves of the newest fit, and of all fits with the same objective.
+
+        If possible, the newest fit is a running one.
+        """
         shown = next(
             (fit.objective for fit in sorted(fits, key=lambda fit: not fit.runs) if fit.objective),
             "",
@@ -182,7 +185,10 @@ def _show(div: Div, text: str) -> None:
 
 
 def _rates(points: list[tuple[float, float, float, float]]) -> tuple[list[float], list[float]]:
-    """Return for each point its seconds, and the samples per second since the point four places before."""
+    """Return for each point its seconds, and the speed since the point four places before.
+
+    The speed is in samples per second.
+    """
     points = [(0.0, 0.0, 0.0, 0.0), *points]
     width = min(4, len(points) - 1)
     pairs = list(zip(points[:-width], points[width:], strict=True))
@@ -192,7 +198,10 @@ def _rates(points: list[tuple[float, float, float, float]]) -> tuple[list[float]
 def _strips(
     spans: list[Span], threads: dict[str, int], colours: dict[str, str], now: float
 ) -> Named:
-    """Return bars of work, by thread in the row of their worker, and thinner bars of waiting below them."""
+    """Return bars of work, by thread in the row of their worker.
+
+    Below them are thinner bars of waiting.
+    """
     found: Named = {name: [] for name in _STRIPS}
     rows = {address: len(threads) - 1 - place for place, address in enumerate(threads)}
     lanes: dict[str, dict[int, int]] = {address: {} for address in threads}
@@ -241,7 +250,10 @@ def _plain(title: str, **options: Any) -> Any:
 def _curve(
     title: str, x: str, y: str, source: ColumnDataSource, heads: ColumnDataSource, label: str
 ) -> Any:
-    """Return a figure of curves, each with a dot at its end, so that a curve of one point is visible."""
+    """Return a figure of curves, each with a dot at its end.
+
+    So a curve of one point is visible.
+    """
     made = _plain(title, height=250, x_axis_label=label)
     made.multi_line(x, y, source=source, line_color="colour", line_alpha="alpha", line_width=2.2)
     made.scatter(x, y, source=heads, color="colour", alpha="alpha", size=6)
@@ -259,8 +271,8 @@ def _gantt(source: ColumnDataSource) -> Any:
         x_axis_label="Seconds from now",
     )
     made.quad(
-        left="left", right="right", bottom="bottom", top="top", source=source, fill_color="colour", line_color="colour",
-        line_width=0.4,
+        left="left", right="right", bottom="bottom", top="top", source=source, fill_color="colour",
+        line_color="colour", line_width=0.4,
     )  # fmt: skip
     made.ygrid.visible = False
     made.add_tools(HoverTool(tooltips=[("", "@name"), ("seconds", "@took{0.000}")]))

@@ -1,4 +1,7 @@
-"""The tables of the page, as HTML: the fits with their progress and speed, and the meaning of colours."""
+"""The tables of the page, as HTML.
+
+They show the fits with their progress and speed, and the meaning of colours.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,15 +19,17 @@ WAITING = "#c44e52"
 
 STYLE = """
 <style>
-  .schmp { font: 13px/1.45 Helvetica, Arial, sans-serif; color: #2b3a42; width: 100%; border-collapse: collapse }
+  .schmp { font: 13px/1.45 Helvetica, Arial, sans-serif; color: #2b3a42; width: 100%;
+    border-collapse: collapse }
   .schmp th { text-align: left; font-weight: 600; color: #6b7a83; padding: 3px 12px 3px 4px;
     border-bottom: 1px solid #d5dbdf }
   .schmp td { border-bottom: 1px solid #eceff1; padding: 4px 12px 4px 4px; white-space: nowrap }
   .schmp .n { text-align: right; font-variant-numeric: tabular-nums }
   .schmp .over td { color: #9aa6ad } .schmp .over .bar, .schmp .over .dot { opacity: .35 }
-  .schmp .dot { display: inline-block; width: 10px; height: 10px; border-radius: 5px; margin-right: 7px }
-  .schmp .bar { display: inline-block; width: 90px; height: 7px; border-radius: 4px; background: #e3e8eb;
-    margin-right: 8px }
+  .schmp .dot { display: inline-block; width: 10px; height: 10px; border-radius: 5px;
+    margin-right: 7px }
+  .schmp .bar { display: inline-block; width: 90px; height: 7px; border-radius: 4px;
+    background: #e3e8eb; margin-right: 8px }
   .schmp .bar i { display: block; height: 7px; border-radius: 4px }
   .schmp .key { display: inline-block; margin-right: 16px; white-space: nowrap }
   .schmp .bad { color: #c44e52 }
@@ -56,12 +61,13 @@ def words(name: str) -> str:
 
 def of_fits(fits: Sequence[Fit], colours: Mapping[str, str], now: float) -> str:
     """Return a table with a row for each fit, in their order; fits that have ended are grey."""
-    head = ("Fit", "Sweeps", "Objective", "Held out", "Samples/s", "Time", "Restarts", "State")
+    head = ("Fit", "Iterations", "Objective", "Held out", "Samples/s", "Time", "Restarts", "State")
     right = {"Objective", "Held out", "Samples/s", "Time", "Restarts"}
     rows = [_row(fit, colours[fit.name], now) for fit in fits]
     if not rows:
         rows = [
-            f"<tr class='over'><td colspan='{len(head)}'>No fit has begun since this page was opened.</td></tr>"
+            f"<tr class='over'><td colspan='{len(head)}'>No fit has begun since this page was "
+            "opened.</td></tr>"
         ]
     titles = "".join(f"<th class='{'n' if one in right else ''}'>{one}</th>" for one in head)
     return f"{STYLE}<table class='schmp'><tr>{titles}</tr>{''.join(rows)}</table>"
@@ -72,13 +78,16 @@ def _row(fit: Fit, colour: str, now: float) -> str:
     share = min(1.0, done / fit.total) if fit.total else 0.0
     bar = f"<span class='bar'><i style='width:{share:.0%};background:{colour}'></i></span>"
     shards = f" · {fit.shards} shards" if fit.shards > 1 else ""
+    if fit.workers:
+        shards += f" · {escape(fit.workers)}, as more would take longer"
     held_out = fit.measured or {
         key: value for key, value in fit.last.items() if key.startswith("validation_")
     }
     cells = [
         (
             "",
-            f"<span class='dot' style='background:{colour}'></span><b>{words(fit.estimator or fit.label)}</b>{shards}",
+            f"<span class='dot' style='background:{colour}'></span>"
+            f"<b>{words(fit.estimator or fit.label)}</b>{shards}",
         ),
         ("", f"{bar}{done:.0f}{f' of {fit.total}' if fit.total else ''}"),
         ("n", _named(fit.objective, fit.last.get(fit.objective, math.nan))),
@@ -100,7 +109,8 @@ def legend(colours: Mapping[str, str]) -> str:
     """Return the meaning of the colours of workers' work."""
     keys = [*colours.items(), ("waiting for other workers", WAITING)]
     named = "".join(
-        f"<span class='key'><span class='dot' style='background:{colour}'></span>{escape(name)}</span>"
+        f"<span class='key'><span class='dot' style='background:{colour}'></span>"
+        f"{escape(name)}</span>"
         for name, colour in keys
     )
     return f"{STYLE}<div class='schmp' style='padding:4px 4px 8px'>{named}</div>"

@@ -1,4 +1,7 @@
-"""The tasks of a run on a cluster: a rank begins, does a batch of sweeps, and returns its results."""
+"""The tasks of a run on a cluster.
+
+A rank begins, does a batch of sweeps, and returns its results.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +18,8 @@ from schmp_estimators.core.program import AnyProgram, Groups, Saved
 from schmp_estimators.core.typing import Function, Named, Numbered
 from schmp_estimators.core.values import claim, freeze, nbytes
 
-#: Gets the records of a batch so far, and says whether the run ends there; all ranks get the same records.
+#: Gets the records of a batch so far, and says whether the run ends there; all ranks get the same
+#: records.
 Ends = Callable[[Sequence[Named]], bool] | None
 
 
@@ -34,21 +38,23 @@ class Course(NamedTuple):
 
     #: The run stops before the sweep with this number.
     n_sweeps: int
-    #: What `save` returned after sweep ``first - 1``.  If its model is None, it is made from the shards' reports.
+    #: What `save` returned after sweep ``first - 1``.  If its model is None, it is made from the
+    #: shards' reports.
     saved: Saved | None = None
     #: Number of the first sweep.
     first: int = 0
-    #: ``may_ask(sweep)`` says whether after this sweep the caller may end the run, or ask for more than the record.  If
-    #: it may not, the sweep may be in the middle of a batch; a run in this process does not ask.
+    #: ``may_ask(sweep)`` says whether after this sweep the caller may end the run, or ask for more
+    #: than the record.  If it may not, the sweep may be in the middle of a batch; a run in this
+    #: process does not ask.
     may_ask: Callable[[int], bool] = lambda sweep: True
-    #: ``saves(sweep)`` says whether the caller will ask for a snapshot after this sweep, so that the program can
-    #: prepare it; by default this is not known.
+    #: ``saves(sweep)`` says whether the caller will ask for a snapshot after this sweep, so that
+    #: the program can prepare it; by default this is not known.
     saves: Callable[[int], bool] = lambda sweep: False
-    #: Files of the client for what does not fit into memory, shards, and all that `Rank` keeps in files; workers have
-    #: their own.
+    #: Files of the client for what does not fit into memory, shards, and all that `Rank` keeps in
+    #: files; workers have their own.
     slices: Slices | None = None
-    #: Called before each batch, on a cluster.  Returns a function that can be pickled, or None.  The function gets the
-    #: records of the batch so far, and says whether the run ends there.
+    #: Called before each batch, on a cluster.  Returns a function that can be pickled, or None.
+    #: The function gets the records of the batch so far, and says whether the run ends there.
     ends: Callable[[], Ends] = lambda: None
     #: Called when all shards have been loaded in this process.
     release: Callable[[], None] = lambda: None
@@ -90,10 +96,12 @@ class Beginning:
 
 
 class Held:
-    """A rank between two tasks.  The next batch takes the rank out, and changes its states in place.
+    """A rank between two tasks.
 
-    Dask may move the object to disk and back; the states are then writable copies.  Once a batch has taken the rank,
-    the object is empty, so Dask never writes states to disk while they change.
+    The next batch takes the rank out, and changes its states in place.
+
+    Dask may move the object to disk and back; the states are then writable copies.  Once a batch
+    has taken the rank, the object is empty, so Dask never writes states to disk while they change.
     """
 
     def __init__(self, rank: Rank, sweep: int, told: Told | None = None) -> None:
@@ -140,7 +148,10 @@ def load(function: Function, slices: Slices | None, *pieces: Any) -> Any:
 
 
 def filed(slices: Slices | None, value: Any) -> Any:
-    """Return a result of a task; with `slices`, its arrays are moved to files, and `read_back` returns the result."""
+    """Return a result of a task, which `read_back` reads.
+
+    With `slices`, its arrays are moved to files.
+    """
     return value if slices is None else Filed(slices.keep(value))
 
 
@@ -157,7 +168,8 @@ def advance(
         The rank after its last batch, or what it begins with.
     batch : Batch
     saved : object
-        For a rank that begins, its part of a snapshot; otherwise something that has to be computed before this task.
+        For a rank that begins, its part of a snapshot; otherwise something that has to be computed
+        before this task.
     *shards : object
         The data of its shards.
     """
@@ -199,7 +211,9 @@ def harvest(
 
 @one_blas_thread()
 def save(is_first: bool, held: Held, *shards: Any) -> tuple[Any, float]:
-    """Return the model, on the first rank, and this rank's part of a snapshot, and the seconds that this took.
+    """Return the model, on the first rank, this rank's part of a snapshot, and the seconds.
+
+    The seconds are those that this took.
 
     `read_back` gives model and part.
     """
@@ -214,7 +228,7 @@ def in_order(
     groups: Groups,
     of_ranks: Sequence[tuple[list[Any], Numbered]],
 ) -> tuple[Any, list[Any], list[Any]]:
-    """Return the model, the values of all shards and those of all blocks, in the order of their numbers."""
+    """Return the model, the values of all shards and those of all blocks, by their numbers."""
     shards: Numbered = {}
     blocks: Numbered = {}
     for group, (of_shards, of_blocks) in zip(groups, of_ranks, strict=True):

@@ -13,14 +13,16 @@ from schmp_estimators.core.stages import Each, in_turn
 from schmp_estimators.core.typing import Binary, Numbered, Unary
 from schmp_estimators.core.values import nbytes
 
-#: Number of ranks from which small values are relayed by other ranks, and the largest size of such a value in bytes.
+#: Number of ranks from which small values are relayed by other ranks, and the largest size of such
+#: a value in bytes.
 MANY, SMALL = 8, 1 << 16
 
 
 class Communicator(ABC):
     """A group of ranks, seen from one of them.
 
-    All ranks call the same methods in the same order.  A value that has been sent belongs to its receiver.
+    All ranks call the same methods in the same order.  What has been sent may be written to at
+    once.
 
     Attributes
     ----------
@@ -37,7 +39,10 @@ class Communicator(ABC):
     n_threads: int
 
     def __reduce__(self) -> Any:
-        """Pickle as `Alone`: a rank that Dask moves to disk gets another communicator before it works again."""
+        """Pickle as `Alone`.
+
+        A rank that Dask moves to disk gets another communicator before it works again.
+        """
         return Alone, ()
 
     @abstractmethod
@@ -45,19 +50,25 @@ class Communicator(ABC):
         """Apply a function to every job, with the threads of this rank."""
 
     def send(self, to: int, value: Any) -> None:
-        """Send a value to another rank, without waiting until it has arrived; never called if there is only one."""
+        """Send a value to another rank, without waiting until it has arrived.
+
+        It is never called if there is only one rank.
+        """
         raise NotImplementedError
 
     def receive(self, source: int) -> Any:
         """Wait for the next value that another rank has sent to this one."""
         raise NotImplementedError
 
-    def flush(self) -> None:
-        """Wait until all sent values have left, so that their memory may be written to; by default they have."""
+    def make_room(self) -> None:
+        """Wait until few of the sent values have not arrived; by default do nothing."""
         return
 
     def note(self, what: str, began: float, sweep: int = -1, block: int = -1) -> None:
-        """Record that something was done from `began`, by `time.time`, until now; by default do nothing."""
+        """Record that something was done from `began`, by `time.time`, until now.
+
+        By default do nothing.
+        """
         return
 
     def check_wanted(self) -> None:
@@ -65,10 +76,13 @@ class Communicator(ABC):
         return
 
     def alltoall(self, values: list[Any]) -> list[Any]:
-        """Send ``values[r]`` to rank r, and return what all ranks have sent to this one, by rank; empties `values`.
+        """Send ``values[r]`` to rank r, and return what all ranks have sent to this one, by rank.
 
-        If there are many ranks, other ranks relay small values, so that a rank sends few messages.  For all other
-        values pairs of ranks take turns, so that few values are under way at the same time.
+        It empties `values`.
+
+        If there are many ranks, other ranks relay small values, so that a rank sends few messages.
+        For all other values pairs of ranks take turns, so that few values are under way at the same
+        time.
         """
         direct = {
             to: value
@@ -85,16 +99,17 @@ class Communicator(ABC):
             to = (self.rank + distance) % self.size
             source = (self.rank - distance) % self.size
             if to in direct:
+                self.make_room()
                 self.send(to, direct.pop(to))
             if source not in received:
                 received[source] = self.receive(source)
-        self.flush()
         return [received[rank] for rank in range(self.size)]
 
     def _relay(self, values: Numbered) -> Numbered:
         """Exchange values through other ranks; return those for this rank, by their senders.
 
-        Ranks form a square.  A rank sends values for other columns along its row, and their receivers send them on.
+        Ranks form a square.  A rank sends values for other columns along its row, and their
+        receivers send them on.
         """
         width = isqrt(self.size - 1) + 1
 
@@ -144,7 +159,9 @@ class Communicator(ABC):
         return [value, *map(self.receive, range(1, self.size))]
 
     def reduce(self, nodes: Nodes, count: int, merge: Binary = add, least: int = 1) -> Nodes | None:
-        """Merge the nodes of all ranks in a tree with `count` leaves; return them on rank 0, None on other ranks.
+        """Merge the nodes of all ranks in a tree with `count` leaves.
+
+        Return them on rank 0, None on other ranks.
 
         Parameters
         ----------

@@ -1,9 +1,12 @@
-"""The dynamic engine: a program chooses its next job from the present model.  The engine knows no statistics.
+"""The dynamic engine: a program chooses its next job from the present model.
 
-A program has one of two forms (Kim et al., EuroSys 2016, section 3.3.2).  A *coroutine* is a generator that yields jobs
-and gets their partial results; its local variables are the state of the algorithm.  For rounds that overlap, schedule,
-update and aggregate are separate methods (`Overlapping`).  With `pipeline_depth` d up to d jobs are under way, and each
-is chosen without the results of the others, so such a program checks new jobs against those in flight.
+The engine knows no statistics.
+
+A program has one of two forms (Kim et al., EuroSys 2016, section 3.3.2).  A *coroutine* is a
+generator that yields jobs and gets their partial results; its local variables are the state of the
+algorithm.  For rounds that overlap, schedule, update and aggregate are separate methods
+(`Overlapping`).  With `pipeline_depth` d up to d jobs are under way, and each is chosen without the
+results of the others, so such a program checks new jobs against those in flight.
 """
 
 from collections import deque
@@ -23,9 +26,12 @@ class PlaceOfRounds(Protocol):
     """What the dynamic engine asks of the place where partitions live."""
 
     def submit(self, function: Function, job: Any, *, is_sum: bool = False) -> Any:
-        """Apply function(partition, job) to every partition, keep the new partitions, and return a ticket.
+        """Apply function(partition, job) to every partition; return a ticket.
 
-        With `is_sum` only the sum of the partial results is needed, so they may be added up on their way.
+        The new partitions are kept.
+
+        With `is_sum` only the sum of the partial results is needed, so they may be added up on
+        their way.
         """
 
     def collect(self, ticket: Any) -> list[Any]:
@@ -52,16 +58,16 @@ def run_rounds(program: Any, model: Any, place: PlaceOfRounds, pipeline_depth: i
 
 
 class Save(NamedTuple):
-    """Yielded to save a state from which the coroutine can continue, on the pieces of data as they are now.
+    """Yielded to save a state from which the coroutine can continue, on the present pieces of data.
 
     Parameters
     ----------
     state : dict or named tuple
-        All that the coroutine needs to continue: arrays, numbers, and tuples, lists and dicts of them.  It is copied,
-        so the program may change it later.  `saves` declares its type.
+        All that the coroutine needs to continue: arrays, numbers, and tuples, lists and dicts of
+        them.  It is copied, so the program may change it later.  `saves` declares its type.
     last : bool, default=False
-        Whether this may be the last state of the run.  It is then written in any case, whatever ``checkpoint_every``
-        is.
+        Whether this may be the last state of the run.  It is then written in any case, whatever
+        ``checkpoint_every`` is.
     """
 
     state: Any
@@ -83,8 +89,8 @@ class Report(NamedTuple):
 class Sum(NamedTuple):
     """Yielded with a job whose answers are to be added up; the answer is their sum.
 
-    On a cluster the ranks add them up in a tree, so that only one sum is sent to the client.  The result is bit-for-bit
-    that of `tree_sum`.
+    On a cluster the ranks add them up in a tree, so that only one sum is sent to the client.  The
+    result is bit-for-bit that of `tree_sum`.
 
     Examples
     --------
@@ -105,15 +111,16 @@ class Sum(NamedTuple):
 class Overlapping(NamedTuple):
     """Yielded to run several rounds at a time, until there is no further job.
 
-    A job is chosen before earlier jobs are answered, so the program must work with a model that is some rounds old.
-    How old it is does not depend on timing.
+    A job is chosen before earlier jobs are answered, so the program must work with a model that is
+    some rounds old.  How old it is does not depend on timing.
 
     Parameters
     ----------
     program : object
-        It has three methods.  ``schedule(model)`` returns the next job, or None if there is none before another answer,
-        or at the end.  ``update(piece, job)``, static and pure, returns the changed piece and an answer.
-        ``aggregate(model, job, answers)`` updates the model with the answers of all pieces, in order.
+        It has three methods.  ``schedule(model)`` returns the next job, or None if there is none
+        before another answer, or at the end.  ``update(piece, job)``, static and pure, returns the
+        changed piece and an answer.  ``aggregate(model, job, answers)`` updates the model with the
+        answers of all pieces, in order.
     model : object
         The model, which `schedule` and `aggregate` receive.  `aggregate` changes it in place.
     pipeline_depth : int, default=1
@@ -149,8 +156,9 @@ class Overlapping(NamedTuple):
     pipeline_depth: int = 1
 
 
-#: What a coroutine yields is a `Save`, a `Report`, `Overlapping` rounds, or a job: a pure function of a partition that
-#: returns the partition with its new state, and a partial result.  The answer to a job is the list of partial results.
+#: What a coroutine yields is a `Save`, a `Report`, `Overlapping` rounds, or a job: a pure function
+#: of a partition that returns the partition with its new state, and a partial result.  The answer
+#: to a job is the list of partial results.
 Steps = Generator[Any, Any, Any]
 
 
@@ -201,7 +209,10 @@ def saves(kind: type) -> Callable[[F], F]:
 
 
 def saved_type(program: Coroutine) -> type | None:
-    """Return the type of state that a coroutine, or a `partial` of one, has declared with `saves`, or None."""
+    """Return the type of state that a coroutine has declared with `saves`, or None.
+
+    It may be a `partial` of a coroutine.
+    """
     kind: type | None = getattr(getattr(program, "func", program), "saves", None)
     return kind
 
@@ -210,8 +221,9 @@ def check_saves(program: Coroutine) -> None:
     """Raise ValueError if the program does not declare that it saves its state."""
     if saved_type(program) is None:
         raise ValueError(
-            f"checkpoint needs a program that saves its state, which {name_of(program)} does not: let it yield "
-            "Save(state) at its outer step, and declare the type of the state with @saves"
+            f"checkpoint needs a program that saves its state, which {name_of(program)} does not: "
+            "let it yield Save(state) at its outer step, and declare the type of the state with "
+            "@saves"
         )
 
 
@@ -230,7 +242,8 @@ def run_coroutine(
     program : callable
         Returns the steps of the run.
     place : PlaceOfRounds
-        Where the partitions are.  If the run continues, they are as they were when `state` was saved.
+        Where the partitions are.  If the run continues, they are as they were when `state` was
+        saved.
     state : object, optional
         State from which to continue.
     report : callable, optional
@@ -266,7 +279,8 @@ def run_coroutine(
                     if kind is None or not isinstance(step.state, kind):
                         declared = "no state" if kind is None else kind.__name__
                         raise TypeError(
-                            f"{name_of(program)} saves a {type(step.state).__name__}, and has declared {declared}"
+                            f"{name_of(program)} saves a {type(step.state).__name__}, and has "
+                            f"declared {declared}"
                         )
                     if save is not None:
                         save(step)

@@ -1,9 +1,10 @@
 """Rounds of a dynamic program: a job is applied to all partitions, and their answers come back.
 
-The coroutine runs in the caller's process.  Partitions are in this process, or with ranks on the workers of a cluster.
-These ranks wait for commands: the client sends a command to rank 0, ranks pass it on along a tree, and the answers take
-the way back.  If a worker is lost, partitions are loaded again and restored to what was saved last; then the rounds
-since that moment are repeated, which is possible because jobs are pure.
+The coroutine runs in the caller's process.  Partitions are in this process, or with ranks on the
+workers of a cluster.  These ranks wait for commands: the client sends a command to rank 0, ranks
+pass it on along a tree, and the answers take the way back.  If a worker is lost, partitions are
+loaded again and restored to what was saved last; then the rounds since that moment are repeated,
+which is possible because jobs are pure.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,7 +27,8 @@ from schmp_estimators.core.values import align, itself, own
 
 T = TypeVar("T")
 
-#: Number of rounds after which the client saves what has changed in partitions, and forgets these rounds.
+#: Number of rounds after which the client saves what has changed in partitions, and forgets these
+#: rounds.
 KEEP_EVERY = 50
 
 
@@ -40,7 +42,10 @@ class Answers(NamedTuple):
 
 
 class Do(NamedTuple):
-    """Command: apply ``function(partition, job)``, which returns the partition with its new state, and an answer."""
+    """Command: apply ``function(partition, job)``.
+
+    It returns the partition with its new state, and an answer.
+    """
 
     function: Function
     job: Any
@@ -48,7 +53,10 @@ class Do(NamedTuple):
 
 
 class Restore(NamedTuple):
-    """Command: restore partitions, as they were loaded, from what was saved of each: ``saved[number]``."""
+    """Command: restore partitions, as they were loaded, from what was saved.
+
+    Of partition `number` that is ``saved[number]``.
+    """
 
     restore: Binary
     saved: Mapping[int, Any]
@@ -75,7 +83,7 @@ class Partitions:
         self._leaves = [(0, number) for number in self._numbers]
 
     def work(self, command: Do | Restore) -> Answers | None:
-        """Execute a command; return the answers of all partitions on rank 0, and None on other ranks."""
+        """Execute a command; return all partitions' answers on rank 0, None on others."""
         with one_blas_thread(), sharing(self._communicator.each):
             if isinstance(command, Restore):
                 restored = zip(self._partitions, self._numbers, strict=True)
@@ -155,7 +163,10 @@ def serve(
 
 
 class Piece(NamedTuple):
-    """A partition that is made where it will be used: ``function(*parts)``, where parts are values or futures."""
+    """A partition that is made where it will be used: ``function(*parts)``.
+
+    The parts are values or futures.
+    """
 
     function: Function
     parts: Arguments = ()
@@ -169,16 +180,18 @@ def make(piece: Any) -> Any:
 class Keeper(NamedTuple):
     """How to save what jobs have changed in the pieces of data.
 
-    Changes are saved for checkpoints, and on a cluster after every 50 rounds.  Without a keeper the whole pieces are
-    sent to the client if a job has changed one, that is, has returned another object than it got.
+    Changes are saved for checkpoints, and on a cluster after every 50 rounds.  Without a keeper the
+    whole pieces are sent to the client if a job has changed one, that is, has returned another
+    object than it got.
 
     Parameters
     ----------
     save : callable
-        ``save(piece)`` returns what jobs have changed: arrays, numbers, or tuples, lists and dicts of them.  It is sent
-        to the client, so it should be small.
+        ``save(piece)`` returns what jobs have changed: arrays, numbers, or tuples, lists and dicts
+        of them.  It is sent to the client, so it should be small.
     restore : callable
-        ``restore(piece, saved)`` returns the changed piece, given the original piece and what was saved.
+        ``restore(piece, saved)`` returns the changed piece, given the original piece and what was
+        saved.
     """
 
     save: Unary
@@ -187,7 +200,7 @@ class Keeper(NamedTuple):
 
 @dataclass(eq=False)
 class Round:
-    """A round since partitions were last saved: its command, so that it can be repeated, and its answers."""
+    """A round since partitions were last saved: its command, to repeat it, and its answers."""
 
     command: Do
     #: A function that waits for the answers; both are None after the answers have been collected.
@@ -206,12 +219,13 @@ class Rounds:
     place : Place
         Where the partitions are.
     partitions : sequence
-        The partitions in their order: futures, objects of class `Piece`, or values.  On a cluster the client keeps
-        the values, too, in case they are lost.
+        The partitions in their order: futures, objects of class `Piece`, or values.  On a cluster
+        the client keeps the values, too, in case they are lost.
     name : str
         Name of the tasks on the dashboard.
     keeper : Keeper, optional
-        How to save what has changed.  Without one the client gathers all partitions if any has changed.
+        How to save what has changed.  Without one the client gathers all partitions if any has
+        changed.
     around : callable, optional
         Called as ``around(function, partition, job)`` instead of ``function(partition, job)``.
     """
@@ -237,7 +251,9 @@ class Rounds:
         self._restores = Restores(place, "a further round was done")
 
     def submit(self, function: Function, job: Any, *, is_sum: bool = False) -> Any:
-        """Apply function(partition, job) to every partition, keep the new partitions, and return a ticket.
+        """Apply function(partition, job) to every partition; return a ticket.
+
+        The new partitions are kept.
 
         With `is_sum` partial results are added up on their way.
         """
@@ -246,7 +262,10 @@ class Rounds:
         return self._send(Do(function, job, is_sum))
 
     def collect(self, ticket: Any) -> list[Any]:
-        """Return the partial results of a ticket, in partition order; the caller may write into them."""
+        """Return the partial results of a ticket, in partition order.
+
+        The caller may write into them.
+        """
         return own(self._answers(ticket))
 
     def save(self) -> list[Any]:
@@ -265,7 +284,8 @@ class Rounds:
     def _service(self) -> Any:
         """Return the partitions, or the service of ranks that work on them.
 
-        If there are none, they are made and restored to what was saved last, and the rounds since then are repeated.
+        If there are none, they are made and restored to what was saved last, and the rounds since
+        then are repeated.
         """
         if self._served is None:
             self._served = (
@@ -283,7 +303,7 @@ class Rounds:
         return self._served
 
     def _made_here(self) -> Partitions:
-        """Make the partitions in this process; each piece is dropped as soon as it has been used."""
+        """Make the partitions in this process; drop each piece as soon as it has been used."""
         made = []
         for number, piece in enumerate(self._pieces):
             self._pieces[number] = None
@@ -335,7 +355,10 @@ class Rounds:
         return ticket.answers
 
     def _surviving(self, action: Callable[[], T]) -> T:
-        """Return what `action` returns; if work is lost, make the partitions again and try again."""
+        """Return what `action` returns.
+
+        If work is lost, make the partitions again and try again.
+        """
         while True:
             try:
                 return action()
@@ -357,7 +380,10 @@ class Rounds:
         return found
 
     def _keep(self) -> None:
-        """Save what the keeper saves, or without one all partitions if any has changed; forget all rounds so far."""
+        """Save what the keeper saves, and forget all rounds so far.
+
+        Without a keeper, save all partitions if any has changed.
+        """
         if self._keeper is not None:
             self.save()
             return

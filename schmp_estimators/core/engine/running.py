@@ -1,4 +1,6 @@
-"""Runs of programs from the data to the result: where they run, their checkpoints, and how they continue.
+"""Runs of programs from the data to the result: where they run, and how they continue.
+
+Their checkpoints are here, too.
 
 A run in this process has one rank with all shards; the threads of the process work on them.
 """
@@ -90,7 +92,10 @@ class LocalRun:
             yield self._rank.sweep(sweep, saves=self._course.saves(sweep))
 
     def told_by_sources(self) -> list[Any]:
-        """Return, once, what each source has returned beside its shard, or None for a source that returns a shard."""
+        """Return, once, what each source has returned beside its shard.
+
+        It is None for a source that returns a shard.
+        """
         told, self._told = self._told, [None] * len(self._told)
         return told
 
@@ -99,7 +104,10 @@ class LocalRun:
         return Harvest(*in_order(self._rank.model, [range(self._n_shards)], [self._rank.harvest()]))
 
     def finish(self) -> Harvest:
-        """Release the shards, and then return the harvest, for which the program must not need them."""
+        """Release the shards, and then return the harvest.
+
+        The program must not need the shards for it.
+        """
         self._rank.release_shards()
         return self.harvest()
 
@@ -113,7 +121,10 @@ class LocalRun:
         checkpoint.write_behind(done, values(self.save()))
 
     def observe(self, stages: Unary) -> Named:
-        """Return the record that the current sweep would have if it ended with stages, as in `GroupRun.observe`."""
+        """Return the record that the current sweep would have if it ended with stages.
+
+        They are as in `GroupRun.observe`.
+        """
         return self._rank.observe(self._rank.checked(stages(self._n_shards)))
 
     def __enter__(self) -> LocalRun:
@@ -309,8 +320,8 @@ def _guarded(unchanged: bool, function: Function, partition: Any, job: Any) -> t
     after, partial_result = checked(function(given, freeze(job)), function, job)
     if unchanged and after is not given:
         raise ValueError(
-            "checkpoint needs a keeper, as the jobs of this program change their pieces of the data: give "
-            "keeper=schmp.Keeper(save, restore), or return the piece as it is"
+            "checkpoint needs a keeper, as the jobs of this program change their pieces of the "
+            "data: give keeper=schmp.Keeper(save, restore), or return the piece as it is"
         )
     return partition if after is given else after, partial_result
 
@@ -319,7 +330,8 @@ def _checked_record(record: Any, program: Any) -> Named:
     """Return a record; raise TypeError if it is no dict, or holds what a checkpoint cannot."""
     if not isinstance(record, dict):
         raise TypeError(
-            f"the record of {name_of(program)} is {described(record)}; it must be a dict of numbers by name"
+            f"the record of {name_of(program)} is {described(record)}; it must be a dict of "
+            "numbers by name"
         )
     pack({}, {"record": record})
     return record

@@ -1,6 +1,7 @@
 """The shards of a rank: their states, the calls of functions on them, and their reports.
 
-Threads of the rank work on all shards together.  If data are in files, the rank works on one shard after the other.
+Threads of the rank work on all shards together.  If data are in files, the rank works on one shard
+after the other.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +29,10 @@ def made_anew(rank_of: Sequence[int], n_blocks: int) -> tuple[int, ...]:
 
 
 class Reports:
-    """Reports of a rank's shards to `Program.aggregate`.  They may be large, so they are merged early if allowed."""
+    """Reports of a rank's shards to `Program.aggregate`.
+
+    They may be large, so they are merged early if allowed.
+    """
 
     def __init__(
         self,
@@ -69,8 +73,8 @@ class Shards:
     shards : sequence
         The data of this rank's shards.
     slices : Slices, optional
-        Files for what does not fit into memory: states, blocks, and what shards exchange.  The rank then works on one
-        shard after the other.
+        Files for what does not fit into memory: states, blocks, and what shards exchange.  The rank
+        then works on one shard after the other.
 
     Attributes
     ----------
@@ -124,7 +128,7 @@ class Shards:
         return self._for_each(answer, self.model)
 
     def join(self, communicator: Communicator, shards: Sequence[Any]) -> None:
-        """Continue with another communicator of the same ranks, and with the data of this rank's shards."""
+        """Continue with another communicator of the same ranks, and this rank's shards."""
         self._communicator = communicator
         found = self.kept(
             list(map(read_back, shards))
@@ -144,7 +148,10 @@ class Shards:
     def _for_each(
         self, function: Callable[[int, At], T], model: Any, some: Sequence[int] | None = None
     ) -> list[T]:
-        """Call a function on the shards of this rank, or on `some` of them, with the rank's threads; return results."""
+        """Call a function on the shards of this rank, or on `some` of them; return results.
+
+        The rank's threads call it.
+        """
         ats = [at._replace(model=model) for at in self._ats]
         which = range(len(ats)) if some is None else some
         if self.slices is None:
@@ -159,7 +166,10 @@ class Shards:
 
     @contextmanager
     def _timed(self, stage: Stage, at: At) -> Iterator[None]:
-        """Record the time of a call of a stage's function, and say in an error where it was raised."""
+        """Record the time of a call of a stage's function.
+
+        Say in an error where it was raised.
+        """
         began = time()
         with self._named(name_of(stage.function), at):
             yield
@@ -175,6 +185,9 @@ class Shards:
         return naming(self._program, method, at.sweep, where)
 
     def _turns(self) -> list[range]:
-        """Return positions of the shards that exchange at a time: all, or one of each rank if data are in files."""
+        """Return positions of the shards that exchange at a time.
+
+        They are all, or one of each rank if data are in files.
+        """
         most = max(map(len, self._groups))
         return [range(most)] if self.slices is None else [range(j, j + 1) for j in range(most)]

@@ -1,8 +1,11 @@
-"""Runs of static programs on a cluster: ranks do batches of sweeps, and the client gets the records of each batch.
+"""Runs of static programs on a cluster: ranks do batches of sweeps.
 
-It implements the static engine of STRADS (Kim et al., EuroSys 2016, section 3.3).  Each shard stays with its rank, and
-ranks send blocks and messages to each other.  The client only decides how many sweeps they do next.  From time to time
-it keeps a snapshot; if a worker is lost, the run continues from the last one.
+The client gets the records of each batch.
+
+It implements the static engine of STRADS (Kim et al., EuroSys 2016, section 3.3).  Each shard stays
+with its rank, and ranks send blocks and messages to each other.  The client only decides how many
+sweeps they do next.  From time to time it keeps a snapshot; if a worker is lost, the run continues
+from the last one.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import zip_longest
-from operator import attrgetter, getitem
+from operator import attrgetter
 from time import monotonic, perf_counter
 from typing import Any, NamedTuple, TypeVar
 
@@ -20,7 +23,7 @@ from schmp_estimators.core.engine.shards import made_anew
 from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.io.checkpoint import Checkpoint, settle
 from schmp_estimators.core.io.slices import read_back
-from schmp_estimators.core.places.place import Restores
+from schmp_estimators.core.places.place import Load, Restores
 from schmp_estimators.core.program import AnyProgram, Harvest, Parts, Saved, Source
 from schmp_estimators.core.stages import check_stages
 from schmp_estimators.core.typing import Arguments, Function, Named, Numbered, Unary
@@ -29,8 +32,8 @@ T = TypeVar("T")
 
 #: Seconds that a batch should take at most, so that the client gets records that often.
 LONGEST_BATCH = 2.0
-#: Smallest time between two snapshots: in seconds, and as a multiple of the time for which the last one kept ranks from
-#: their sweeps.
+#: Smallest time between two snapshots: in seconds, and as a multiple of the time for which the last
+#: one kept ranks from their sweeps.
 SNAPSHOT_EVERY, SNAPSHOT_SHARE = 5.0, 50.0
 
 
@@ -50,8 +53,8 @@ class _Pending(NamedTuple):
 class GroupRun:
     """A run of a program on a cluster: iterate over it to get the record of each sweep.
 
-    Between two steps of the iteration the caller can ask the run for its result or for a snapshot.  Use it as a context
-    manager: it leaves nothing on the cluster, even after an error.
+    Between two steps of the iteration the caller can ask the run for its result or for a snapshot.
+    Use it as a context manager: it leaves nothing on the cluster, even after an error.
 
     Parameters
     ----------
@@ -87,11 +90,13 @@ class GroupRun:
         self._slices = course.slices
         self._restores = Restores(place, "a further sweep was recorded")
         self.took: float | None = None
-        #: Records and seconds of sweeps that are done: of all that the caller has not reached, and perhaps of others.
+        #: Records and seconds of sweeps that are done: of all that the caller has not reached, and
+        #: perhaps of others.
         self._told: dict[int, tuple[Named, float]] = {}
         #: Number of the sweep that the caller has reached.
         self._current = course.first - 1
-        #: The last snapshot, the sweep after which it was taken, and the time at which the next one is due.
+        #: The last snapshot, the sweep after which it was taken, and the time at which the next one
+        #: is due.
         self._saved = course.saved
         self._cut = course.first - 1
         self._due = monotonic() + SNAPSHOT_EVERY
@@ -99,16 +104,19 @@ class GroupRun:
         self._kept: Checkpoint | None = None
         #: Whether a snapshot has come since the run last looked for new workers.
         self._has_news = False
-        #: A requested checkpoint that was lost before it was made, and the sweep that it belongs to.
+        #: A requested checkpoint that was lost before it was made, and the sweep that it belongs
+        #: to.
         self._unmade: tuple[int, _Asked] | None = None
         self._groups: list[list[int]] = []
-        #: For each shard the number by which the place knows its worker: its own, or that of its first part.
+        #: For each shard the number by which the place knows its worker: its own, or that of its
+        #: first part.
         self._near: Sequence[int] = ()
         self._shards: list[Any] = []
         #: What sources return beside their shards, until the caller has asked for it.
         self._telling: Numbered = {}
         self._was_asked = not any(source.tells for source in self._sources)
-        #: Each rank after sweep `_done`, or what it begins with; empty if the run has lost its ranks.
+        #: Each rank after sweep `_done`, or what it begins with; empty if the run has lost its
+        #: ranks.
         self._ranks: list[Any] = []
         #: What each rank needs of the snapshot, until it has begun.
         self._given: list[Any] = []
@@ -124,7 +132,10 @@ class GroupRun:
             yield record
 
     def told_by_sources(self) -> list[Any]:
-        """Return, once, what each source has returned beside its shard, or None for a source that returns a shard."""
+        """Return, once, what each source has returned beside its shard.
+
+        It is None for a source that returns a shard.
+        """
         told = self._surviving(
             lambda: {p: self._place.results([one])[0] for p, one in sorted(self._telling.items())}
         )  # one by one: the client gets the first while others are computed
@@ -176,7 +187,9 @@ class GroupRun:
         self._at_current(action)
 
     def observe(self, stages: Unary) -> Named:
-        """Return the record that the current sweep would have if it ended with ``stages(n_shards)``.
+        """Return the record that the current sweep would have if it ended with these stages.
+
+        They are ``stages(n_shards)``.
 
         These are made by `observes`.
         """
@@ -211,7 +224,10 @@ class GroupRun:
             settle(self._kept, error)
 
     def _surviving(self, action: Callable[[], T]) -> T:
-        """Return what `action` returns; if work is lost, restart from the last snapshot and try again."""
+        """Return what `action` returns.
+
+        If work is lost, restart from the last snapshot and try again.
+        """
         while True:
             try:
                 if not self._ranks:
@@ -226,7 +242,10 @@ class GroupRun:
                 self._restores.prepare(error, going_on, self._parts.held if self._parts else needed)
 
     def _at_current(self, action: Callable[[], T]) -> T:
-        """Return what `action` returns when the ranks are at the end of the current sweep; repeat it after a loss."""
+        """Return what `action` returns when the ranks are at the end of the current sweep.
+
+        Repeat it after a loss.
+        """
 
         def reached() -> T:
             self._reach(self._current)
@@ -250,7 +269,10 @@ class GroupRun:
         self._telling = {}
 
     def _begin(self) -> None:
-        """Load the shards, and set what ranks begin with in their first batch: the last snapshot, if there is one."""
+        """Load the shards, and set what ranks begin with in their first batch.
+
+        That is the last snapshot, if there is one.
+        """
         self._divide()
         self._load()
         for group in self._groups:
@@ -294,22 +316,25 @@ class GroupRun:
         return self._saved.model, {p: self._saved.shards[p] for p in group}, blocks
 
     def _load(self) -> None:
-        """Start loading the shards, in turn for each rank: workers begin while the client sends other shards."""
-        shards = self._shards = [None] * len(
-            self._sources
-        )  # set first, so that an error releases what is there
-        for p in [p for some in zip_longest(*self._groups) for p in some if p is not None]:
-            function, pieces, tells = self._sources[p]
-            word, near = self._word("load"), self._near[p]
-            shards[p] = self._place.load(word, batch.load, pieces, near, function, self._slices)
-            if tells:
-                loaded = shards[p]
-                needed = range(1 if self._was_asked else 2)
-                found = [self._place.call(word, getitem, (loaded, at), near) for at in needed]
-                shards[p] = found[0]
-                if not self._was_asked:
-                    self._telling[p] = found[1]
-                self._place.release([loaded])
+        """Start loading the shards, in turn for each rank.
+
+        Workers begin while the client sends other shards.
+        """
+        in_turn = [p for some in zip_longest(*self._groups) for p in some if p is not None]
+        n_asked = 1 if self._was_asked else 2
+
+        def loads() -> Iterator[Load]:
+            for p in in_turn:
+                function, pieces, tells = self._sources[p]
+                call = partial(batch.load, function, self._slices)
+                yield Load(call, pieces, self._near[p], n_asked if tells else 0)
+
+        self._shards = [None] * len(self._sources)
+        made = self._place.load(self._word("load"), loads())
+        for p, found in zip(in_turn, made, strict=True):
+            self._shards[p] = found[0]
+            if len(found) > 1:
+                self._telling[p] = found[1]
 
     def _word(self, what: str) -> str:
         return f"{self._program.name}-{what}"
@@ -322,20 +347,26 @@ class GroupRun:
         *,
         keep: bool = False,
     ) -> Any:
-        """Let all ranks call a function together; return the results, or with `keep` futures and their `told`."""
+        """Let all ranks call a function together; return the results.
+
+        With `keep` these are futures, and what rank 0 tells.
+        """
         told = attrgetter("told") if keep else None
         near = [self._near[group[0]] for group in self._groups]
         return self._place.call_ranks(self._word(what), function, args, near, told)
 
     def _args(self, *more: Any) -> list[Arguments]:
-        """Return the arguments of each rank: the rank itself, further arguments common to all, and its shards."""
+        """Return the arguments of each rank.
+
+        They are the rank itself, further arguments common to all, and its shards.
+        """
         return [
             (self._place.in_place(rank), *more, *[self._shards[p] for p in group])
             for rank, group in zip(self._ranks, self._groups, strict=True)
         ]
 
     def _reach(self, sweep: int) -> None:
-        """Start the ranks if they have not begun, and after a loss repeat the sweeps up to `sweep`."""
+        """Start the ranks if they have not begun; after a loss repeat sweeps up to `sweep`."""
         while self._done < sweep or self._given:
             self._work(min(sweep - self._done, self._length(self._done + 1)))
 
@@ -379,7 +410,7 @@ class GroupRun:
         self._ranks, told = self._call("sweeps", batch.advance, args, keep=True)
         self._place.release([*before, *self._given])
         self._given = []
-        [records, seconds, to_begin] = told[0]
+        records, seconds, to_begin = told
         scale = (perf_counter() - began) / max(to_begin + sum(seconds), 1e-9)
         for sweep, (record, one) in enumerate(zip(records, seconds, strict=True), first):
             self._told[sweep] = record, scale * one
@@ -389,7 +420,10 @@ class GroupRun:
         self._settle()
 
     def _send_saved(self, asked: Any = None) -> _Pending:
-        """Let ranks make a snapshot; if a checkpoint is requested, it is written from this snapshot."""
+        """Let ranks make a snapshot.
+
+        If a checkpoint is requested, it is written from this snapshot.
+        """
         saved = []
         for rank, (held, group) in enumerate(zip(self._ranks, self._groups, strict=True)):
             args = not rank, held, *(self._shards[p] for p in group)
@@ -398,7 +432,10 @@ class GroupRun:
         return _Pending(self._done, saved, asked)
 
     def _settle(self) -> None:
-        """If a snapshot is pending, bring it to the client, and write the checkpoint that was requested with it."""
+        """If a snapshot is pending, bring it to the client.
+
+        Write the checkpoint that was requested with it.
+        """
         pending = self._pending
         if pending is None:
             return

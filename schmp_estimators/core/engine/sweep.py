@@ -1,8 +1,9 @@
 """The interpreter: it defines what the stages of a program do.
 
-All runs use it.  A run has one or more ranks (see the glossary), and each rank interprets the stages for its shards.
-It gets what it needs from other ranks through its communicator.  A run in one process has one rank, which holds all
-shards and exchanges nothing.  A shard *meets* a block when the function of a stage is called with both.
+All runs use it.  A run has one or more ranks (see the glossary), and each rank interprets the
+stages for its shards.  It gets what it needs from other ranks through its communicator.  A run in
+one process has one rank, which holds all shards and exchanges nothing.  A shard *meets* a block
+when the function of a stage is called with both.
 """
 
 from collections import Counter
@@ -36,10 +37,16 @@ T = TypeVar("T")
 
 
 class Rank(Shards):
-    """The shards of a rank, with their states, the blocks that it holds, and the model; parameters as in `Shards`."""
+    """The shards of a rank, with their states, the blocks that it holds, and the model.
+
+    Parameters are as in `Shards`.
+    """
 
     def begin(self, sweep: int, saved: Saved | None = None) -> None:
-        """Set states, blocks and model: the first ones, or those that were saved at the end of sweep `sweep`."""
+        """Set states, blocks and model.
+
+        They are the first ones, or those that were saved at the end of sweep `sweep`.
+        """
         self._ats = [at._replace(sweep=sweep) for at in self._ats]
         given = list[Mapping[int, Any]]([{}] * len(self._ats))
         reports = Reports(self._n_shards, None)
@@ -72,7 +79,10 @@ class Rank(Shards):
             pack({}, {"model": self.model, "shards": shards, "blocks": blocks})
 
     def _begun(self, method: str, at: At, *saved: Any) -> Any:
-        """Return the state of a shard and its parts of blocks, as a method of the program makes them."""
+        """Return the state of a shard and its parts of blocks, as a method makes them.
+
+        The method is one of the program.
+        """
         with self._named(method, at):
             made = getattr(self._program, method)(at, *saved)
             if (
@@ -81,8 +91,8 @@ class Rank(Shards):
                 or not isinstance(made[1], Mapping)
             ):
                 raise TypeError(
-                    f"{type(self._program).__name__}.{method} must return a state and a dict of parts of "
-                    f"blocks, {{}} if there are none; got {described(made)}"
+                    f"{type(self._program).__name__}.{method} must return a state and a dict of "
+                    f"parts of blocks, {{}} if there are none; got {described(made)}"
                 )
         return made
 
@@ -106,9 +116,12 @@ class Rank(Shards):
         return check_stages(self._program, stages, self._n_shards, self._n_blocks)
 
     def observe(self, stages: Sequence[Stage]) -> Named:
-        """Return the record that the last sweep would have if it ended with these stages, made by `observes`.
+        """Return the record that the last sweep would have if it ended with these stages.
 
-        They have been checked.  They may belong to the client's copy of the program, which is equal to this one.
+        They are made by `observes`.
+
+        They have been checked.  They may belong to the client's copy of the program, which is equal
+        to this one.
         """
         before = self.model
         record = self._work(stages)
@@ -116,10 +129,10 @@ class Rank(Shards):
         return record
 
     def harvest(self) -> tuple[list[Any], Numbered]:
-        """Return the results of this rank's shards, and results of blocks by the numbers of the blocks.
+        """Return the results of this rank's shards, and results of blocks by their numbers.
 
-        The latter are those of this rank's blocks.  If the program has a stage `Program.harvesting`, they are the
-        reports of this stage, on rank 0.
+        The latter are those of this rank's blocks.  If the program has a stage
+        `Program.harvesting`, they are the reports of this stage, on rank 0.
         """
         stage = self._program.harvesting(self._n_shards)
         if stage is None:
@@ -132,7 +145,10 @@ class Rank(Shards):
         return self.ask("harvest"), own_views(blocks) if self.slices is None else blocks
 
     def save(self) -> tuple[list[Any], Numbered]:
-        """Return what a restart needs of this rank: of its shards, and its blocks if the program saves blocks."""
+        """Return what a restart needs of this rank's shards.
+
+        It has the rank's blocks, too, if the program saves blocks.
+        """
         return self.ask("save"), own(self.blocks) if self._program.saves_blocks else {}
 
     def _work(self, stages: Sequence[Stage]) -> Named:
@@ -151,7 +167,10 @@ class Rank(Shards):
             return self._program.record(self._ats[0].sweep, self.model)
 
     def _split(self, stage: Stage) -> list[list[Any]]:
-        """Return for each shard of this rank its pieces for all shards, as the `split` of the stage returns them."""
+        """Return for each shard of this rank its pieces for all shards.
+
+        They are what the `split` of the stage returns.
+        """
         split = stage.split
         assert split is not None
 
@@ -163,7 +182,10 @@ class Rank(Shards):
         return self._for_each(cut, None)
 
     def _exchange(self, stage: Stage) -> list[list[Any]]:
-        """Send pieces to all shards; return for each shard of this rank the answers of all shards to its pieces."""
+        """Send pieces to all shards; return the answers to those of this rank.
+
+        There are answers of all shards for each shard of this rank.
+        """
         made = self._split(stage)
         answers = [[None] * self._n_shards for _ in self.states]
         for turn in self._turns():
@@ -174,7 +196,10 @@ class Rank(Shards):
         return answers
 
     def _answer(self, stage: Stage, pieces: list[Numbered], turn: range) -> list[list[Any]]:
-        """Return the answers of the shards at the positions `turn` to all shards; drop pieces that have been used."""
+        """Return the answers of the shards at the positions `turn` to all shards.
+
+        Drop pieces that have been used.
+        """
         here = [i for i in turn if i < len(self.states)]
 
         def answer(i: int, at: At) -> list[Any]:
@@ -185,7 +210,10 @@ class Rank(Shards):
         return self._for_each(answer, self.model, here)
 
     def _each(self, stage: Stage, answers: list[list[Any]]) -> None:
-        """Call the function of the stage on each shard, then aggregate and combine; drop answers that were used."""
+        """Call the function of the stage on each shard, then aggregate and combine.
+
+        Drop answers that were used.
+        """
         reports = Reports(self._n_shards, stage.merge, self._ats[0].sweep)
         given = list[Mapping[int, Any]]([{}] * len(self._ats))
 
@@ -204,7 +232,10 @@ class Rank(Shards):
             self._combine(given)
 
     def _combine(self, given: list[Mapping[int, Any]]) -> None:
-        """Make all blocks from the parts that the shards have given, each block on the rank that will hold it."""
+        """Make all blocks from the parts that the shards have given.
+
+        Each block is made on the rank that will hold it.
+        """
         self.holders, self.blocks = made_anew(self._rank_of, self._n_blocks), {}
         if not self._n_blocks:
             return
@@ -213,7 +244,8 @@ class Rank(Shards):
             for b, part in of_shard.items():
                 if not 0 <= b < self._n_blocks:
                     raise ValueError(
-                        f"a shard made a part of block {b}; there are blocks 0 … {self._n_blocks - 1}"
+                        f"a shard made a part of block {b}; there are blocks 0 … "
+                        f"{self._n_blocks - 1}"
                     )
                 sent[self.holders[b]][i][b] = part
         given.clear()
@@ -230,7 +262,10 @@ class Rank(Shards):
         self.blocks = dict(zip(mine, self._communicator.each(combine, mine), strict=True))
 
     def _observe(self, stage: Stage) -> Reports:
-        """Return reports of a stage made by `observes`; its function may get blocks, or pieces of all states."""
+        """Return reports of a stage made by `observes`.
+
+        Its function may get blocks, or pieces of all states.
+        """
         if stage.order is not None:
             return self._meet(stage, Counter())
         reports = Reports(self._n_shards, stage.merge, self._ats[0].sweep)
@@ -249,7 +284,10 @@ class Rank(Shards):
         return reports
 
     def _rotate(self, stage: Stage) -> None:
-        """Let the shards meet blocks in the order of the stage; aggregate after each step if the stage is synced."""
+        """Let the shards meet blocks in the order of the stage.
+
+        Aggregate after each step if the stage is synced.
+        """
         assert stage.order is not None
         left = Counter(p for line in stage.order for p, b in enumerate(line) if b >= 0)
         if not stage.synced:
@@ -259,9 +297,12 @@ class Rank(Shards):
             self._aggregate(self._meet(stage._replace(order=(line,)), left))
 
     def _meet(self, stage: Stage, left: Counter[int]) -> Reports:
-        """Let the shards of this rank meet blocks in the order of the stage; return a list of reports for each shard.
+        """Let the shards of this rank meet blocks in the order of the stage.
 
-        In one step each shard and each block occur at most once, so threads can do all visits of a step together.
+        Return a list of reports for each shard.
+
+        In one step each shard and each block occur at most once, so threads can do all visits of a
+        step together.
 
         Parameters
         ----------
@@ -291,7 +332,7 @@ class Rank(Shards):
     def _meet_by_shard(
         self, stage: Stage, legs: Sequence[Leg], reports: dict[int, list[Any]]
     ) -> None:
-        """Receive all blocks, which are only read, and then let one shard after the other meet them."""
+        """Receive all blocks, which are only read; let shards meet them one after another."""
         seen: Numbered = {}
         visits: dict[int, list[int]] = {at.number: [] for at in self._ats}
         arrived: Numbered = {}
@@ -313,11 +354,15 @@ class Rank(Shards):
 
         self._for_each(meet, self._model_for(stage))
         self.blocks = here
-        # wait for all ranks: those in one process share files, and none may change a block that another still reads
+        # wait for all ranks: those in one process share files, and none may change a block that
+        # another still reads
         self._communicator.alltoall([None] * len(self._groups))
 
     def _runs(self, stage: Stage, leg: Leg) -> Iterable[Sequence[Visit]]:
-        """Return visits of a leg that are begun together: those of a step, or all if one thread does them."""
+        """Return visits of a leg that are begun together.
+
+        They are those of a step, or all if one thread does them.
+        """
         if stage.together and self._communicator.n_threads == self._communicator.size == 1:
             return [leg.visits]
         return [list(visits) for _, visits in groupby(leg.visits, attrgetter("step"))]
@@ -339,7 +384,7 @@ class Rank(Shards):
         self._communicator.note(self._word(stage), began, self._ats[0].sweep, of_block)
 
     def _model_for(self, stage: Stage) -> Any:
-        """Return the model that functions may read when shards meet blocks in this stage, or None."""
+        """Return the model that functions may read in this stage's visits, or None."""
         return self.model if self._program.meets_model or stage.kind == "observes" else None
 
     def _visit(
@@ -352,7 +397,10 @@ class Rank(Shards):
         left: Counter[int],
         reports: dict[int, list[Any]],
     ) -> None:
-        """Let shards meet blocks in one step, and send each block on after its last visit if the route says so."""
+        """Let shards meet blocks in one step.
+
+        Send each block on after its last visit if the route says so.
+        """
         model = self._model_for(stage)
 
         def meet(visit: Visit) -> None:
@@ -382,7 +430,10 @@ class Rank(Shards):
                     self._pass_on(visit.block, leg.goes[visit.block])
 
     def _await(self, wanted: Iterable[int], leg: Leg, arrived: Numbered) -> None:
-        """Wait until the wanted blocks are here; other blocks that arrive before them are kept in `arrived`."""
+        """Wait until the wanted blocks are here.
+
+        Other blocks that arrive before them are kept in `arrived`.
+        """
         for b in wanted:
             while b not in self.blocks and b not in arrived:
                 arrived.update([self._communicator.receive(leg.comes[b])])
@@ -390,7 +441,10 @@ class Rank(Shards):
                 self.blocks[b] = self.kept(arrived.pop(b))
 
     def _met(self, stage: Stage, i: int, at: At) -> list[Any]:
-        """Let the shard at position `i` meet a block; return a list with its report, or an empty list."""
+        """Let the shard at position `i` meet a block.
+
+        Return a list with its report, or an empty list.
+        """
         b = at.block
         if stage.kind == "observes":
             return [stage.function(at, freeze(self.states[i]), freeze(self.blocks[b]), *stage.args)]
@@ -410,7 +464,9 @@ class Rank(Shards):
     def _swap(
         self, made: list[list[Any]], givers: range | None, takers: range | None
     ) -> list[Numbered]:
-        """Send values from shards to shards; return for each taker of this rank the values of all givers, by number.
+        """Send values from shards to shards.
+
+        Return for each taker of this rank the values of all givers, by number.
 
         Parameters
         ----------
@@ -442,10 +498,14 @@ class Rank(Shards):
         self.model = freeze(self._communicator.broadcast(freeze(model)))
 
     def _brought(self, reports: Reports) -> list[Any] | None:
-        """Return the reports of all shards on rank 0, merged if the stage allows it, and None on other ranks."""
+        """Return the reports of all shards on rank 0, and None on other ranks.
+
+        The reports are merged if the stage allows it.
+        """
         if reports.merge:
             nodes = self._communicator.reduce(reports.nodes, self._n_shards, reports.merge, least=2)
-            # at most two nodes, of one level: `tree_sum` of these has the bits of `tree_sum` of all reports
+            # at most two nodes, of one level: `tree_sum` of these has the bits of `tree_sum` of all
+            # reports
             return None if nodes is None else [nodes[place] for place in sorted(nodes)]
         gathered = self._communicator.gather([reports.nodes[0, at.number] for at in self._ats])
         if gathered is None:

@@ -1,8 +1,8 @@
-"""Rows in files that workers can read: memory-mapped arrays where they are, and copies of all others.
+"""Rows in files that workers can read: mapped arrays where they are, and copies of all others.
 
-A path alone is not enough: another host may have another file or folder there.  So whoever reads a piece of a file
-compares its checksum with that of the client's data.  A folder is the client's if it contains a file whose name the
-client has just invented.
+A path alone is not enough: another host may have another file or folder there.  So whoever reads a
+piece of a file compares its checksum with that of the client's data.  A folder is the client's if
+it contains a file whose name the client has just invented.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 #: Number of hosts that an error names; it counts the others.
 _NAMED = 5
 _REMEDY = (
-    "Put the same files there on all hosts (after X.flush(), if X was written to), map X from a path that all hosts "
-    "share, or pass X in memory: then workers read a copy that the fit makes"
+    "Put the same files there on all hosts (after X.flush(), if X was written to), map X from a "
+    "path that all hosts share, or pass X in memory: then workers read a copy that the fit makes"
 )
 _OTHER_FOLDER = (
     "give one that this process and all workers reach, or 'auto', so that each uses its own disk"
@@ -66,7 +66,8 @@ class Piece(NamedTuple):
         Raises
         ------
         NotSharedError
-            If the file has other bytes, or cannot be read; in the latter case the error has a cause.
+            If the file has other bytes, or cannot be read; in the latter case the error has a
+            cause.
         """
         path, dtype, count = self._place
         return self._checked(lambda: np.memmap(path, dtype, "r", self.offset, count))
@@ -80,12 +81,13 @@ class Piece(NamedTuple):
             found = read()
         except (OSError, ValueError) as error:  # NumPy does not map a file that is too short
             raise NotSharedError(
-                f"host {socket.gethostname()} cannot read {self.path!r}, which X is in ({error}). {_REMEDY}"
+                f"host {socket.gethostname()} cannot read {self.path!r}, which X is in ({error}). "
+                f"{_REMEDY}"
             ) from error
         if checksum_of(found) != self.checksum:
             raise NotSharedError(
-                f"host {socket.gethostname()} does not find in {self.path!r} what X had there when the fit began: it "
-                f"is another file, or has changed. {_REMEDY}"
+                f"host {socket.gethostname()} does not find in {self.path!r} what X had there "
+                f"when the fit began: it is another file, or has changed. {_REMEDY}"
             )
         return found.reshape(self.shape)
 
@@ -102,7 +104,9 @@ def who_is_denied(place: Place, path: str, mode: int) -> list[str]:
 
 @contextmanager
 def marked(place: Place, folder: str) -> Iterator[None]:
-    """Put a file into a folder, by which workers recognise the folder as the client's; remove it in the end.
+    """Put a file into a folder, by which workers recognise it as the client's.
+
+    It is removed in the end.
 
     Raises
     ------
@@ -132,7 +136,10 @@ def listed(found: Sequence[str]) -> str:
 
 
 def _ask(place: Place, question: Function, *args: Any) -> Named:
-    """Call a function on all workers; return its results that are not empty, one for each host and named by it."""
+    """Call a function on all workers; return its results that are not empty.
+
+    There is one for each host, named by it.
+    """
     found = cast("DaskPlace", place).ask(_answer, question, args)
     by_host = {
         host: (address, answer)
@@ -156,7 +163,10 @@ def _is_denied(path: str, mode: int) -> bool:
 
 
 def memory_of_workers(place: Place) -> list[int]:
-    """Return the bytes that each worker may still use; workers on one machine share what is left there."""
+    """Return the bytes that each worker may still use.
+
+    Workers on one machine share what is left there.
+    """
     found = cast("DaskPlace", place).ask(memory_left_of_worker)
     neighbours = Counter(address.rsplit(":", 1)[0] for address in found)
     return [
@@ -209,7 +219,8 @@ def loads_of_workers(
 ) -> Iterator[list[Callable[[], Any]]]:
     """Give functions that make the partitions of a matrix on workers, which read its files.
 
-    If an array is in memory, or in a file that a worker cannot read, a copy is kept in a folder until the end.
+    If an array is in memory, or in a file that a worker cannot read, a copy is kept in a folder
+    until the end.
 
     Parameters
     ----------
@@ -227,7 +238,8 @@ def loads_of_workers(
     Raises
     ------
     NotSharedError
-        If workers cannot read the folder.  The functions raise it if a file has other bytes than the client's data.
+        If workers cannot read the folder.  The functions raise it if a file has other bytes than
+        the client's data.
     """
     is_sparse = sparse.issparse(matrix)
     arrays = [matrix.data, matrix.indices] if is_sparse else [matrix]
@@ -272,9 +284,10 @@ def _copies(arrays: list[Any], place: Place, folder: str | None) -> Iterator[lis
             os.makedirs(folder, exist_ok=True)
         if missing := who_is_denied(place, folder, os.R_OK):
             raise NotSharedError(
-                f"X is in the memory of this process, or in files that not all workers reach, and {missing[0]} "
-                f"does not reach {folder!r}, where it would read a copy. Give memory-mapped files where all "
-                "workers reach them, a Dask collection whose chunks workers load, or, as spill, a folder that all reach"
+                "X is in the memory of this process, or in files that not all workers reach, and "
+                f"{missing[0]} does not reach {folder!r}, where it would read a copy. Give "
+                "memory-mapped files where all workers reach them, a Dask collection whose chunks "
+                "workers load, or, as spill, a folder that all reach"
             )
         paths = [os.path.join(folder, f"input-{number}") for number in range(len(arrays))]
         with explained_errors(folder):

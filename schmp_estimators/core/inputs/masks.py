@@ -1,4 +1,7 @@
-"""Masked arrays.  Most functions of NumPy and scikit-learn drop masks, so that masked entries would count."""
+"""Masked arrays.
+
+Most functions of NumPy and scikit-learn drop masks, so that masked entries would count.
+"""
 
 from typing import Any
 
@@ -16,7 +19,8 @@ def unmask(values: Any, name: str, *, missing: bool = False) -> Any:
     name : str
         Its name for the user.
     missing : bool, default=False
-        Whether masked entries become NaN, which stands for missing ones; integers then become float64.
+        Whether masked entries become NaN, which stands for missing ones; integers then become
+        float64.
 
     Returns
     -------
@@ -35,8 +39,8 @@ def unmask(values: Any, name: str, *, missing: bool = False) -> Any:
         values = np.ma.array(values)
         return (values.astype(np.float64) if values.dtype.kind in "biu" else values).filled(np.nan)
     raise ValueError(
-        f"{name} has masked entries, the first of them in row {row}. Leave out the rows that they are in, or say what "
-        f"they are, for example by {name}.filled(0)"
+        f"{name} has masked entries, the first of them in row {row}. Leave out the rows that they "
+        f"are in, or say what they are, for example by {name}.filled(0)"
     )
 
 

@@ -1,6 +1,9 @@
-"""The rows of an input as partitions: held in this process or by workers, or made again each time they are read.
+"""The rows of an input as partitions.
 
-An input in memory makes one partition, or several if they are made again; on Dask every chunk of rows makes one.
+They are held in this process or by workers, or made again each time they are read.
+
+An input in memory makes one partition, or several if they are made again; on Dask every chunk of
+rows makes one.
 """
 
 from __future__ import annotations
@@ -34,7 +37,8 @@ from schmp_estimators.core.typing import Arguments, Function, Unary
 dask: Any = Later("dask")
 distributed: Any = Later("distributed")
 _delayed: Any = Later("dask.delayed")
-#: Entries of a sparse matrix in memory, or bytes of a dense one, that are prepared at a time if rows are made again.
+#: Entries of a sparse matrix in memory, or bytes of a dense one, that are prepared at a time if
+#: rows are made again.
 _ENTRIES_AT_ONCE, _BYTES_AT_ONCE = 1 << 22, 1 << 25
 #: Number of partial results that one task merges.
 _FAN_IN = 16
@@ -43,7 +47,8 @@ _FAN_IN = 16
 class Refused(NamedTuple):
     """What stands for a partition that is refused, and for all that should be made of it.
 
-    A task that raised an error would leave a traceback in the log of its worker, once for each partition.
+    A task that raised an error would leave a traceback in the log of its worker, once for each
+    partition.
     """
 
     error: ValueError
@@ -71,7 +76,10 @@ def _of_all(merge: Callable[[list[Any]], Any], *parts: Any) -> Any:
 
 
 def _gather(place: Place, held: Sequence[Any]) -> list[Any]:
-    """Return the values of results that a place holds; raise the error of the first that is refused."""
+    """Return the values of results that a place holds.
+
+    Raise the error of the first that is refused.
+    """
     found = place.gather(held)
     for one in found:
         if isinstance(one, Refused):
@@ -101,13 +109,17 @@ class Rows:
         return self.tasks(function, list(zip(self.partitions, strict=True)), name)
 
     def tasks(self, function: Function, arguments: list[Arguments], name: str) -> list[Any]:
-        """Return ``function(*a)`` for all `arguments`, which may contain partitions: values, or futures of them."""
+        """Return ``function(*a)`` for all `arguments`.
+
+        These may contain partitions: values, or futures of them.
+        """
         return self.place.map(partial(_of_accepted, function), arguments, name)
 
     def cut(self, function: Function, arguments: list[Arguments], name: str) -> list[Any]:
         """Do as `tasks` for the `arguments` of each shard, in the place where the shard will stay.
 
-        That is where the middle one of its partitions is, unless one place would get too many shards.
+        That is where the middle one of its partitions is, unless one place would get too many
+        shards.
         """
         self.place.settle([row[len(row) // 2 : len(row) // 2 + 1] for row in arguments])
         return self.place.map(function, arguments, name, by_shard=True)
@@ -117,15 +129,24 @@ class Rows:
         return _gather(self.place, results)
 
     def reduce(self, function: Function, merge: Callable[[list[Any]], Any], name: str) -> Any:
-        """Return all ``function(partition)``, merged by a tree of tasks; only the result comes to this process."""
+        """Return all ``function(partition)``, merged by a tree of tasks.
+
+        Only the result comes to this process.
+        """
         return self.merged(self.each(function, name), merge, name)
 
     def merged(self, results: list[Any], merge: Callable[[list[Any]], Any], name: str) -> Any:
-        """Return what `each` or `tasks` returned, merged by a tree of tasks; only the result comes to this process."""
+        """Return what `each` or `tasks` returned, merged by a tree of tasks.
+
+        Only the result comes to this process.
+        """
         return merged(*self.place.made(results, name), merge, name)
 
     def held(self) -> Rows:
-        """Return rows that are held, from rows that are made again each time; the latter are released."""
+        """Return rows that are held, from rows that are made again each time.
+
+        The latter are released.
+        """
         place, found = self.place.made(self.partitions, "read-rows")
         if place is self.place:
             rows = Rows(self.here(found))
@@ -155,7 +176,7 @@ def merged(place: Place, found: list[Any], merge: Callable[[list[Any]], Any], na
 
 
 class Again:
-    """A call that is made each time its result is needed; arguments that are such calls are made first.
+    """A call that is made each time its result is needed, after arguments that are such calls.
 
     Parameters
     ----------
@@ -182,8 +203,8 @@ def _now(value: Any) -> Any:
 class Rereading(Place):
     """A place that keeps nothing: its results are made again each time they are read.
 
-    It is for rows that do not fit into memory together.  Each thread has only one partition at a time, the one that it
-    has read last, because the next calls often need the same one.
+    It is for rows that do not fit into memory together.  Each thread has only one partition at a
+    time, the one that it has read last, because the next calls often need the same one.
 
     Parameters
     ----------
@@ -196,7 +217,10 @@ class Rereading(Place):
         self._cluster = cluster
 
     def partitions(self, loads: Sequence[Callable[[], Any]]) -> list[Any]:
-        """Return objects that stand for partitions, given functions that make them; they can be sent to workers."""
+        """Return objects that stand for partitions, given functions that make them.
+
+        They can be sent to workers.
+        """
         token = uuid4().hex
         return [Again(_load_once, ((token, number), load)) for number, load in enumerate(loads)]
 
@@ -243,7 +267,10 @@ def make(again: Again) -> Any:
 
 
 def _load_once(key: tuple[str, int], load: Callable[[], Any]) -> Any:
-    """Return a partition; it is not loaded again if it is the last one that this thread has loaded."""
+    """Return a partition.
+
+    It is not loaded again if it is the last one that this thread has loaded.
+    """
     if getattr(_last, "key", None) != key:
         forget_last()
         _last.value = load()
@@ -268,15 +295,16 @@ def open_rows(
 ) -> Rows:
     """Read an input of any kind, and hold its rows, or make them again each time they are read.
 
-    If they are made again, some rows of an input in memory, or in memory-mapped files, are prepared at a time in this
-    process; see `RowsAgain.elsewhere`.  Of an input on Dask a chunk is computed each time, in a task of a worker or in
-    this process.
+    If they are made again, some rows of an input in memory, or in memory-mapped files, are prepared
+    at a time in this process; see `RowsAgain.elsewhere`.  Of an input on Dask a chunk is computed
+    each time, in a task of a worker or in this process.
 
     Parameters
     ----------
     prepare : callable
-        ``prepare(rows)`` gets a CSR array or matrix or an ndarray, and returns the content of a partition.  On Dask it
-        runs in the task that makes the chunk, so that each thread holds at most one chunk before it is prepared.
+        ``prepare(rows)`` gets a CSR array or matrix or an ndarray, and returns the content of a
+        partition.  On Dask it runs in the task that makes the chunk, so that each thread holds at
+        most one chunk before it is prepared.
     X : input of any kind
         In memory it makes one partition; on Dask every chunk of rows makes one.
     estimator : estimator
@@ -317,7 +345,7 @@ def _made_again(lazy: Any, place: Place | None) -> Rows:
 
 
 class RowsAgain(Rows):
-    """Rows of a matrix, in memory or in mapped files, that are prepared again each time they are read.
+    """Rows of a matrix, in memory or in mapped files, that are prepared each time they are read.
 
     Parameters
     ----------
@@ -350,7 +378,10 @@ def _compute(place: Place, lazy: Any, number: int) -> Any:
 
 
 def _compute_there(block: Any) -> Any:
-    """Compute a chunk in this task; if it needs futures of the cluster, compute it with the cluster."""
+    """Compute a chunk in this task.
+
+    If it needs futures of the cluster, compute it with the cluster.
+    """
     lazy = [block] if isinstance(block, _delayed.Delayed) else block
     if not distributed.futures_of(block):
         return Place().hold(lazy)[0]
@@ -359,7 +390,7 @@ def _compute_there(block: Any) -> Any:
 
 
 def _bounds(matrix: Any) -> list[int]:
-    """Return the bounds of partitions of a matrix that are small enough to be prepared at a time."""
+    """Return bounds of partitions of a matrix that are small enough to be prepared at a time."""
     n_rows, n_columns = matrix.shape
     if sparse.issparse(matrix):
         goals = np.arange(_ENTRIES_AT_ONCE, matrix.indptr[-1], _ENTRIES_AT_ONCE)
@@ -385,7 +416,10 @@ def _prepare_some(prepare: Unary, matrix: Any, first: int, last: int) -> Any:
 def open_tasks(
     prepare: Function, arguments: list[Arguments], *, place: Place | None = None
 ) -> Rows:
-    """Return rows whose partitions are ``prepare(*a)`` for all `arguments`, which may contain Delayed objects."""
+    """Return rows whose partitions are ``prepare(*a)`` for all `arguments`.
+
+    These may contain Delayed objects.
+    """
     task, name = dask.delayed(_prepared, pure=False), f"read-rows-{uuid4().hex}"
     lazy = [task(prepare, i, *given, dask_key_name=(name, i)) for i, given in enumerate(arguments)]
     place = place or Place()

@@ -1,18 +1,22 @@
-"""Sizes of sparse data for Dask, which by itself takes a gigabyte of sparse counts for a few dozen bytes.
+"""Sizes of sparse data for Dask.
 
-Dask loads this module through its ``dask.sizeof`` entry point while Dask itself is being imported.  So neither this
-module nor the ``__init__`` modules above it may import Dask or anything that takes long.
+Dask by itself takes a gigabyte of sparse counts for a few dozen bytes.
+
+Dask loads this module through its ``dask.sizeof`` entry point while Dask itself is being imported.
+So neither this module nor the ``__init__`` modules above it may import Dask or anything that takes
+long.
 """
 
 import sys
 from typing import Any
 
-#: Bytes of one entry in the formats that store Python objects, at least: a number, a column and two pointers.
+#: Bytes of one entry in the formats that store Python objects, at least: a number, a column and two
+#: pointers.
 _BYTES_OF_AN_OBJECT_ENTRY = 100
 
 
 def sizeof_sparse(matrix: Any) -> int:
-    """Return the bytes of a SciPy sparse array or matrix: of the object, and of the arrays in it."""
+    """Return the bytes of a SciPy sparse array or matrix: of it, and of the arrays in it."""
     if matrix.format in ("lil", "dok"):
         return sys.getsizeof(matrix) + int(matrix.nnz) * _BYTES_OF_AN_OBJECT_ENTRY
     held = vars(matrix).values()
@@ -21,7 +25,9 @@ def sizeof_sparse(matrix: Any) -> int:
 
 
 def register_sizeof(sizeof: Any) -> None:
-    """Register `sizeof_sparse` for SciPy's sparse arrays and matrices when the size of one of them is first needed.
+    """Register `sizeof_sparse` for SciPy's sparse arrays and matrices.
+
+    That is done when the size of one of them is first needed.
 
     Parameters
     ----------
@@ -29,8 +35,10 @@ def register_sizeof(sizeof: Any) -> None:
         The dispatcher ``dask.sizeof.sizeof``.  A second registration does no harm.
     """
 
-    @sizeof.register_lazy("scipy")  # type: ignore[untyped-decorator]  # takes the place of Dask's own rule, which knows matrices only
+    # It takes the place of Dask's own rule, which knows matrices only.
+    @sizeof.register_lazy("scipy")  # type: ignore[untyped-decorator]
     def register_scipy() -> None:
-        from scipy import sparse  # noqa: PLC0415  (SciPy is loaded by now: an object of it is being weighed)
+        # SciPy is loaded by now: an object of it is being weighed.
+        from scipy import sparse  # noqa: PLC0415
 
         sizeof.register((sparse.sparray, sparse.spmatrix), sizeof_sparse)

@@ -1,7 +1,9 @@
-"""Checks of sparse input before it is converted: its arrays must fit its shape, and sums of its entries their dtype.
+"""Checks of sparse input before it is converted.
 
-SciPy's conversions and products, and our kernels, do not check index arrays: an index beyond the shape ends the
-process, or changes other memory.  So all sparse input is checked here, once.
+Its arrays must fit its shape, and sums of its entries their dtype.
+
+SciPy's conversions and products, and our kernels, do not check index arrays: an index beyond the
+shape ends the process, or changes other memory.  So all sparse input is checked here, once.
 """
 
 from itertools import chain
@@ -19,8 +21,9 @@ _LARGEST_OFFSET = np.iinfo(np.int32).max
 def check_sparse(X: Any, name: str = "X") -> Any:
     """Return a sparse X so that SciPy converts it safely and exactly, and any other X as it is.
 
-    The cost is one pass over the indices of the formats CSR, CSC, BSR and COO.  LIL and DOK, which consist of Python
-    objects, are converted to another format, COO integers are widened, and unused space for entries is cut off.
+    The cost is one pass over the indices of the formats CSR, CSC, BSR and COO.  LIL and DOK, which
+    consist of Python objects, are converted to another format, COO integers are widened, and unused
+    space for entries is cut off.
 
     Parameters
     ----------
@@ -43,14 +46,16 @@ def check_sparse(X: Any, name: str = "X") -> Any:
         return X
     if len(X.shape) != 2:
         raise ValueError(
-            f"Expected 2D input, got a sparse array of shape {X.shape} for {name}. Reshape it with "
-            f"{name}.reshape(-1, 1), if it has one feature, or with {name}.reshape(1, -1), if it is one sample."
+            f"Expected 2D input, got a sparse array of shape {X.shape} for {name}. Reshape it "
+            f"with {name}.reshape(-1, 1), if it has one feature, or with {name}.reshape(1, -1), "
+            "if it is one sample."
         )
     fits = {"coo": _fits_coordinates, "dia": _fits_diagonals, "lil": _fits_lists, "dok": _fits_keys}
     if not fits.get(X.format, _fits_compressed)(X):
         finds = f"; {name}.check_format() says what is wrong" if hasattr(X, "check_format") else ""
         raise ValueError(
-            f"{name} has indices or values that do not fit its shape {X.shape}. Build the sparse array anew{finds}."
+            f"{name} has indices or values that do not fit its shape {X.shape}. Build the sparse "
+            f"array anew{finds}."
         )
     match X.format:
         case "csr" | "csc" | "bsr":
@@ -65,7 +70,10 @@ def check_sparse(X: Any, name: str = "X") -> Any:
 
 
 def _fits_compressed(X: Any) -> bool:
-    """Return whether the arrays of CSR, CSC or BSR fit: their lengths, the offsets, then every index."""
+    """Return whether the arrays of CSR, CSC or BSR fit.
+
+    Checked are their lengths, the offsets, then every index.
+    """
     if np.ndim(X.data) != (3 if X.format == "bsr" else 1) or not _are_integers(X.indptr, X.indices):
         return False
     block = X.data.shape[1:] or (1, 1)
@@ -142,7 +150,10 @@ def _are_below(index: Array, limit: int) -> bool:
 
 
 def _widen(X: Any) -> Any:
-    """Widen integers that could overflow when SciPy's conversion from COO adds up duplicates in their own dtype."""
+    """Widen integers that could overflow when SciPy converts from COO.
+
+    It adds up duplicates in their own dtype.
+    """
     if X.dtype.kind not in "iu" or not X.data.size:
         return X
     if X.dtype.itemsize < 8:

@@ -1,8 +1,9 @@
 """Validation of inputs: the only module that looks at their types.
 
-In memory, an input is an array, a list of lists, a sparse array or matrix, or a data frame; scikit-learn validates it.
-On Dask, it is a Dask array with dense or sparse chunks, a Dask data frame, or a list of Delayed objects, each a chunk
-of rows.  Every chunk is then validated in its own task, and the client gets only its shape and sums.
+In memory, an input is an array, a list of lists, a sparse array or matrix, or a data frame;
+scikit-learn validates it.  On Dask, it is a Dask array with dense or sparse chunks, a Dask data
+frame, or a list of Delayed objects, each a chunk of rows.  Every chunk is then validated in its own
+task, and the client gets only its shape and sums.
 """
 
 from __future__ import annotations
@@ -41,18 +42,19 @@ _delayed: Any = Later("dask.delayed")
 Chunked = Union["Array", "list[Delayed]"]
 
 _TEXT = (
-    "X holds text. Count the words first, for example with sklearn.feature_extraction.text.CountVectorizer, "
-    "alone or as the first step of a Pipeline."
+    "X holds text. Count the words first, for example with "
+    "sklearn.feature_extraction.text.CountVectorizer, alone or as the first step of a Pipeline."
 )
 #: Hint for documents that are lists of words, or of pairs as in gensim.
 _LISTS = (
     " If X holds documents as lists of words, count these first, with "
-    "sklearn.feature_extraction.text.CountVectorizer(analyzer=list); pairs of words and counts become a matrix by "
-    "gensim.matutils.corpus2csc(X).T."
+    "sklearn.feature_extraction.text.CountVectorizer(analyzer=list); pairs of words and counts "
+    "become a matrix by gensim.matutils.corpus2csc(X).T."
 )
 #: Beginnings of NumPy's errors about entries that are no numbers.
 _NO_NUMBER = re.compile(
-    r"^(float\(\) argument|setting an array element|could not convert|must be real|dtype='numeric'|The DType)"
+    r"^(float\(\) argument|setting an array element|could not convert|must be real|"
+    r"dtype='numeric'|The DType)"
 )
 #: What numbers parameters may be.
 COUNT = Interval(Integral, 1, None, closed="left")
@@ -63,14 +65,20 @@ _IN_CHUNK = "X is on Dask: rows are numbered from the start of their chunk."
 
 
 def is_dask(X: Any) -> bool:
-    """Return whether X is a Dask collection.  Call this before validation, which would compute X."""
+    """Return whether X is a Dask collection.
+
+    Call this before validation, which would compute X.
+    """
     if "dask" not in sys.modules:
         return False
     return bool(dask.is_dask_collection(X[0] if isinstance(X, list | tuple) and X else X))
 
 
 def entries_of(X: Any) -> float:
-    """Return how many entries an input has, stored ones if it is sparse; infinity if its shape does not say."""
+    """Return how many entries an input has, stored ones if it is sparse.
+
+    It is infinity if the shape does not say.
+    """
     if sparse.issparse(X):
         return float(X.nnz)
     shape = getattr(X, "shape", None)  # of a Delayed object it may be anything
@@ -83,13 +91,16 @@ def entries_of(X: Any) -> float:
 def validate_in_memory(
     X: Any, estimator: Any, *, reset: bool, name: str = "X", **check: Any
 ) -> Any:
-    """Return X as a CSR array or matrix or as an ndarray, validated by scikit-learn; sparse indices are checked, too.
+    """Return X as a CSR array or matrix or as an ndarray, validated by scikit-learn.
+
+    Sparse indices are checked, too.
 
     Parameters
     ----------
     X : array-like, sparse array or matrix of any format, or data frame
     estimator : estimator
-        Its `n_features_in_` and `feature_names_in_` are set by a fit, and else compared with those of X.
+        Its `n_features_in_` and `feature_names_in_` are set by a fit, and else compared with those
+        of X.
     reset : bool
         Whether this is a fit.
     name : str, default="X"
@@ -123,7 +134,10 @@ class EntryError(TypeError, ValueError):
 
 
 def refuse_dates(values: Any, name: str = "X") -> Any:
-    """Return `values`, unless they are dates or times, which NumPy cannot convert to numbers without a unit."""
+    """Return `values`, unless they are dates or times.
+
+    NumPy cannot convert these to numbers without a unit.
+    """
     entries = values.flat if values.dtype.kind == "O" else ()
     first = next((one for one in entries if isinstance(one, date | timedelta)), None)
     if values.dtype.kind in "mM" or first is not None:
@@ -138,7 +152,7 @@ def refuse_dates(values: Any, name: str = "X") -> Any:
 
 @contextmanager
 def name_input(X: Any, name: str = "X") -> Iterator[None]:
-    """Add the name of X, and its column, to errors about an entry that is no number or not finite."""
+    """Add the name and column of X to errors about an entry that is no number or not finite."""
     try:
         yield
     except (TypeError, ValueError, OverflowError) as error:
@@ -161,7 +175,10 @@ def name_input(X: Any, name: str = "X") -> Iterator[None]:
 
 
 def _column_without_numbers(X: Any, error: Exception) -> tuple[Any, Exception]:
-    """Return the first column with an entry that is no number, if X has columns, and the error about this entry."""
+    """Return the first column with an entry that is no number, and the error about it.
+
+    The column is returned if X has columns.
+    """
     try:
         values = np.asarray(X, object)
     except ValueError:  # rows of different lengths
@@ -181,7 +198,10 @@ def _label(names: Any, number: int) -> Any:
 
 
 def explain_not_finite(error: Exception, values: Any, names: Any = None) -> ValueError:
-    """Return scikit-learn's error about values that are not finite, with their columns and what to do."""
+    """Return scikit-learn's error about values that are not finite.
+
+    Their columns and what to do are added.
+    """
     said = str(error).partition("\n")[0].rstrip(".")
     is_bad = np.isnan if "NaN" in said else np.isinf
     try:
@@ -213,7 +233,10 @@ def explain_not_finite(error: Exception, values: Any, names: Any = None) -> Valu
 
 
 def check_features(X: Any, estimator: Any, *, reset: bool) -> None:
-    """Set or compare number and names of the features of a Dask input, as far as they are known without computing."""
+    """Set or compare number and names of the features of a Dask input.
+
+    They are used as far as they are known without computing.
+    """
     meta = _meta(X)
     if meta is not None:
         check_names(meta, estimator)
@@ -237,12 +260,16 @@ def check_width(n_features: int, estimator: Any) -> None:
     """Raise scikit-learn's error, if there are no features."""
     if n_features < 1:
         raise ValueError(
-            f"Found array with 0 feature(s) while a minimum of 1 is required by {type(estimator).__name__}."
+            "Found array with 0 feature(s) while a minimum of 1 is required by "
+            f"{type(estimator).__name__}."
         )
 
 
 def as_chunks(X: Any) -> Chunked:
-    """Return a Dask input as a Dask array whose columns are undivided, or as a list of Delayed objects."""
+    """Return a Dask input as a Dask array with undivided columns, or as Delayed objects.
+
+    The latter are a list.
+    """
     if isinstance(X, da.Array):
         _check_array_kind(X)
         whole: Array = X if X.numblocks[1] == 1 else _one_column_chunk(X)
@@ -252,10 +279,11 @@ def as_chunks(X: Any) -> Chunked:
     if _is_dask_frame(X):
         return list(X.to_delayed())
     raise TypeError(
-        f"X is on Dask, but of type {type(X).__name__}. Pass one two-dimensional Dask array, such as X.data of an "
-        "xarray.DataArray, one Dask data frame, or a list of Delayed objects, each of which is a chunk of rows. If X "
-        "holds text, count the words first, with a vectorizer that has a vocabulary: "
-        "[dask.delayed(vectorizer.transform)(texts) for texts in X.to_delayed()]."
+        f"X is on Dask, but of type {type(X).__name__}. Pass one two-dimensional Dask array, such "
+        "as X.data of an xarray.DataArray, one Dask data frame, or a list of Delayed objects, "
+        "each of which is a chunk of rows. If X holds text, count the words first, with a "
+        "vectorizer that has a vocabulary: [dask.delayed(vectorizer.transform)(texts) for texts "
+        "in X.to_delayed()]."
     )
 
 
@@ -267,7 +295,8 @@ def read_chunk(chunk: Any, *, missing: bool = False) -> Any:
     if _is_text(chunk):
         raise ValueError(_TEXT)
     chunk = check_sparse(unmask(chunk, "X", missing=missing))
-    # The order of a frame's values in memory depends on whether it was sent, and the bits of a fit on that order.
+    # The order of a frame's values in memory depends on whether it was sent, and the bits of a fit
+    # on that order.
     order = "F" if hasattr(chunk, "columns") else None
     with name_input(chunk):
         found = check_array(
@@ -291,9 +320,10 @@ def refuse_container(estimator: Any, X: Any) -> None:
     )
     if chosen != "default" and is_dask(X):
         raise ValueError(
-            f'X is on Dask, whose results stay there, but set_output(transform="{chosen}") asks for a data frame in '
-            'memory. Call set_output(transform="default"), or pass X in memory. A Dask data frame of a lazy result is '
-            "dask.dataframe.from_dask_array(result, columns=model.get_feature_names_out())."
+            f'X is on Dask, whose results stay there, but set_output(transform="{chosen}") asks '
+            'for a data frame in memory. Call set_output(transform="default"), or pass X in '
+            "memory. A Dask data frame of a lazy result is dask.dataframe.from_dask_array(result, "
+            "columns=model.get_feature_names_out())."
         )
 
 
@@ -312,8 +342,8 @@ def map_rows(
     Parameters
     ----------
     function : callable
-        ``function(rows, model)`` gets a CSR array or matrix, or an ndarray, and returns an array of shape
-        (n_rows, n_outputs).  It must accept an array without rows.
+        ``function(rows, model)`` gets a CSR array or matrix, or an ndarray, and returns an array of
+        shape (n_rows, n_outputs).  It must accept an array without rows.
     X : input of any kind
     estimator : estimator
         Its number and names of features are compared with those of X.
@@ -329,8 +359,8 @@ def map_rows(
     Returns
     -------
     ndarray, dask.array.Array or list of Delayed
-        In memory an ndarray; for Dask arrays and data frames a Dask array with the same chunks of rows, also where
-        their sizes are unknown; for a list of Delayed objects another one.
+        In memory an ndarray; for Dask arrays and data frames a Dask array with the same chunks of
+        rows, also where their sizes are unknown; for a list of Delayed objects another one.
     """
     if not is_dask(X):
         return function(
@@ -372,7 +402,8 @@ def _apply(
         rows = read_chunk(chunk, missing=missing)
         if rows.shape[1] != n_features:
             raise ValueError(
-                f"X has {rows.shape[1]} features, but {owner} is expecting {n_features} features as input."
+                f"X has {rows.shape[1]} features, but {owner} is expecting {n_features} features "
+                "as input."
             )
         return function(rows, model)
     except ValueError as error:
@@ -403,7 +434,10 @@ def _is_text(X: Any) -> bool:
 
 
 def _holds_lists(X: Any) -> bool:
-    """Return whether X is a list of documents that are lists of words, or of pairs of words and counts."""
+    """Return whether X is a list of documents that are lists.
+
+    Their elements are words, or pairs of words and counts.
+    """
     first = X[0] if isinstance(X, list | tuple) and X else None
     return (
         isinstance(first, list | tuple)
@@ -413,7 +447,7 @@ def _holds_lists(X: Any) -> bool:
 
 
 def _meta(X: Any) -> Any:
-    """Return an empty array or frame with the columns of X, or None while their number is unknown."""
+    """Return an empty array or frame with the columns of X, None while they are unknown."""
     if isinstance(X, da.Array):
         _check_array_kind(X)
         return (
@@ -427,8 +461,9 @@ def _meta(X: Any) -> Any:
 def _check_array_kind(X: Any) -> None:
     if X.ndim != 2:
         raise ValueError(
-            f"Expected 2D array, got {X.ndim}D array instead: a Dask array of shape {X.shape}. Reshape your data "
-            "either with X.reshape(-1, 1), if it has one feature, or with X.reshape(1, -1), if it is one sample."
+            f"Expected 2D array, got {X.ndim}D array instead: a Dask array of shape {X.shape}. "
+            "Reshape your data either with X.reshape(-1, 1), if it has one feature, or with "
+            "X.reshape(1, -1), if it is one sample."
         )
     if X.dtype is not None and X.dtype.kind == "c":
         raise ValueError(_COMPLEX.format("X"))
@@ -439,14 +474,17 @@ def _check_array_kind(X: Any) -> None:
 def _one_column_chunk(X: Any) -> Any:
     if np.isnan(X.shape[1]):
         raise ValueError(
-            "X has several chunks of columns, of unknown widths. Call X.compute_chunk_sizes() first, or build X with "
-            "chunks of whole rows."
+            "X has several chunks of columns, of unknown widths. Call X.compute_chunk_sizes() "
+            "first, or build X with chunks of whole rows."
         )
     return X.map_blocks(_to_csr, dtype=X.dtype, meta=X._meta).rechunk({1: -1})
 
 
 def _to_csr(block: Any) -> Any:
-    """Convert sparse blocks to CSR, which Dask is sure to join side by side; return others as they are."""
+    """Convert sparse blocks to CSR, which Dask is sure to join side by side.
+
+    Return others as they are.
+    """
     return sparse.csr_array(check_sparse(block)) if sparse.issparse(block) else block
 
 

@@ -1,11 +1,11 @@
 """Archives of nested values: a ``.npz`` file of arrays, and a JSON header that says how they nest.
 
-The header has the type, shape and checksum of each array.  An archive contains no pickle.  Reading gives the tree that
-was written: numbers, arrays, tuples, lists and dicts of the same types.  A named tuple keeps its type, which must be
-defined and have the same fields.
+The header has the type, shape and checksum of each array.  An archive contains no pickle.  Reading
+gives the tree that was written: numbers, arrays, tuples, lists and dicts of the same types.  A
+named tuple keeps its type, which must be defined and have the same fields.
 
-Nothing in an archive is compressed, and each array occurs once in the tree, so that reading takes no more memory than
-the file is large.
+Nothing in an archive is compressed, and each array occurs once in the tree, so that reading takes
+no more memory than the file is large.
 """
 
 import json
@@ -26,7 +26,8 @@ _PLAIN = {int, float, str, bool, type(None)}
 _HEADER = "header.json"
 #: Kinds of NumPy's numbers and strings whose types are stored.
 _SCALARS = "biufU"
-#: Between the head and the tree of values in the header; in a string of JSON the quotation marks would be escaped.
+#: Between the head and the tree of values in the header; in a string of JSON the quotation marks
+#: would be escaped.
 _TREE = ', "tree": '
 #: Largest number of bytes of a head.
 _LONGEST = 1 << 24
@@ -105,7 +106,10 @@ def _describe(array: np.ndarray[Any, Any], checksum: int) -> list[Any]:
 
 
 def _strip(value: Any, name: str, arrays: list[np.ndarray[Any, Any]]) -> Named:
-    """Return a tree for JSON, in which each node is a dict of one entry; arrays are appended to the list."""
+    """Return a tree for JSON, in which each node is a dict of one entry.
+
+    Arrays are appended to the list.
+    """
     node: Named | None = None
     if type(value) in _PLAIN:
         node = {"plain": value}
@@ -145,8 +149,9 @@ def _strip_inner(value: Any, name: str, strip: Callable[[Any, str], Any]) -> Nam
         )  # the name of a script in its child processes
         return {"named": [f"{module}:{kind.__qualname__}", kind._fields, items]}
     raise TypeError(
-        f"a checkpoint cannot keep {_shown(name)}, of type {kind.__qualname__}; use numbers, strings, arrays without "
-        "objects or masks, tuples, lists, dicts, and named tuples that are not defined in a function"
+        f"a checkpoint cannot keep {_shown(name)}, of type {kind.__qualname__}; use numbers, "
+        "strings, arrays without objects or masks, tuples, lists, dicts, and named tuples that "
+        "are not defined in a function"
     )
 
 

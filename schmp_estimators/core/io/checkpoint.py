@@ -1,10 +1,10 @@
 """Checkpoints: files from which a run can continue in any later process.
 
-A checkpoint is an archive of nested values (`archive`) with its identity: estimator, data, parameters, version.  It may
-be at any place that fsspec knows, and is replaced in one step.
+A checkpoint is an archive of nested values (`archive`) with its identity: estimator, data,
+parameters, version.  It may be at any place that fsspec knows, and is replaced in one step.
 
-Any damage raises an error that names the file and the array.  A forged file whose header is forged, too, may be
-recognised or not: only trusted users should be able to write the file.
+Any damage raises an error that names the file and the array.  A forged file whose header is forged,
+too, may be recognised or not: only trusted users should be able to write the file.
 """
 
 import hashlib
@@ -54,7 +54,8 @@ class Checkpoint:
     identity : mapping of str to JSON values
         The fit that it belongs to: estimator, data, parameters.
     before : mapping of str to JSON values, optional
-        The fit that it may be left from, because this fit follows that one: then it is as if there were none.
+        The fit that it may be left from, because this fit follows that one: then it is as if there
+        were none.
     """
 
     def __init__(self, url: PathLike, identity: Named, before: Named | None = None) -> None:
@@ -64,13 +65,13 @@ class Checkpoint:
         self._behind: tuple[int, Future[None]] | None = None
 
     def read(self, use: Callable[[Any], T] = itself) -> T | None:
-        """Return what `use` makes of the values that were written, or None if there is no checkpoint.
+        """Return what `use` makes of the written values, or None if there is no checkpoint.
 
         Raises
         ------
         CheckpointMismatchError
-            If it belongs to other data, parameters or versions, or if the file is damaged or no checkpoint at all; also
-            if `use` fails.
+            If it belongs to other data, parameters or versions, or if the file is damaged or no
+            checkpoint at all; also if `use` fails.
         """
         system, path = fsspec.core.url_to_fs(self.url)
         if not system.exists(path):
@@ -92,8 +93,9 @@ class Checkpoint:
         ----------
         done : int
             Iterations done, for the warning.
-        values : nested tuples, named tuples, lists, dicts of ndarray, int, float, str, bool, None and NumPy's numbers
-            What to save.  Arrays are streamed: no copy of them is made.
+        values : nested tuples, named tuples, lists and dicts
+            What to save: ndarray, int, float, str, bool, None and NumPy's numbers.  Arrays are
+            streamed: no copy of them is made.
 
         Raises
         ------
@@ -109,7 +111,10 @@ class Checkpoint:
         self._finish(done, self._replaces(values))
 
     def write_behind(self, done: int, values: Any) -> None:
-        """Write in a thread; arrays in `values` may not be changed any more.  The next call waits, and may warn."""
+        """Write in a thread.
+
+        Arrays in `values` may not be changed any more.  The next call waits, and may warn.
+        """
         self.settle()
         pool = ThreadPoolExecutor(1, "schmp-checkpoint")
         self._behind = done, pool.submit(self._replaces(values))
@@ -134,8 +139,8 @@ class Checkpoint:
             if not self._failed:
                 warnings.warn(
                     f"checkpoint={self.url!r} could not be written after iteration {done} "
-                    f"({type(error).__name__}: {error}); the fit goes on, and tries again after each "
-                    "`checkpoint_every`. To end a fit instead: "
+                    f"({type(error).__name__}: {error}); the fit goes on, and tries again after "
+                    "each `checkpoint_every`. To end a fit instead: "
                     "warnings.simplefilter('error', schmp_estimators.exceptions.CheckpointWarning)",
                     CheckpointWarning,
                     stacklevel=3,
@@ -165,7 +170,10 @@ def identity_of_run(name: str, parameters: Named, pieces: Sequence[Any]) -> Name
 
 
 def recognised(value: Any) -> Any:
-    """Return what stands for a parameter in an identity: a number or string itself, of others a hash."""
+    """Return what stands for a parameter in an identity.
+
+    That is a number or string itself, of others a hash.
+    """
     return value if isinstance(value, (int, float, str, bool, type(None))) else _digest(value)
 
 
@@ -174,36 +182,46 @@ def _digest(value: Any) -> str:
         found: str = joblib.hash(_bare(value))
     except (PicklingError, TypeError) as error:
         raise TypeError(
-            f"checkpoint cannot recognise {value!r} in another process ({error}); give values, functions that stand "
-            "in a module, or functools.partial of these"
+            f"checkpoint cannot recognise {value!r} in another process ({error}); give values, "
+            "functions that stand in a module, or functools.partial of these"
         ) from error
     return found
 
 
 def _bare(value: Any) -> Any:
-    """Return tuples and lists as plain tuples: only the values matter, not where a class was defined."""
+    """Return tuples and lists as plain tuples.
+
+    Only the values matter, not where a class was defined.
+    """
     return tuple(map(_bare, value)) if isinstance(value, (tuple, list)) else value
 
 
 def settle(checkpoint: Checkpoint | None, error: BaseException | None) -> None:
-    """Wait until a run's checkpoint is written, if it has one; if the run ends with an error, ignore further ones."""
+    """Wait until a run's checkpoint is written, if it has one.
+
+    If the run ends with an error, ignore further ones.
+    """
     if checkpoint is not None:
         with suppress(Exception) if error is not None else nullcontext():
             checkpoint.settle()
 
 
 def check_records(url: str, records: Sequence[Named], limit: int) -> int:
-    """Return the number of iterations that the records of an estimator have; raises as `check_sweeps`."""
+    """Return the number of iterations in an estimator's records; raises as `check_sweeps`."""
     sum(one["seconds"] for one in records)  # raises if these are no records
     check_sweeps(url, len(records), limit)
     return len(records)
 
 
 def check_sweeps(url: str, done: int, limit: int, name: str = "max_iter") -> None:
-    """Raise CheckpointMismatchError if a checkpoint has more iterations than the parameter `name` allows."""
+    """Raise CheckpointMismatchError if a checkpoint has more iterations than allowed.
+
+    The parameter `name` allows them.
+    """
     if done > limit:
         raise CheckpointMismatchError(
-            f"checkpoint={url!r} has {done} iterations behind it, and {name}={limit}; raise {name}, {_REMEDY}"
+            f"checkpoint={url!r} has {done} iterations behind it, and {name}={limit}; raise "
+            f"{name}, {_REMEDY}"
         )
 
 
@@ -217,8 +235,8 @@ def refusing_damage(name: str, what: str = "is no checkpoint, or a damaged one")
     except Exception as error:  # zipfile, NumPy, json and fsspec raise many kinds of errors
         what = "cannot be read" if isinstance(error, OSError) else what
         raise CheckpointMismatchError(
-            f"{shortened(name, 150)} {what} ({type(error).__name__}: {shortened(str(error), 200)}); "
-            f"{_REMEDY}"
+            f"{shortened(name, 150)} {what} ({type(error).__name__}: "
+            f"{shortened(str(error), 200)}); {_REMEDY}"
         ) from error
 
 
@@ -229,7 +247,10 @@ def _as_read(identity: Named) -> Named:
 
 
 def _check_identity(name: str, head: Named, identity: Named) -> None:
-    """Raise CheckpointMismatchError if a checkpoint belongs to another fit, and say what differs."""
+    """Raise CheckpointMismatchError if a checkpoint belongs to another fit.
+
+    The error says what differs.
+    """
     found = {"format": head["format"], "version": head["version"], **head["identity"]}
     expected = {"format": FORMAT, "version": __version__, **_as_read(identity)}
     differing = [one for one in {**expected, **found} if expected.get(one) != found.get(one)]

@@ -1,12 +1,15 @@
-"""Files that are replaced in one step, so that readers see the old or the new one, complete; and folders for fits.
+"""Files that are replaced in one step, and folders for fits.
 
-On a local disk the new file is written beside the old one, as ``<name>.<16 hex digits>.part``, and renamed.  A writer
-locks its part.  A part without a lock was left by a process that died, and the next writer removes it.  Elsewhere the
-file is written in a transaction of fsspec, so that an object store shows it only when it is complete.
+Readers of a file see the old or the new one, complete.
 
-Folders are on disks of this machine.  A folder that the user names has the fit's checkpoint, and a lock while a fit
-uses it.  A temporary folder is removed in the end, even after an error.  If its process was killed, the next process
-that makes a temporary folder removes it.
+On a local disk the new file is written beside the old one, as ``<name>.<16 hex digits>.part``, and
+renamed.  A writer locks its part.  A part without a lock was left by a process that died, and the
+next writer removes it.  Elsewhere the file is written in a transaction of fsspec, so that an object
+store shows it only when it is complete.
+
+Folders are on disks of this machine.  A folder that the user names has the fit's checkpoint, and a
+lock while a fit uses it.  A temporary folder is removed in the end, even after an error.  If its
+process was killed, the next process that makes a temporary folder removes it.
 """
 
 import os
@@ -31,17 +34,21 @@ from schmp_estimators.core.typing import Unary
 if sys.platform != "win32":  # Windows does not remove open files, so no lock is needed there
     import fcntl
 
-#: Names of the checkpoint and of copies of the input, and prefixes of marks (see `marked`) and temporary folders.
+#: Names of the checkpoint and of copies of the input, and prefixes of marks (see `marked`) and
+#: temporary folders.
 CHECKPOINT, INPUT, MARK, PREFIX = "checkpoint", "input", "mark-", "schmp-spill-"
 _LOCK = "lock"
-#: Names that a fit makes in a folder, or leaves if it is killed; names that begin with a dot are those of the system.
+#: Names that a fit makes in a folder, or leaves if it is killed; names that begin with a dot are
+#: those of the system.
 _OURS = re.compile(r"lock|checkpoint(\.[0-9a-f]{16}\.part)?|input|mark-[0-9a-f]+|\..*")
 #: A path as a user may give it.
 PathLike = str | os.PathLike[str]
 
 
 def located(path: PathLike) -> str:
-    """Return a path or URL with ``~`` and environment variables expanded; a path on a disk becomes absolute.
+    """Return a path or URL with ``~`` and environment variables expanded.
+
+    A path on a disk becomes absolute.
 
     Raises
     ------
@@ -55,13 +62,16 @@ def located(path: PathLike) -> str:
         fsspec.core.url_to_fs(name)
     except Exception as error:  # packages for file systems have errors of their own
         raise ValueError(
-            f"checkpoint={path!r} is no path, and no URL that fsspec can open ({error}); give another one, or None"
+            f"checkpoint={path!r} is no path, and no URL that fsspec can open ({error}); give "
+            "another one, or None"
         ) from error
     return name
 
 
 def local_folder(path: PathLike) -> str:
-    """Return the folder on a disk of this machine that `spill` names, as a path or URL that `located` reads.
+    """Return the folder on a disk of this machine that `spill` names.
+
+    It is given as a path or URL that `located` reads.
 
     Raises
     ------
@@ -87,14 +97,16 @@ def replace_file(url: PathLike, write: Unary, *, outlives_power: bool = True) ->
     write : callable
         Gets a binary file; it may only write to it.
     outlives_power : bool, default=True
-        Whether to wait until a local disk has the file, so that it survives a failure of the machine.
+        Whether to wait until a local disk has the file, so that it survives a failure of the
+        machine.
 
     Raises
     ------
     Exception
         Any error of `write` or of the file system; the old file at `url` is then still there.
     """
-    # A transaction belongs to an instance, and the instances that fsspec caches are shared with other threads.
+    # A transaction belongs to an instance, and the instances that fsspec caches are shared with
+    # other threads.
     system, path = fsspec.core.url_to_fs(os.fspath(url), skip_instance_cache=True)
     if isinstance(system, LocalFileSystem):
         _replace_local(path, write, outlives_power)
@@ -128,7 +140,8 @@ def _replace_local(path: str, write: Unary, outlives_power: bool) -> None:
 def _open_part(path: str) -> IO[bytes]:
     """Return a new part of `path`, open and locked."""
     while True:
-        file = open(f"{path}.{secrets.token_hex(8)}.part", "xb")  # noqa: SIM115  (the caller closes it)
+        # the caller closes it
+        file = open(f"{path}.{secrets.token_hex(8)}.part", "xb")  # noqa: SIM115
         lock(file, wait=True)
         if os.path.exists(file.name):
             return file
@@ -164,7 +177,10 @@ def missing_folders(path: str) -> list[str]:
 
 
 def leave_folder(folder: str, lock_name: str, made: Sequence[str]) -> None:
-    """If a folder holds nothing but the lock, remove the lock, and then the folders that were made for the fit."""
+    """If a folder holds nothing but the lock, remove the lock.
+
+    Then remove the folders that were made for the fit.
+    """
     with suppress(OSError):
         if os.listdir(folder) == [lock_name]:
             os.remove(os.path.join(folder, lock_name))
@@ -174,7 +190,9 @@ def leave_folder(folder: str, lock_name: str, made: Sequence[str]) -> None:
 
 @contextmanager
 def named_folder(folder: str | os.PathLike[str]) -> Iterator[str]:
-    """Give the path of a folder that only one fit uses; if it was made here and is empty in the end, it is removed.
+    """Give the path of a folder that only one fit uses.
+
+    If it was made here and is empty in the end, it is removed.
 
     Raises
     ------
@@ -192,12 +210,13 @@ def named_folder(folder: str | os.PathLike[str]) -> Iterator[str]:
         names = sorted(os.listdir(path))
     if "manifest.spill" in names:
         raise CheckpointMismatchError(
-            f"spill={path!r} was begun by an older version of this package, which kept topics in another form; give "
-            "another folder, or finish the fit with that version"
+            f"spill={path!r} was begun by an older version of this package, which kept topics in "
+            "another form; give another folder, or finish the fit with that version"
         )
     if foreign := [name for name in names if not _OURS.fullmatch(name)]:
         raise CheckpointMismatchError(
-            f"spill={path!r} holds {foreign[0]!r}, which no fit has put there; give a new or empty folder"
+            f"spill={path!r} holds {foreign[0]!r}, which no fit has put there; give a new or "
+            "empty folder"
         )
     with explained_errors(path), open(os.path.join(path, _LOCK), "ab") as file:
         if not lock(file, wait=False) or not os.path.exists(
@@ -218,7 +237,10 @@ def named_folder(folder: str | os.PathLike[str]) -> Iterator[str]:
 
 @contextmanager
 def temporary_folder() -> Iterator[str]:
-    """Give a new folder in Dask's temporary directory, which is removed in the end; raises SpillError."""
+    """Give a new folder in Dask's temporary directory; raises SpillError.
+
+    It is removed in the end.
+    """
     parent = temporary_directory()
     with explained_errors(parent):
         for name in os.listdir(parent):

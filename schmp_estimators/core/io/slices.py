@@ -1,13 +1,16 @@
-"""Data that do not fit into memory: values with arrays in files, and the memory that this process may still use.
+"""Data that do not fit into memory: values with arrays in files, and the memory that is left.
 
-`Slices.keep` writes the large arrays of a value to a file, and returns the value with arrays that are mapped from it.
-The system reads pages of the file when they are used, and writes changed pages when it needs memory, so functions work
-on a shard where it is.  Arrays that are in a file already are not written again.
+`Slices.keep` writes the large arrays of a value to a file, and returns the value with arrays that
+are mapped from it.  The system reads pages of the file when they are used, and writes changed pages
+when it needs memory, so functions work on a shard where it is.  Arrays that are in a file already
+are not written again.
 
-Files have no names: the system removes a file with the last array that uses it, however the process ends.
+Files have no names: the system removes a file with the last array that uses it, however the process
+ends.
 
-The package `zict` also has buffers over files, but it reads and writes whole values: a sweep would copy all tokens into
-memory and back twice, and an exchange could not read its piece of a shard alone.
+The package `zict` also has buffers over files, but it reads and writes whole values: a sweep would
+copy all tokens into memory and back twice, and an exchange could not read its piece of a shard
+alone.
 """
 
 from __future__ import annotations
@@ -84,14 +87,17 @@ _lock = Lock()
 
 
 class Slices:
-    """Files of arrays in a folder; on a worker of a cluster, in its own folder or in one that all workers share.
+    """Files of arrays in a folder.
+
+    On a worker of a cluster, it is the worker's own or one that all workers share.
 
     Parameters
     ----------
     folder : str, optional
         Where the files are, which have no names; by default, on a worker, in its own folder.
     is_named : bool, default=False
-        Whether the user has named the folder: then workers use it, too; else they use their ``local_directory``.
+        Whether the user has named the folder: then workers use it, too; else they use their
+        ``local_directory``.
     """
 
     def __init__(self, folder: str | None, *, is_named: bool = False) -> None:
@@ -99,7 +105,10 @@ class Slices:
         self.is_named = is_named
 
     def __reduce__(self) -> Arguments:
-        """Pickle as the files of the receiver: in its own folder, or in one that the user has named."""
+        """Pickle as the files of the receiver.
+
+        They are in its own folder, or in one that the user has named.
+        """
         return _there, (self._folder if self.is_named else None, self.is_named)
 
     @property
@@ -110,7 +119,8 @@ class Slices:
     def keep(self, value: T) -> T:
         """Return `value` with its large arrays in a file.
 
-        Arrays that are in a file already share its bytes: a change to the result changes `value`, too.
+        Arrays that are in a file already share its bytes: a change to the result changes `value`,
+        too.
 
         Raises
         ------
@@ -132,7 +142,10 @@ class Slices:
         return kept
 
     def read_ahead(self, value: Any) -> None:
-        """Let the system read the files of a value ahead, while the process works on other values."""
+        """Let the system read the files of a value ahead.
+
+        The process works on other values meanwhile.
+        """
         taking = _Taking(io.BytesIO())
         taking.dump(value)
         for array in taking.arrays if hasattr(mmap, "MADV_WILLNEED") else ():
@@ -157,7 +170,7 @@ class Slices:
         return np.ndarray(n, dtype, memory)
 
     def leave(self) -> None:
-        """Release the pages of mapped files from the memory of this process, until they are read again."""
+        """Release the pages of mapped files from this process, until they are read again."""
         with _lock:
             maps = list(_maps)
         for memory in maps if hasattr(mmap, "MADV_DONTNEED") else ():
@@ -256,27 +269,32 @@ def explained_errors(folder: str) -> Iterator[None]:
     except OSError as error:
         if error.errno in _FULL:
             raise SpillError(
-                f"the disk has no room for what spill puts into {folder!r} ({error}); free some, or give another folder"
+                f"the disk has no room for what spill puts into {folder!r} ({error}); free some, "
+                "or give another folder"
             ) from error
         if error.errno == errno.ENOMEM:
             raise SpillError(
-                "spill maps files into the address space of this process, which is too small: raise or remove its "
-                "limit (ulimit -v)"
+                "spill maps files into the address space of this process, which is too small: "
+                "raise or remove its limit (ulimit -v)"
             ) from error
         if error.errno == errno.EMFILE:
             raise SpillError(
-                "spill needs some files for each slice, more than this process may have open: raise that limit "
-                "(ulimit -n), or give the fit more memory, so that it has fewer slices"
+                "spill needs some files for each slice, more than this process may have open: "
+                "raise that limit (ulimit -n), or give the fit more memory, so that it has fewer "
+                "slices"
             ) from error
         raise SpillError(f"spill cannot use {folder!r}: {error}; give another folder") from error
 
 
 def memory_left() -> int:
-    """Return the bytes that this process may still use, beside its arrays, its libraries, and what it runs in.
+    """Return the bytes that this process may still use.
 
-    The limit is the ``dask.config`` key ``schmp-estimators.memory-limit``, a number or a text such as "4 GiB".  Without
-    it, the result is the least that is left of three limits: the memory of the machine or its container, as Dask knows
-    it, and the limits of this process on addresses and on data.
+    They are beside its arrays, its libraries, and what it runs in.
+
+    The limit is the ``dask.config`` key ``schmp-estimators.memory-limit``, a number or a text such
+    as "4 GiB".  Without it, the result is the least that is left of three limits: the memory of the
+    machine or its container, as Dask knows it, and the limits of this process on addresses and on
+    data.
     """
     space, data, held = _taken()
     asked = setting("schmp-estimators.memory-limit")
@@ -297,10 +315,10 @@ def memory_left() -> int:
 
 
 def memory_left_of_worker(dask_worker: Worker) -> IntPair:
-    """Return `memory_left` for a worker of a cluster: first by its own memory limit, then without it.
+    """Return `memory_left` for a worker: first by its own memory limit, then without it.
 
-    Dask counts all resident memory, including files.  A worker writes results to disk, and then pauses, long before it
-    reaches its limit; the first number is what is left until then.
+    Dask counts all resident memory, including files.  A worker writes results to disk, and then
+    pauses, long before it reaches its limit; the first number is what is left until then.
     """
     manager = dask_worker.memory_manager
     here = memory_left()
@@ -314,7 +332,9 @@ def memory_left_of_worker(dask_worker: Worker) -> IntPair:
 
 
 def _taken() -> tuple[int, int, int]:
-    """Return the bytes of this process's addresses, of its writable memory, and of its memory that is not in files.
+    """Return the bytes of this process's addresses, and of two kinds of its memory.
+
+    These are writable memory, and memory that is not in files.
 
     They are 0 if the system does not say.
     """

@@ -2,11 +2,13 @@
 
 import hashlib
 import platform
+import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from importlib.metadata import version
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numba
 from distributed import Client
@@ -22,10 +24,13 @@ from schmp_estimators.core.places.cluster import (
     worker_timeout,
 )
 from schmp_estimators.core.places.watch import begin, look_until
-from schmp_estimators.core.typing import Function, Named
+from schmp_estimators.core.typing import Arguments, Function, Named
 
 #: Packages whose version can change the bits of a result.
 _PACKAGES = ("schmp-estimators", "numpy", "numba", "scipy")
+#: What workers have answered to each client, by their addresses and folders, and the number of
+#: modules to import.
+_prints = WeakKeyDictionary[Client, dict[Arguments, dict[str, str]]]()
 
 
 def ask(client: Client, function: Function, *args: Any, workers: Iterable[str]) -> Named:
@@ -82,7 +87,7 @@ def responsive_workers(
             able = [one for one in workers if one.status == "running" and one.may_take(annotations)]
             if able and not has_come:
                 deadline, has_come = time.monotonic() + worker_timeout(), True
-            answering = check_alike(client, [one.address for one in able], enrol) if able else set()
+            answering = check_alike(client, able, enrol) if able else set()
             if found := [one for one in able if one.address in answering]:
                 return found, [one for one in workers if one.status == SILENT]
         except WorkLostError as error:
@@ -106,16 +111,18 @@ def fingerprint() -> dict[str, str]:
 
 def check_alike(
     client: Client,
-    workers: list[str],
+    workers: Sequence[Worker],
     enrol: Callable[[], dict[str, str]] | None = None,
 ) -> set[str]:
     """Raise MixedClusterError if workers differ in software or CPU, naming what differs and where.
 
+    Workers that have answered this client before are not asked again, unless there are new modules
+    to import.
+
     Parameters
     ----------
     client : distributed.Client
-    workers : list of str
-        Addresses of the workers to ask.
+    workers : sequence of Worker
     enrol : callable, optional
         Called on each worker; returns what `fingerprint` does, which is the default.
 
@@ -124,8 +131,15 @@ def check_alike(
     set of str
         Addresses of the workers that answered: a worker that has just died may still be listed.
     """
-    prints: dict[str, dict[str, str]] = ask(client, enrol or fingerprint, workers=workers)
-    addresses = [address for address in workers if address in prints]
+    known = _prints.setdefault(client, {})
+    package = __name__.partition(".")[0]
+    n_modules = sum(name.startswith(package) for name in list(sys.modules))
+    keys = {one.address: (one.address, one.folder, n_modules) for one in workers}
+    if new := [address for address, key in keys.items() if key not in known]:
+        answers: Named = ask(client, enrol or fingerprint, workers=new)
+        known |= {keys[address]: found for address, found in answers.items()}
+    prints = {address: known[key] for address, key in keys.items() if key in known}
+    addresses = list(prints)
     for address in addresses[1:]:
         first = prints[addresses[0]]
         other = prints[address]
@@ -140,6 +154,11 @@ def check_alike(
                 "kind"
             )
     return set(prints)
+
+
+def forget_answers(client: Client) -> None:
+    """Let `check_alike` ask all workers again."""
+    _prints.pop(client, None)
 
 
 def _version(package: str) -> str:

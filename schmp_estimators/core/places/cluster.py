@@ -1,4 +1,7 @@
-"""What the client knows of a Dask cluster: its workers, the shards of each, and tasks that no worker can run."""
+"""What the client knows of a Dask cluster.
+
+It knows its workers, the shards of each, and tasks that no worker can run.
+"""
 
 import asyncio
 import math
@@ -44,9 +47,11 @@ class Worker(NamedTuple):
     name: Any = None
     #: Amounts of the resources that tasks may ask for by name.
     resources: Mapping[str, float] = MappingProxyType({})
+    #: Folder of its process; one that is started anew at the same address has another.
+    folder: str = ""
 
     def may_take(self, annotations: Mapping[str, Any]) -> bool:
-        """Return whether the annotations `workers` and `resources` of tasks let them run on this worker."""
+        """Return whether the annotations `workers` and `resources` let tasks run here."""
         named = annotations.get("workers")
         wanted = annotations.get("resources") or {}
         known = [named] if isinstance(named, str) else named
@@ -58,13 +63,18 @@ class Worker(NamedTuple):
 
 #: How much the scheduler's clock is ahead of this process's monotonic one, at least.
 _ahead = WeakKeyDictionary[Client, float]()
+#: Which scheduler has last answered.
+_schedulers = WeakKeyDictionary[Client, str]()
 #: Clients whose schedulers can be asked for tasks that no worker can run.
 _asking = WeakSet[Client]()
 _UNRUNNABLE = "schmp-unrunnable"
 
 
 def reach(client: Client, request: Callable[..., T], *args: Any, **options: Any) -> T:
-    """Return what a request of a client returns; turn errors of a broken connection into WorkLostError."""
+    """Return what a request of a client returns.
+
+    Turn errors of a broken connection into WorkLostError.
+    """
     try:
         return request(*args, **options)
     except _BROKEN as error:
@@ -78,15 +88,19 @@ def reach(client: Client, request: Callable[..., T], *args: Any, **options: Any)
 def live_workers(client: Client) -> list[Worker]:
     """Return the workers of the cluster in the order of their names, whether they can work or not.
 
-    It asks the scheduler.  `Client.scheduler_info` would not do: the client's own regular update may have overwritten
-    it without the workers.
+    It asks the scheduler.  `Client.scheduler_info` would not do: the client's own regular update
+    may have overwritten it without the workers.
 
     Raises
     ------
     WorkLostError
         If the scheduler cannot be reached.
     """
-    infos = _identity(client, -1)["workers"].items()
+    if client.scheduler is None:
+        raise WorkLostError(f"the client is {client.status}")
+    found = reach(client, client.sync, client.scheduler.identity, n_workers=-1)
+    _schedulers[client] = found["id"]
+    infos = found["workers"].items()
     now = _now(client, [info["last_seen"] for _, info in infos])
     return [
         Worker(
@@ -100,6 +114,7 @@ def live_workers(client: Client) -> list[Worker]:
             info.get("metrics", {}).get("memory", 0),
             info["name"],
             info.get("resources", {}),
+            info.get("local_directory", ""),
         )
         for address, info in sorted(
             infos, key=lambda item: (str(type(item[1]["name"])), item[1]["name"])
@@ -109,20 +124,18 @@ def live_workers(client: Client) -> list[Worker]:
 
 
 def scheduler_id(client: Client) -> str:
-    """Return what identifies the scheduler; one that is restarted gets another."""
-    return str(_identity(client, 0)["id"])
+    """Return what identifies the scheduler that has last answered.
 
-
-def _identity(client: Client, n_workers: int) -> dict[str, Any]:
-    if client.scheduler is None:
-        raise WorkLostError(f"the client is {client.status}")
-    return dict(reach(client, client.sync, client.scheduler.identity, n_workers=n_workers))
+    One that is restarted gets another.
+    """
+    return _schedulers[client]
 
 
 def _now(client: Client, seen: list[float]) -> float:
     """Return the time of the scheduler's clock, from when it has last heard of each worker.
 
-    It may be less.  If no worker is heard, all may be busy, or the scheduler was asleep: then less time counts.
+    It may be less.  If no worker is heard, all may be busy, or the scheduler was asleep: then less
+    time counts.
     """
     newest = max(seen, default=0.0)
     here = time.monotonic()
@@ -131,7 +144,10 @@ def _now(client: Client, seen: list[float]) -> float:
 
 
 def answer_timeout() -> float:
-    """Return the seconds after which a worker is silent; a busy one tells the scheduler every second that it lives."""
+    """Return the seconds after which a worker is silent.
+
+    A busy one tells the scheduler every second that it lives.
+    """
     return float(dask.config.get("schmp-estimators.answer-timeout", 25.0))
 
 
@@ -145,29 +161,35 @@ def scheduler_lost(client: Client) -> SchedulerLostError:
     why = (
         "the client is closed: by its user, with its cluster, or because the scheduler has ended"
         if client.status in ("closing", "closed")
-        else f"the scheduler at {_address(client)} cannot be reached: it has ended, or the network has failed"
+        else f"the scheduler at {_address(client)} cannot be reached: "
+        "it has ended, or the network has failed"
     )
     return SchedulerLostError(
-        f"{why}. Connect to a scheduler and fit again; with the parameter checkpoint the fit then continues from there"
+        f"{why}. Connect to a scheduler and fit again; with the parameter checkpoint the fit then "
+        "continues from there"
     )
 
 
 def no_workers(
     client: Client, workers: Sequence[Worker], annotations: Mapping[str, Any] = MappingProxyType({})
 ) -> NoWorkersError:
-    """Return the error for a cluster on which no worker can run tasks with these annotations; it has `workers`."""
+    """Return the error for a cluster on which no worker can run tasks with these annotations.
+
+    The cluster has `workers`.
+    """
     timeout = f"{worker_timeout():g} s"
     running = [worker for worker in workers if worker.status == "running"]
     if running and not any(worker.may_take(annotations) for worker in running):
         asked = {key: annotations[key] for key in ("workers", "resources") if key in annotations}
         return NoWorkersError(
-            f"for {timeout} none of the {len(workers)} workers of the Dask cluster at {_address(client)} could work, "
-            f"because dask.annotate({asked}) excludes them: start others, or fit outside of dask.annotate"
+            f"for {timeout} none of the {len(workers)} workers of the Dask cluster at "
+            f"{_address(client)} could work, because dask.annotate({asked}) excludes them: start "
+            "others, or fit outside of dask.annotate"
         )
     if not workers:
         return NoWorkersError(
-            f"the Dask cluster at {_address(client)} has had no workers for {timeout}; start "
-            "some (cluster.scale(n)), close the client to fit in this process, or raise the time with "
+            f"the Dask cluster at {_address(client)} has had no workers for {timeout}; start some "
+            "(cluster.scale(n)), close the client to fit in this process, or raise the time with "
             "dask.config.set({'schmp-estimators.worker-timeout': seconds})"
         )
     states = "; ".join(
@@ -177,14 +199,15 @@ def no_workers(
     )
     if running:
         return NoWorkersError(
-            f"no worker of the Dask cluster at {_address(client)} has answered for {timeout}: {states}. Their machines "
-            "may be overloaded, or unreachable for the others; raise the time with "
-            "dask.config.set({'schmp-estimators.worker-timeout': seconds})"
+            f"no worker of the Dask cluster at {_address(client)} has answered for {timeout}: "
+            f"{states}. Their machines may be overloaded, or unreachable for the others; raise "
+            "the time with dask.config.set({'schmp-estimators.worker-timeout': seconds})"
         )
     return NoWorkersError(
-        f"no worker of the Dask cluster at {_address(client)} has been able to work for {timeout}: {states}. "
-        "A worker pauses when it uses most of its memory limit: raise the limit (memory_limit), use more workers, "
-        "release other data on the cluster, or take smaller chunks"
+        f"no worker of the Dask cluster at {_address(client)} has been able to work for "
+        f"{timeout}: {states}. A worker pauses when it uses most of its memory limit: raise the "
+        "limit (memory_limit), use more workers, release other data on the cluster, or take "
+        "smaller chunks"
     )
 
 
@@ -193,7 +216,10 @@ def _address(client: Client) -> str:
 
 
 def unrunnable(client: Client, futures: Futures) -> list[str]:
-    """Return keys of tasks that no worker can run, among the futures and all tasks that they wait for."""
+    """Return keys of tasks that no worker can run.
+
+    They are among the futures and all tasks that they wait for.
+    """
     if client not in _asking:
         reach(client, client.run_on_scheduler, _let_ask)
         _asking.add(client)
@@ -211,7 +237,10 @@ def unrunnable(client: Client, futures: Futures) -> list[str]:
 
 
 def _let_ask(dask_scheduler: Any) -> None:
-    """Let a scheduler answer `unrunnable`: unlike a function that it runs, a request leaves no line in its log."""
+    """Let a scheduler answer `unrunnable`.
+
+    Unlike a function that it runs, a request leaves no line in its log.
+    """
 
     def unrunnable(keys: list[Any]) -> list[str]:
         if not dask_scheduler.unrunnable:
@@ -262,8 +291,9 @@ class Dealt:
     def address(self, place: int) -> str:
         """Return the worker of a shard; it stays the same while the worker lives.
 
-        If there are more shards than threads, neighbours in the ring share a worker, so that fewer blocks are sent.  If
-        that worker has its share already, or has died, the shard goes to the one with the fewest shards per thread.
+        If there are more shards than threads, neighbours in the ring share a worker, so that fewer
+        blocks are sent.  If that worker has its share already, or has died, the shard goes to the
+        one with the fewest shards per thread.
         """
         if self._places.get(place) not in self._alive:
             self._places[place] = self._choose(place)
@@ -289,7 +319,10 @@ class Dealt:
         return groups
 
     def settle(self, wishes: Sequence[Collection[str]]) -> None:
-        """Give each shard one of the workers that it wishes for, as long as no worker gets more than its share."""
+        """Give each shard one of the workers that it wishes for.
+
+        No worker gets more than its share.
+        """
         self.n_places = len(wishes)
         shares = self._shares(self.n_places)
         for place, found in enumerate(wishes):
@@ -300,7 +333,7 @@ class Dealt:
                     break
 
     def is_even(self) -> bool:
-        """Return whether no worker has more than its share of the shards, as the workers are now."""
+        """Return whether no worker has more than its share of the shards at present."""
         shares = self._shares(len(self._places))
         return not any(
             n > shares.get(address, 0) for address, n in Counter(self._places.values()).items()
@@ -311,7 +344,10 @@ class Dealt:
         self._places.clear()
 
     def _shares(self, n_places: int) -> dict[str, int]:
-        """Return the largest number of shards that each worker should have, of `n_places` shards in all."""
+        """Return the largest number of shards that each worker should have.
+
+        There are `n_places` shards in all.
+        """
         return {
             worker.address: -(-n_places * worker.n_threads // self.n_threads)
             for worker in self.chosen

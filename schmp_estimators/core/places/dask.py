@@ -1,15 +1,16 @@
-"""The Dask place: tasks on the workers of a cluster, and ranks, which are tasks that send each other messages.
+"""The Dask place: tasks on the workers of a cluster, and ranks, which send each other messages.
 
-A task prefers the worker of its shard, but Dask may run it elsewhere if that worker dies.  A rank runs only on its
-worker.  Nothing large passes through the scheduler.
+A task prefers the worker of its shard, but Dask may run it elsewhere if that worker dies.  A rank
+runs only on its worker.  Nothing large passes through the scheduler.
 """
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain, islice
 from operator import getitem
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 from weakref import WeakSet
 
@@ -18,6 +19,7 @@ from dask._task_spec import Task as DaskTask
 from dask._task_spec import TaskRef
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.sizeof import sizeof
+from dask.utils import parse_bytes
 from distributed import Client, Future, futures_of, span
 
 from schmp_estimators.core.cluster.group import InPlace, Ranks, as_rank, taken
@@ -35,6 +37,7 @@ from schmp_estimators.core.places.answers import (
     ask,
     check_alike,
     fingerprint,
+    forget_answers,
     responsive_workers,
 )
 from schmp_estimators.core.places.cluster import (
@@ -47,7 +50,7 @@ from schmp_estimators.core.places.cluster import (
     reach,
     scheduler_id,
 )
-from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.places.place import Load, Place
 from schmp_estimators.core.places.watch import await_all, gather, outcomes, scatter
 from schmp_estimators.core.typing import Arguments, Function, Named, Unary
 from schmp_estimators.core.values import itself
@@ -56,8 +59,11 @@ logger = logging.getLogger(__name__)
 
 #: Largest argument, in bytes, that is part of a task; a larger one is sent to the worker.
 _INLINE = 1 << 20
-#: Largest value, in bytes, that `share` puts into a task: tasks pass through the scheduler, and Dask warns of more.
+#: Largest value, in bytes, that `share` puts into a task: tasks pass through the scheduler, and
+#: Dask warns of more.
 _IN_A_TASK = 8 << 20
+#: Bytes that may be under way to a rank, and from a rank.
+EXCHANGE_LIMIT = 256 << 20
 #: States of futures whose results cannot be computed again.
 _GONE = ("cancelled", "lost")
 
@@ -69,10 +75,12 @@ def enrol(dask_worker: Any) -> dict[str, str]:
 
 
 def _enrolment() -> Function:
-    """Return a function that is pickled by its code: it imports what this process has of the package, and enrols.
+    """Return a function that is pickled by its code.
 
-    Its worker answers others meanwhile.  It would not while it imports what a task needs: on a busy machine that takes
-    longer than `answer_timeout`.
+    It imports what this process has of the package, and enrols.
+
+    Its worker answers others meanwhile.  It would not while it imports what a task needs: on a busy
+    machine that takes longer than `answer_timeout`.
     """
     here = __name__
     modules = [here, *(name for name in sys.modules if name.startswith(__name__.split(".")[0]))]
@@ -80,10 +88,9 @@ def _enrolment() -> Function:
     async def enrol(dask_worker: Any = None) -> dict[str, str]:
         import asyncio  # noqa: PLC0415
         import sys  # noqa: PLC0415
-        from contextlib import suppress  # noqa: PLC0415
         from importlib import import_module  # noqa: PLC0415
 
-        for name in modules:
+        for name in [one for one in modules if one not in sys.modules]:
             with suppress(
                 ImportError
             ):  # a worker with another version is refused by what it returns
@@ -92,6 +99,24 @@ def _enrolment() -> Function:
         return found
 
     return enrol
+
+
+class Call(NamedTuple):
+    """A call of a function in a task."""
+
+    function: Function
+    #: Futures stand for their results.
+    args: Sequence[Any]
+    #: Annotations of the task that say where it may run.
+    where: Named
+
+
+#: Calls, the keys of those whose results are kept, and the bytes of their arguments.
+_Job = tuple[dict[Any, Call], Sequence[Any], int]
+
+
+def _bytes_of(args: Iterable[Any]) -> int:
+    return sum(sizeof(arg) for arg in args if not isinstance(arg, Future))
 
 
 class DaskPlace(Place):
@@ -129,14 +154,17 @@ class DaskPlace(Place):
         self._let_in: WeakSet[Future[Any]] = WeakSet()
         self._run = uuid4().hex[:12]
         with span(label):
-            self._annotations = {**dask.get_annotations(), "allow_other_workers": True}
+            self._annotations = dask.get_annotations()
         self._dealt = Dealt([], most)
         self._use(*responsive_workers(self.client, self._annotations, _enrolment()))
         #: What the user calls the fit, and the scheduler that it began with.
         self._fit, self._scheduler = label, scheduler_id(client)
 
     def _use(self, workers: list[Worker], silent: list[Worker], told: str = "") -> None:
-        """Use workers, and leave out silent ones; a warning names each of these, if what was told has not."""
+        """Use workers, and leave out silent ones.
+
+        A warning names each of these, if what was told has not.
+        """
         self._dealt.update(workers)
         self._left_out = [one.address for one in silent]
         self._named |= {one for one in self._left_out if f"{one} " in f"{told} "}
@@ -155,11 +183,17 @@ class DaskPlace(Place):
         return [worker.address for worker in self._dealt.workers]
 
     def ask(self, function: Function, *args: Any) -> Named:
-        """Return what a function returns on each worker, by their addresses; workers on which it fails are left out."""
+        """Return what a function returns on each worker, by their addresses.
+
+        Workers on which it fails are left out.
+        """
         return ask(self.client, function, *args, workers=self.addresses)
 
     def _where(self, address: str | None = None, *, pinned: bool = False) -> Named:
-        """Return the options of tasks that run near a worker, or anywhere, but on no worker that is left out."""
+        """Return the options of tasks that run near a worker, or anywhere.
+
+        They run on no worker that is left out.
+        """
         if address is None:
             chosen = {"workers": self.addresses, "allow_other_workers": False}
             return chosen if self._left_out else {}
@@ -186,20 +220,59 @@ class DaskPlace(Place):
         return list(self._dealt.members(n_shards).values())
 
     def bring(self, value: Any, p: int) -> Any:
-        """Return an argument for a task near shard `p`: `value`, or if it is large a future of it, sent there."""
+        """Return an argument for a task near shard `p`.
+
+        It is `value`, or if it is large a future of it, sent there.
+        """
         if isinstance(value, Future) or sizeof(value) <= _INLINE:
             return value
         return scatter(self.client, f"sent-{uuid4().hex}", value, self._dealt.address(p))
 
-    def load(
-        self, word: str, function: Function, pieces: Sequence[Any], p: int, *first: Any
-    ) -> Future[Any]:
-        """Submit ``function(*first, *pieces)`` near shard `p`, and return its future; pieces as in `Source`."""
-        brought = [self.bring(piece() if callable(piece) else piece, p) for piece in pieces]
-        made = self.call(word, function, (*first, *brought), p)
-        sent = [one for one, piece in zip(brought, pieces, strict=True) if one is not piece]
-        made.add_done_callback(lambda _: self.release(sent))
-        return made
+    def load(self, word: str, loads: Iterable[Load]) -> Iterator[list[Future[Any]]]:
+        """Make data of pieces, and return for each of them its future or futures.
+
+        They are of the result, or of its elements.
+        """
+        sent: list[list[Any]] = []
+
+        def jobs() -> Iterator[_Job]:
+            for function, pieces, p, n_elements in loads:
+                given = [piece() if callable(piece) else piece for piece in pieces]
+                brought = [self.bring(piece, p) for piece in given]
+                pairs = zip(brought, given, strict=True)
+                sent.append([one for one, piece in pairs if one is not piece])
+                run, where = f"{word}-{uuid4().hex}", self._where(self._dealt.address(p))
+                calls: dict[Any, Call] = {(run, p): Call(function, brought, where)}
+                parts = [(f"{run}-{at}", p) for at in range(n_elements)]
+                for at, key in enumerate(parts):
+                    calls[key] = Call(getitem, (TaskRef((run, p)), at), where)
+                yield calls, parts or [(run, p)], _bytes_of(given)
+
+        for made, pieces in zip(self._in_graphs(jobs()), sent, strict=False):
+            if pieces:
+                made[0].add_done_callback(lambda _, pieces=pieces: self.release(pieces))
+            yield made
+
+    def _in_graphs(self, jobs: Iterable[_Job]) -> Iterator[list[Future[Any]]]:
+        """Send jobs and return the futures of each.
+
+        Jobs with few bytes of arguments are one graph.
+        """
+        calls, asked, n_bytes = dict[Any, Call](), list[Sequence[Any]](), 0
+        for some, keys, n_more in jobs:
+            calls |= some
+            asked.append(keys)
+            n_bytes += n_more
+            if n_bytes > _INLINE:
+                yield from self._sent(calls, asked)
+                calls, asked, n_bytes = {}, [], 0
+        yield from self._sent(calls, asked)
+
+    def _sent(
+        self, calls: Mapping[Any, Call], asked: Sequence[Sequence[Any]]
+    ) -> list[list[Future[Any]]]:
+        futures = iter(self._send(calls, [*chain(*asked)]) if calls else ())
+        return [list(islice(futures, len(keys))) for keys in asked]
 
     def call(
         self,
@@ -210,25 +283,31 @@ class DaskPlace(Place):
         *,
         pinned: bool = False,
     ) -> Future[Any]:
-        """Submit a call near shard `p`, and return its future; with `pinned` it runs only on the shard's worker."""
-        return self._submit(
-            (f"{word}-{uuid4().hex}", p), function, args, self._dealt.address(p), pinned
-        )
+        """Submit a call near shard `p`, and return its future.
 
-    def _submit(
-        self,
-        key: Any,
-        function: Function,
-        args: Sequence[Any],
-        address: str | None,
-        pinned: bool = False,
-    ) -> Future[Any]:
-        options = {"key": key, "pure": False, **self._where(address, pinned=pinned)}
-        with dask.annotate(
-            span=self._annotations["span"]
-        ):  # the dashboard knows tasks by their span
-            made: Future[Any] = reach(self.client, self.client.submit, function, *args, **options)
-        self._let_in.add(made)
+        With `pinned` it runs only on the shard's worker.
+        """
+        where = self._where(self._dealt.address(p), pinned=pinned)
+        return self._send({(f"{word}-{uuid4().hex}", p): Call(function, args, where)})[0]
+
+    def _send(
+        self, calls: Mapping[Any, Call], asked: Sequence[Any] | None = None
+    ) -> list[Future[Any]]:
+        """Send calls by their keys as one graph; return the futures of those asked for.
+
+        By default all are asked for.
+        """
+        layers = {}
+        for key, (function, args, where) in calls.items():
+            refs = [TaskRef(arg.key) if isinstance(arg, Future) else arg for arg in args]
+            task = {key: DaskTask(key, function, *refs)}
+            layers[uuid4().hex] = MaterializedLayer(
+                task, annotations={**self._annotations, **where}
+            )
+        graph = HighLevelGraph(layers, {name: set() for name in layers})
+        keys = list(calls if asked is None else asked)
+        made = list(reach(self.client, self.client.get, graph, keys, sync=False))
+        self._let_in.update(made)
         return made
 
     def call_ranks(
@@ -239,7 +318,7 @@ class DaskPlace(Place):
         near: Sequence[int],
         take: Unary | None = None,
     ) -> Any:
-        """Let all ranks of a run call a function at the same time, each in a task that runs only on its worker.
+        """Let all ranks of a run call a function at the same time, each on its worker only.
 
         Parameters
         ----------
@@ -252,11 +331,12 @@ class DaskPlace(Place):
         near : sequence of int
             A shard of each rank, which is where that shard is.
         take : callable, optional
-            Returns what the client gets of a result; the result itself stays on its worker.
+            Returns what the client gets of the result of rank 0; the results themselves stay on
+            their workers.
 
         Returns
         -------
-        list, or two lists
+        list, or a list and an object
             The results; with `take` their futures, and what `take` has returned.
 
         Raises
@@ -267,30 +347,31 @@ class DaskPlace(Place):
             The error of a rank.
         """
         addresses = tuple(map(self._dealt.address, near))
-        made, asked, _ = self._send_ranks(word, function, args, addresses, take)
+        made, _ = self._send_ranks(word, function, args, addresses, take)
+        ranks = made[-len(addresses) :]
         kept = False
         try:
-            found = outcomes(self.client, asked, set(addresses))
+            asked = [made[0], *ranks[1:]]
+            found = outcomes(self.client, asked, set(addresses), ranks[1:] if take else ())
             if failed := [one for one in found if isinstance(one, Exception)]:
                 raise next((one for one in failed if not isinstance(one, WorkLostError)), failed[0])
             kept = take is not None
-            return (made, found) if kept else found
+            return (ranks, found[0]) if kept else found
         finally:
-            self.release(asked if kept else [*made, *asked])
+            self.release(made[:1] if kept else made)
 
     def serve(self, name: str, pieces: Sequence[Any]) -> GroupService:
-        """Let workers make partitions from pieces, and return the service of the ranks that work on them."""
+        """Let workers make partitions from pieces; return the service of their ranks."""
         self.settle([piece.parts if isinstance(piece, Piece) else [piece] for piece in pieces])
         members = self._dealt.members(len(pieces))
         addresses = tuple(members)
         groups = list(members.values())
-        held = list[Future[Any]]()
-        for p, piece in enumerate(pieces):
-            function, parts = piece if isinstance(piece, Piece) else (itself, (piece,))
-            held.append(self.load(f"{name}-load", function, parts, p))
+        whole = [piece if isinstance(piece, Piece) else (itself, (piece,)) for piece in pieces]
+        loads = [Load(function, parts, p) for p, (function, parts) in enumerate(whole)]
+        held = [one for [one] in self.load(f"{name}-load", loads)]
         self.wait(held)
         args = [(groups, *(held[p] for p in group)) for group in groups]
-        made, _, token = self._send_ranks(f"{name}-rounds", as_server, args, addresses, None)
+        made, token = self._send_ranks(f"{name}-rounds", as_server, args, addresses, None)
         return GroupService(self.client, addresses, token, made, held)
 
     def _send_ranks(
@@ -300,26 +381,27 @@ class DaskPlace(Place):
         args: Sequence[Sequence[Any]],
         addresses: tuple[str, ...],
         take: Unary | None,
-    ) -> tuple[list[Future[Any]], list[Future[Any]], str]:
-        """Send the tasks of ranks as one graph, so that those of two runs reach all workers in the same order."""
+    ) -> tuple[list[Future[Any]], str]:
+        """Send the tasks of ranks as one graph.
+
+        So those of two runs reach all workers in the same order.
+
+        Return their futures, after that of what is taken of the result of rank 0, and the token of
+        the group.
+        """
         run = uuid4().hex
         token = f"{self._run}-{run}"
         keys = tuple([(f"{word}-{run}", rank) for rank in range(len(addresses))])
-        layers, asked = {}, list[Any](keys)
+        limit = parse_bytes(dask.config.get("schmp-estimators.exchange-limit", EXCHANGE_LIMIT))
+        calls, asked = dict[Any, Call](), list[Any](keys)
         for rank, (key, address, given) in enumerate(zip(keys, addresses, args, strict=True)):
-            refs = [TaskRef(arg.key) if isinstance(arg, Future) else arg for arg in given]
-            tasks = {
-                key: DaskTask(key, as_rank, Ranks(addresses, keys, rank, token), function, *refs)
-            }
-            if take is not None:
-                asked.append((f"{word}-results-{run}", rank))
-                tasks[asked[-1]] = DaskTask(asked[-1], taken, take, TaskRef(key))
-            only = {**self._annotations, "workers": [address], "allow_other_workers": False}
-            layers[f"{run}-{rank}"] = MaterializedLayer(tasks, annotations=only)
-        graph = HighLevelGraph(layers, {name: set() for name in layers})
-        futures = list(reach(self.client, self.client.get, graph, asked, sync=False))
-        self._let_in.update(futures)
-        return futures[: len(keys)], futures[-len(keys) :], token
+            one = Ranks(addresses, keys, rank, token, limit)
+            calls[key] = Call(as_rank, (one, function, *given), self._where(address, pinned=True))
+        if take is not None:
+            asked.insert(0, (f"{word}-results-{run}", 0))
+            where = self._where(addresses[0], pinned=True)
+            calls[asked[0]] = Call(taken, (take, TaskRef(keys[0])), where)
+        return self._send(calls, asked), token
 
     def results(self, futures: Futures) -> list[Any]:
         """Return the results of futures, and watch the cluster meanwhile."""
@@ -330,7 +412,10 @@ class DaskPlace(Place):
         await_all(self.client, futures, self._dealt.addresses, self.addresses)
 
     def in_place(self, one: Any) -> Any:
-        """Return an argument that stands for the result of a rank, which the next task changes in place."""
+        """Return an argument that stands for the result of a rank.
+
+        The next task changes the result in place.
+        """
         return InPlace(one.key) if isinstance(one, Future) else one
 
     def release(self, held: Iterable[Any]) -> None:
@@ -340,9 +425,10 @@ class DaskPlace(Place):
                 one.release()
 
     def _welcome(self, found: list[Worker]) -> None:
-        """Record which workers there are; those that have come since the last look must be like the others.
+        """Record which workers there are; new ones must be like the others.
 
-        A paused worker keeps its shards, because it may soon continue; a worker that is about to leave does not.
+        A paused worker keeps its shards, because it may soon continue; a worker that is about to
+        leave does not.
         """
         workers = [
             one
@@ -350,15 +436,14 @@ class DaskPlace(Place):
             if one.status in ("running", "paused") and one.may_take(self._annotations)
         ]
         silent = [one for one in found if one.status == SILENT]
-        known = {*self.addresses}
-        come = [worker.address for worker in workers if worker.address not in known]
-        stayed = [worker.address for worker in workers if worker.address in known]
-        if come:
-            check_alike(self.client, [*stayed[:1], *come], _enrolment())
+        check_alike(self.client, workers, _enrolment())
         self._use(workers or self._dealt.workers, silent)
 
     def settle(self, pieces: Sequence[Futures]) -> None:
-        """Place each shard on a worker that has its first piece, as long as no worker gets more than its share."""
+        """Place each shard on a worker that has its first piece.
+
+        No worker gets more than its share.
+        """
         held = [[part for part in parts if isinstance(part, Future)][:1] for parts in pieces]
         if futures := [one for some in held for one in some]:
             holders = reach(self.client, self.client.who_has, futures)
@@ -374,14 +459,15 @@ class DaskPlace(Place):
         """
         if self.are_gone(futures_of(lazy)):
             raise WorkerLostError(
-                "the input was persisted, and the cluster no longer has some of its chunks (the workers that held them "
-                "died or do not answer, or the client was restarted); persist it again, or use the collection from "
-                "before persist()"
+                "the input was persisted, and the cluster no longer has some of its chunks (the "
+                "workers that held them died or do not answer, or the client was restarted); "
+                "persist it again, or use the collection from before persist()"
             )
         held = reach(self.client, self.client.persist, lazy, **self._where())
         if isinstance(lazy, list):
             return self._noted([futures_of(one)[0] for one in held])
-        # Query planning may rename the tasks, but each key still ends with the numbers of its block.
+        # Query planning may rename the tasks, but each key still ends with the numbers of its
+        # block.
         return self._noted(sorted(futures_of(held), key=lambda future: future.key[1:]))
 
     def map(
@@ -395,21 +481,31 @@ class DaskPlace(Place):
         """Submit the calls, and return their futures."""
         run = f"{name}-{uuid4().hex}"
         own = [self._dealt.address(i) if by_shard else None for i in range(len(arguments))]
-        return [self._submit((run, i), function, row, own[i]) for i, row in enumerate(arguments)]
+        jobs = (
+            ({(run, i): Call(function, row, self._where(own[i]))}, [(run, i)], _bytes_of(row))
+            for i, row in enumerate(arguments)
+        )
+        return [*chain(*self._in_graphs(jobs))]
 
     def gather(self, held: Sequence[Any]) -> list[Any]:
         """Return the values, and watch the cluster meanwhile."""
         return gather(self.client, held, self.addresses if self._left_out else None, self.addresses)
 
     def share(self, value: Any) -> Any:
-        """Return a future of a value: of a task, which Dask can repeat; a large value is sent to two workers."""
+        """Return a future of a value.
+
+        It is of a task, which Dask can repeat; a large value is sent to two workers.
+        """
         if sizeof(read_back(value)) <= _IN_A_TASK:
             return self.map(itself, [(value,)], "shared")[0]
         sent = scatter(self.client, f"shared-{uuid4().hex}", value, *self.addresses[:2])
         return self._noted([sent])[0]
 
     def lasting(self, value: Any) -> Callable[[], Any]:
-        """Return a function that gives a future of a value for many tasks, and makes a new one if it was lost."""
+        """Return a function that gives a future of a value for many tasks.
+
+        It makes a new one if the future was lost.
+        """
         held: list[Future[Any]] = []
 
         def give() -> Future[Any]:
@@ -420,7 +516,10 @@ class DaskPlace(Place):
         return give
 
     def are_gone(self, held: Iterable[Any]) -> bool:
-        """Return whether some futures among `held` have results that cannot be computed again, or reached."""
+        """Return whether some futures among `held` have results that are lost.
+
+        Such results cannot be computed again, or reached.
+        """
         futures = [one for one in held if isinstance(one, Future)]
         if any(one.status in _GONE for one in futures):
             return True
@@ -434,7 +533,10 @@ class DaskPlace(Place):
         return self.map(getitem, [(one, position) for one in held], name)
 
     def let_go(self) -> None:
-        """Release all futures, one by one: the traceback of an error may still reference any of them."""
+        """Release all futures, one by one.
+
+        The traceback of an error may still reference any of them.
+        """
         for future in list(self._let_in):
             future.release()
 
@@ -447,7 +549,9 @@ class DaskPlace(Place):
         details = details or {}
         if event == "begin":
             self._fit = details["estimator"]
-            details = {"shards": self._dealt.n_places, **details}
+            used, n_all = len(self._dealt.addresses), len(self.addresses)
+            workers = f"{used} of {n_all} workers" if 0 < used < n_all else ""
+            details = {"shards": self._dealt.n_places, "workers": workers, **details}
         self._teller.tell(event, details)
 
     def close(self) -> None:
@@ -458,16 +562,19 @@ class DaskPlace(Place):
     def reset(self, told: str = "") -> None:
         """Wait for workers, and distribute the shards anew."""
         self._dealt.forget()
+        forget_answers(self.client)
         try:
             self._use(*responsive_workers(self.client, self._annotations, _enrolment()), told)
         except (NoWorkersError, SchedulerLostError) as error:
-            with suppress(WorkLostError):
-                if scheduler_id(self.client) != self._scheduler:
-                    told = "the scheduler was restarted, and workers end with their scheduler"
+            if scheduler_id(self.client) != self._scheduler:
+                told = "the scheduler was restarted, and workers end with their scheduler"
             raise type(error)(f"{self._fit} has ended, because {told}: {error}") from error
 
     def deal(self) -> bool:
-        """Look for new workers; if a worker has more than its share now, forget where the shards are."""
+        """Look for new workers.
+
+        If a worker has more than its share now, forget where the shards are.
+        """
         self._welcome(live_workers(self.client))
         if self._dealt.is_even():
             return False

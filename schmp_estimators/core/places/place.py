@@ -1,8 +1,8 @@
 """Places: where the functions of a fit are called and their results are kept.
 
-`Place` is this process: one thread, or a few over kernels that release the GIL.  Other classes do the same elsewhere.
-`choose_place` chooses the place of a fit.  `Restores` says how often lost work is repeated before a run is given up;
-engines and inputs follow this one rule.
+`Place` is this process: one thread, or a few over kernels that release the GIL.  Other classes do
+the same elsewhere.  `choose_place` chooses the place of a fit.  `Restores` says how often lost work
+is repeated before a run is given up; engines and inputs follow this one rule.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from itertools import starmap
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import joblib
 import numpy as np
@@ -48,8 +48,19 @@ _CHOICES = ("auto", "local", "dask")
 SMALL = 1.0
 #: How often work is repeated without any progress in between.
 MAX_RESTORES = 5
-#: Seconds of the pause before work is repeated for the second time, and the factor of each further pause.
+#: Seconds of the pause before work is repeated for the second time, and the factor of each further
+#: pause.
 PAUSE, LONGER = 0.5, 2.0
+
+
+class Load(NamedTuple):
+    """A call that makes data near a shard of pieces, as in `Source`."""
+
+    function: Function
+    pieces: Sequence[Any]
+    p: int
+    #: How many elements of the result are wanted one by one; 0: the result itself.
+    n_elements: int = 0
 
 
 class Place:
@@ -93,11 +104,16 @@ class Place:
         return 0
 
     def settle(self, pieces: Sequence[Sequence[Any]]) -> None:
-        """Place each shard where its results in `pieces` are, which has a list for each shard; here do nothing."""
+        """Place each shard where its results in `pieces` are; here do nothing.
+
+        There is a list for each shard.
+        """
         return
 
     def hold(self, lazy: Any) -> list[Any]:
-        """Compute a list of Delayed objects, or the blocks of a Dask array of one column of blocks, and hold them.
+        """Compute a list of Delayed objects, or the blocks of a Dask array, and hold them.
+
+        The array has one column of blocks.
 
         They are computed in this process, even if a cluster is Dask's default.
         """
@@ -121,9 +137,10 @@ class Place:
         *,
         by_shard: bool = False,
     ) -> list[Any]:
-        """Return ``function(*a)`` for all `arguments`, which may contain results that this place holds.
+        """Return ``function(*a)`` for all `arguments`, which may contain held results.
 
-        With `by_shard` there is a call for each shard; it is made where the shard is placed, if possible.
+        With `by_shard` there is a call for each shard; it is made where the shard is placed, if
+        possible.
         """
         return list(starmap(function, arguments))
 
@@ -140,7 +157,7 @@ class Place:
         return value
 
     def take(self, held: list[Any], position: int, name: str) -> list[Any]:
-        """Take element `position` out of each of some lists that are held, and return these elements."""
+        """Take element `position` out of each of some held lists; return these elements."""
         found = []
         for one in held:
             found.append(one[position])
@@ -148,27 +165,41 @@ class Place:
         return found
 
     def made(self, held: list[Any], name: str) -> tuple[Place, list[Any]]:
-        """Compute results of `map`, if they are not there yet; return them, and the place that holds them."""
+        """Compute results of `map`, if they are not there yet.
+
+        Return them, and the place that holds them.
+        """
         return self, held
 
     def let_go(self) -> None:
-        """Release what `hold`, `map`, `share` and `take` have returned.  A second call does nothing."""
+        """Release what `hold`, `map`, `share` and `take` have returned.
+
+        A second call does nothing.
+        """
 
     def tell(self, event: str, details: Named | None = None) -> None:
-        """Publish an event of a fit, if the place has a dashboard.  Only plain values of the details are sent.
+        """Publish an event of a fit, if the place has a dashboard.
 
-        Events are published from the first "begin" until the place is closed; the others are "record", "measured",
-        "restart" and "failed".
+        Only plain values of the details are sent.
+
+        Events are published from the first "begin" until the place is closed; the others are
+        "record", "measured", "restart" and "failed".
         """
         if self._teller:
             self._teller.tell(event, details or {})
 
     def are_gone(self, held: Iterable[Any]) -> bool:
-        """Return whether some of what is held is lost, and cannot be computed again; here nothing is."""
+        """Return whether some held results are lost for good; here none is.
+
+        Such results cannot be computed again.
+        """
         return False
 
     def deal(self) -> bool:
-        """Return whether shards should be distributed anew because workers have joined, and so be loaded again."""
+        """Return whether shards should be distributed anew because workers have joined.
+
+        Then they are loaded again.
+        """
         return False
 
     def reset(self, told: str = "") -> None:
@@ -185,8 +216,8 @@ class Place:
 def n_threads(n_jobs: int | None) -> int:
     """Return the number of threads that `n_jobs` means: None is 1, -1 all cores, -2 all but one, ….
 
-    Joblib decides: it counts the cores that this process may use, ``joblib.parallel_config`` may change what None
-    means, and joblib's own workers have one thread each.
+    Joblib decides: it counts the cores that this process may use, ``joblib.parallel_config`` may
+    change what None means, and joblib's own workers have one thread each.
 
     Raises
     ------
@@ -198,7 +229,8 @@ def n_threads(n_jobs: int | None) -> int:
     told = get_active_backend()[1] if n_jobs is None else n_jobs
     if told == 1:  # counting cores takes a fiftieth of the time of a small fit
         return 1
-    # Joblib's Dask backend counts the threads of the cluster, but these are threads of this process.
+    # Joblib's Dask backend counts the threads of the cluster, but these are threads of this
+    # process.
     return int(min(joblib.effective_n_jobs(n_jobs), max(told or 1, joblib.cpu_count())))
 
 
@@ -212,13 +244,14 @@ def choose_place(
 ) -> Iterator[Place]:
     """Choose the place for a fit, and close it in the end.
 
-    Inside a Dask task the fit stays in that task, because waiting for other tasks can cause a deadlock.  But if the
-    input is a Dask collection, the task secedes from the threads of its worker, and the fit uses the cluster.  Outside
-    of tasks the fit uses the active Dask client if there is one, else this process.  The ``dask.config`` key
-    ``schmp-estimators.runtime`` overrides the choice: ``auto``, ``local`` or ``dask``.
+    Inside a Dask task the fit stays in that task, because waiting for other tasks can cause a
+    deadlock.  But if the input is a Dask collection, the task secedes from the threads of its
+    worker, and the fit uses the cluster.  Outside of tasks the fit uses the active Dask client if
+    there is one, else this process.  The ``dask.config`` key ``schmp-estimators.runtime`` overrides
+    the choice: ``auto``, ``local`` or ``dask``.
 
-    With ``auto`` a small fit stays in this process, or if the input is a Dask collection on one worker: messages
-    between workers would take longer than the fit.
+    With ``auto`` a small fit stays in this process, or if the input is a Dask collection on one
+    worker: messages between workers would take longer than the fit.
 
     Parameters
     ----------
@@ -229,8 +262,9 @@ def choose_place(
     label : str, default="schmp"
         Name of the fit on the dashboard.
     work : float, optional
-        About how many seconds the fit takes, by shape and type of its input and by its parameters.  It is small if this
-        is at most the ``dask.config`` key ``schmp-estimators.small-fit``.  By default it is not.
+        About how many seconds the fit takes, by shape and type of its input and by its parameters.
+        It is small if this is at most the ``dask.config`` key ``schmp-estimators.small-fit``.  By
+        default it is not.
 
     Yields
     ------
@@ -280,8 +314,9 @@ def _client(choice: str, is_dask: bool) -> AbstractContextManager[Client | None]
         client: Client = distributed.default_client()
         if client.asynchronous:
             raise AsynchronousClientError(
-                "the active Dask client is asynchronous; fit in a thread with a synchronous Client, or keep the work "
-                "in this process with dask.config.set({'schmp-estimators.runtime': 'local'})"
+                "the active Dask client is asynchronous; fit in a thread with a synchronous "
+                "Client, or keep the work in this process with "
+                "dask.config.set({'schmp-estimators.runtime': 'local'})"
             )
         return nullcontext(client)
     if choice == "dask":
@@ -317,7 +352,8 @@ class Restores:
         Raises
         ------
         WorkLostError
-            If also some of `needed` is gone, what the place was given: only who gave it can make it again.
+            If also some of `needed` is gone, what the place was given: only who gave it can make it
+            again.
         WorkerLostError
             If work has been lost too often.
         NoWorkersError, SchedulerLostError
@@ -327,9 +363,10 @@ class Restores:
             raise error
         if self._n == MAX_RESTORES:
             raise WorkerLostError(
-                f"work was lost {MAX_RESTORES + 1} times, each time before {self._progress} (the last time: {error}); "
-                "look at the logs and the memory of the workers, use more or larger workers, and set the parameter "
-                "checkpoint, if there is one, so that a later fit can continue from there"
+                f"work was lost {MAX_RESTORES + 1} times, each time before {self._progress} (the "
+                f"last time: {error}); look at the logs and the memory of the workers, use more "
+                "or larger workers, and set the parameter checkpoint, if there is one, so that a "
+                "later fit can continue from there"
             ) from error
         if self._n:
             time.sleep(PAUSE * LONGER ** (self._n - 1))
@@ -345,8 +382,9 @@ def check_sent(value: Any, what: str) -> None:
         distributed.protocol.pickle.dumps(value)
     except Exception as error:
         raise TypeError(
-            f"{what} cannot be sent to workers, for want of a pickle ({error}); let it hold numbers, strings and "
-            "arrays only, and its functions stand in a module, or work in this process"
+            f"{what} cannot be sent to workers, for want of a pickle ({error}); let it hold "
+            "numbers, strings and arrays only, and its functions stand in a module, or work in "
+            "this process"
         ) from error
 
 

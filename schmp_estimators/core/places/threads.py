@@ -1,7 +1,7 @@
 """Threads of this process: helpers that share jobs, and a limit of one thread for BLAS.
 
-A caller who has several jobs uses idle threads of an executor, or of a Dask worker.  A job that has several parts may
-ask with `share_here` for the idle threads of whoever called it.
+A caller who has several jobs uses idle threads of an executor, or of a Dask worker.  A job that has
+several parts may ask with `share_here` for the idle threads of whoever called it.
 """
 
 import functools
@@ -19,7 +19,8 @@ from schmp_estimators.core.stages import Each, in_turn
 from schmp_estimators.core.typing import Unary
 
 _lock = threading.Lock()
-#: Pools of BLAS that are limited, with their own numbers of threads, and how many threads are inside `one_blas_thread`.
+#: Pools of BLAS that are limited, with their own numbers of threads, and how many threads are
+#: inside `one_blas_thread`.
 _limited: list[tuple[Any, int]] = []
 _inside = 0
 #: How the work of this thread may be shared.
@@ -32,7 +33,10 @@ def _pools() -> list[Any]:
 
 
 def _take_control(pool: Any) -> None:
-    """Let this thread set limits: threadpoolctl 3.8 silently ignores all threads but the first that has set one."""
+    """Let this thread set limits.
+
+    threadpoolctl 3.8 silently ignores all threads but the first that has set one.
+    """
     clear = getattr(pool, "clear_controlling_thread", None)
     if clear is not None:
         clear(force=True)
@@ -81,8 +85,8 @@ def share_here(function: Unary, jobs: Iterable[Any]) -> list[Any]:
 def share(executor: Executor, n_threads: int, function: Unary, jobs: Iterable[Any]) -> list[Any]:
     """Apply `function` to every job, with this thread and idle threads of an executor.
 
-    The caller does all jobs that no helper has begun, so it never waits for a helper that waits for it.  A job may
-    therefore share jobs itself.
+    The caller does all jobs that no helper has begun, so it never waits for a helper that waits for
+    it.  A job may therefore share jobs itself.
 
     Parameters
     ----------

@@ -1,7 +1,8 @@
 """Waits for results of a Dask cluster, and checks meanwhile whether they can still come.
 
-Dask computes a future again if its worker has died.  But a future may also be cancelled, fail because its workers keep
-dying, or wait for workers that never come; `Client.gather` alone would then wait for ever.
+Dask computes a future again if its worker has died.  But a future may also be cancelled, fail
+because its workers keep dying, or wait for workers that never come; `Client.gather` alone would
+then wait for ever.
 """
 
 import asyncio
@@ -33,7 +34,8 @@ WATCH_EVERY = 1.0
 AFTER_ERROR = 2.0
 #: Number of checks in a row without the workers of the run after which these are taken for dead.
 LOOKS = 2
-#: Number of checks in a row with a silent worker, or a task that no worker can run, after which work is taken for lost.
+#: Number of checks in a row with a silent worker, or a task that no worker can run, after which
+#: work is taken for lost.
 PATIENCE = 5
 
 
@@ -50,9 +52,11 @@ def gather(
     client : distributed.Client
     futures : sequence of Future
     holders : collection of str, optional
-        Addresses of the workers that hold the arguments of the tasks.  None: any worker can compute the results.
+        Addresses of the workers that hold the arguments of the tasks.  None: any worker can compute
+        the results.
     others : iterable of str
-        Addresses of other workers that tasks may be on: if one falls silent, Dask does not repeat its tasks.
+        Addresses of other workers that tasks may be on: if one falls silent, Dask does not repeat
+        its tasks.
 
     Raises
     ------
@@ -75,10 +79,17 @@ def gather(
     return values
 
 
-def outcomes(client: Client, futures: Futures, holders: Collection[str]) -> list[Any]:
-    """Return the outcome of each rank, a value or an exception, once all have ended, or soon after an error.
+def outcomes(
+    client: Client, futures: Futures, holders: Collection[str], kept: Futures = ()
+) -> list[Any]:
+    """Return the outcome of each rank once all have ended, or soon after an error.
 
-    Ranks depend on each other, so if the worker of one has died, the function does not wait for the others.
+    An outcome is a value or an exception.
+
+    Values of `kept` stay where they are: their outcome is None.
+
+    Ranks depend on each other, so if the worker of one has died, the function does not wait for the
+    others.
 
     Raises
     ------
@@ -96,8 +107,11 @@ def outcomes(client: Client, futures: Futures, holders: Collection[str]) -> list
                 async for _ in ending:
                     pass
         finished = [future for future in futures if future.status == "finished"]
-        values = await client.gather(finished, asynchronous=True)
-        return dict(zip([future.key for future in finished], values, strict=True))
+        stay = {future.key: None for future in kept if future.type is not WorkLostError}
+        come = [future for future in finished if future.key not in stay]
+        values = await client.gather(come, asynchronous=True)
+        found = dict.fromkeys([future.key for future in finished])
+        return found | dict(zip([future.key for future in come], values, strict=True))
 
     try:
         values = watched(client, ended, futures, holders, are_ranks=True)
@@ -116,7 +130,10 @@ def _failure(future: Future[Any]) -> Exception:
 
 
 def _lost(error: BaseException | None) -> WorkLostError:
-    """Return the error for results that Dask has given up; its own texts tell the user to do what a fit does."""
+    """Return the error for results that Dask has given up.
+
+    Its own texts tell the user to do what a fit does.
+    """
     many = isinstance(error, KilledWorker)
     return WorkLostError(
         "a task was given up, as several workers died that had it, the last at "
@@ -132,7 +149,10 @@ def await_all(
     holders: Collection[str],
     others: Iterable[str] = (),
 ) -> None:
-    """Wait until all futures are done; arguments and errors as those of `gather`, or the error of a task."""
+    """Wait until all futures are done.
+
+    Arguments and errors are those of `gather`, or the error of a task.
+    """
 
     async def done() -> None:
         async for _ in as_completed(futures, loop=client.loop):
@@ -176,9 +196,12 @@ def watched(
     others: Iterable[str] = (),
     **options: bool,
 ) -> Any:
-    """Run a coroutine of the client and return its result, while this thread checks the cluster as `look_until`.
+    """Run a coroutine of the client and return its result.
 
-    If this thread stops waiting, the coroutine ends when its futures are released or its connection is closed.
+    This thread checks the cluster meanwhile as `look_until`.
+
+    If this thread stops waiting, the coroutine ends when its futures are released or its connection
+    is closed.
     """
     pending = begin(client, start)
     look_until(client, pending, futures, holders, others, **options)
@@ -186,7 +209,10 @@ def watched(
 
 
 def begin(client: Client, start: Callable[[], Any]) -> concurrent.futures.Future[Any]:
-    """Let the client run a coroutine, and return its concurrent future; raise WorkLostError if it is closed."""
+    """Let the client run a coroutine, and return its concurrent future.
+
+    Raise WorkLostError if the client is closed.
+    """
     if client.status in ("closing", "closed") or client.loop is None:
         raise WorkLostError(f"the client is {client.status}")
     coroutine = start()
@@ -262,8 +288,8 @@ def look_until(
             if not working:
                 raise no_workers(client, workers)
             raise NoWorkersError(
-                f"for {worker_timeout():g} s no worker could run {stuck[:3]}: the restrictions or resources that "
-                "they were given fit none"
+                f"for {worker_timeout():g} s no worker could run {stuck[:3]}: the restrictions or "
+                "resources that they were given fit none"
             )
 
 

@@ -198,8 +198,8 @@ class DynamicRegressionSchedule:
         found = None if correlations is None else np.shape(correlations)
         if found != wanted:
             raise ValueError(
-                f"correlations of shape {found} do not answer the check, which wants {wanted}: those "
-                "of check.candidates with check.both"
+                f"correlations of shape {found} do not answer the check, which wants {wanted}: "
+                "those of check.candidates with check.both"
             )
         self._in_flight.popleft()
         if check is not None and correlations is not None:
@@ -226,7 +226,8 @@ def independent_set(
 ) -> Integers:
     """Return candidates no two of which are correlated above a threshold, greedily in their order.
 
-    This is the dependency check of Lee et al., NIPS 2014, section 3.3, with the highest priority first.
+    This is the dependency check of Lee et al., NIPS 2014, section 3.3, with the highest priority
+    first.
 
     Parameters
     ----------
@@ -237,7 +238,8 @@ def independent_set(
     most : int
         Largest number of candidates to choose.
     guarded : ndarray of shape (n_candidates, n_in_flight), default=None
-        Correlations with parameters whose update is under way: a candidate correlated with one of them is left out.
+        Correlations with parameters whose update is under way: a candidate correlated with one of
+        them is left out.
 
     Returns
     -------

@@ -1,8 +1,11 @@
-"""Static schedules: rotations as in STRADS, in which blocks go round a ring of workers, and orders made from costs.
+"""Static schedules: rotations as in STRADS, and orders made from costs.
 
-Orders from costs are for pairs of shards and blocks of which not all have to meet.  Every rank knows the whole order,
-so it knows where each block is without asking.  The *route* of a rank through an order consists of *legs*: a leg has
-all visits that the rank can do before it has to wait for blocks of other ranks.
+In a rotation blocks go round a ring of workers.
+
+Orders from costs are for pairs of shards and blocks of which not all have to meet.  Every rank
+knows the whole order, so it knows where each block is without asking.  The *route* of a rank
+through an order consists of *legs*: a leg has all visits that the rank can do before it has to wait
+for blocks of other ranks.
 """
 
 from collections import Counter
@@ -18,11 +21,13 @@ from schmp_estimators.core.typing import IntPair
 
 
 def schedule_rotation(n_shards: int, n_blocks: int | None = None) -> tuple[tuple[int, ...], ...]:
-    """Return a rotation: in step ``s`` shard ``p`` works on block ``(p + s) % n`` with ``n = max(n_shards, n_blocks)``.
+    """Return a rotation: in step ``s`` shard ``p`` works on block ``(p + s) % n``.
 
-    In n steps every shard works once on every block, and no two shards have the same block in the same step.  If there
-    is no block of that number, the shard rests.  This is ``scheduleStaticRota`` of Kim et al. (EuroSys 2016, section
-    4.2).
+    Here ``n = max(n_shards, n_blocks)``.
+
+    In n steps every shard works once on every block, and no two shards have the same block in the
+    same step.  If there is no block of that number, the shard rests.  This is
+    ``scheduleStaticRota`` of Kim et al. (EuroSys 2016, section 4.2).
 
     Parameters
     ----------
@@ -61,7 +66,8 @@ def schedule_rotation(n_shards: int, n_blocks: int | None = None) -> tuple[tuple
         n_blocks = n_shards
     if n_blocks < 1:
         raise ValueError(
-            f"n_blocks is {n_blocks}; a rotation needs at least 1 block, or None for as many as shards"
+            f"n_blocks is {n_blocks}; a rotation needs at least 1 block, or None for as many as "
+            "shards"
         )
     size = max(n_shards, n_blocks)
     ring = [*range(n_blocks), *[-1] * (size - n_blocks)]
@@ -69,23 +75,25 @@ def schedule_rotation(n_shards: int, n_blocks: int | None = None) -> tuple[tuple
 
 
 def schedule_from_costs(cost: Any) -> tuple[tuple[int, ...], ...]:
-    """Return an order of all pairs of a shard and a block with positive cost, in as few steps as possible.
+    """Return an order of all pairs of a shard and a block with positive cost.
 
-    The number of steps is the largest number of pairs of one shard, or of one block.  Pairs of similar cost share a
-    step, so that shards wait little for each other; the most expensive step comes first.  The same costs give the same
-    order.
+    It has as few steps as possible.
+
+    The number of steps is the largest number of pairs of one shard, or of one block.  Pairs of
+    similar cost share a step, so that shards wait little for each other; the most expensive step
+    comes first.  The same costs give the same order.
 
     Parameters
     ----------
     cost : array-like or SciPy sparse, of shape (n_shards, n_blocks)
-        Cost of the work of a shard on a block, in any unit: for example seconds, or numbers of entries.  Costs must be
-        finite and not negative.  Zero: there is no work.
+        Cost of the work of a shard on a block, in any unit: for example seconds, or numbers of
+        entries.  Costs must be finite and not negative.  Zero: there is no work.
 
     Returns
     -------
     tuple of tuple of int
-        ``order[step][shard]``, the number of the block, or -1 if the shard rests in this step.  It has each pair of
-        positive cost once, and no other pair.  It is empty if all costs are zero.
+        ``order[step][shard]``, the number of the block, or -1 if the shard rests in this step.  It
+        has each pair of positive cost once, and no other pair.  It is empty if all costs are zero.
 
     Raises
     ------
@@ -98,12 +106,13 @@ def schedule_from_costs(cost: Any) -> tuple[tuple[int, ...], ...]:
 
     Notes
     -----
-    Such an order is an edge colouring of the bipartite graph of shards and blocks, in which steps are the colours.  D.
-    Kőnig (Mathematische Annalen 77, 1916) showed that as many colours as the largest degree are enough.  If a shard and
-    a block have no free step in common, two steps are exchanged along the path on which they alternate.  Pairs are
-    placed from the most expensive to the cheapest, each in the first step that is free for both.  With a barrier after
-    every step, a run takes the sum of the largest costs of the steps.  This sum is not always the smallest possible
-    one, which is hard to find.
+    Such an order is an edge colouring of the bipartite graph of shards and blocks, in which steps
+    are the colours.  D.  Kőnig (Mathematische Annalen 77, 1916) showed that as many colours as the
+    largest degree are enough.  If a shard and a block have no free step in common, pairs that were
+    placed before are moved from one step to another.  Pairs are placed from the most expensive to
+    the cheapest, each in the first step that is free for both.  With a barrier after every step, a
+    run takes the sum of the largest costs of the steps.  This sum is not always the smallest
+    possible one, which is hard to find.
 
     Examples
     --------
@@ -128,7 +137,8 @@ def _costs(cost: Any) -> tuple[dict[IntPair, float], int]:
     table = cost if sp.issparse(cost) else np.asarray(cost)
     if table.ndim != 2 or 0 in table.shape:
         raise ValueError(
-            f"cost has shape {table.shape}; give a table with a row for each shard and a column for each block"
+            f"cost has shape {table.shape}; give a table with a row for each shard and a column "
+            "for each block"
         )
     if table.dtype.kind not in "biuf":
         raise ValueError(f"cost has dtype {table.dtype}; give real numbers")
@@ -146,8 +156,8 @@ def _costs(cost: Any) -> tuple[dict[IntPair, float], int]:
     if len(bad):
         p, b = rows[bad[0]], columns[bad[0]]
         raise ValueError(
-            f"cost[{p}, {b}] is {values[bad[0]]}; costs must be finite and at least 0, and 0 where shard and block "
-            "need not meet"
+            f"cost[{p}, {b}] is {values[bad[0]]}; costs must be finite and at least 0, and 0 "
+            "where shard and block need not meet"
         )
     kept = values > 0
     pairs = zip(rows[kept].tolist(), columns[kept].tolist(), strict=True)
@@ -155,7 +165,10 @@ def _costs(cost: Any) -> tuple[dict[IntPair, float], int]:
 
 
 def _colour(pairs: Iterable[IntPair], n_shards: int, n_steps: int) -> list[list[int]]:
-    """Return the block of each shard in each step; `n_steps` is the largest number of pairs of a shard or block."""
+    """Return the block of each shard in each step.
+
+    `n_steps` is the largest number of pairs of a shard or block.
+    """
     everything = (1 << n_steps) - 1
     order = [[-1] * n_shards for _ in range(n_steps)]
     met: dict[
@@ -187,9 +200,12 @@ def _colour(pairs: Iterable[IntPair], n_shards: int, n_steps: int) -> list[list[
 def _exchange(
     met: dict[int, dict[int, int]], free: dict[int, int], end: int, busy: int, other: int
 ) -> None:
-    """Make step `busy` free for `end`, where `other` is free: exchange both along the path that begins at `end`.
+    """Make step `busy` free for `end`, where `other` is free.
 
-    The path cannot reach the other node of the new pair: it would come there in step `busy`, which is free there.
+    Both are exchanged along the path that begins at `end`.
+
+    The path cannot reach the other node of the new pair: it would come there in step `busy`, which
+    is free there.
     """
     path, step = [end], busy
     while step in met[path[-1]]:
@@ -236,7 +252,9 @@ class Route(NamedTuple):
 
 
 def plan_legs(order: Order, group_of: Sequence[int]) -> list[Leg]:
-    """Return the legs of a rotation, each after those that it depends on; `comes` and `goes` are empty.
+    """Return the legs of a rotation, each after those it depends on.
+
+    `comes` and `goes` are empty.
 
     Parameters
     ----------
@@ -246,7 +264,8 @@ def plan_legs(order: Order, group_of: Sequence[int]) -> list[Leg]:
 
     Notes
     -----
-    A leg depends only on legs with lower numbers, of its own group and of others, so no two wait for each other.
+    A leg depends only on legs with lower numbers, of its own group and of others, so no two wait
+    for each other.
     """
     reached = [0] * len(group_of)
     blocks: dict[int, IntPair] = {}

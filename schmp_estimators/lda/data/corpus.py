@@ -1,4 +1,4 @@
-"""A corpus: the documents of an input as canonical counts, with the totals by which work is divided."""
+"""The documents of an input as canonical counts, with the totals by which work is divided."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ from schmp_estimators.lda.data.shards import locate_shards
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """Documents as canonical counts, in this process or on a cluster.  `close` releases them and their shards."""
+    """Documents as canonical counts, in this process or on a cluster.
+
+    `close` releases them and their shards.
+    """
 
     n_features: int
     #: (n_docs,) tokens of each document.
@@ -38,7 +41,8 @@ class Corpus:
     def shards(self, bounds: Integers) -> list[Any]:
         """Return the documents from ``bounds[s]`` to ``bounds[s + 1]``, for every s.
 
-        Each shard is a list of `Counts`, of one or more partitions one after the other, or a future of one.
+        Each shard is a list of `Counts`, of one or more partitions one after the other, or a future
+        of one.
         """
         arguments = []
         for place in locate_shards(bounds, self.partition_rows):
@@ -49,7 +53,7 @@ class Corpus:
         return self.rows.tasks(counts.take_rows, arguments, "cut-shards")
 
     def tasks(self, function: Function, name: str, *shared: Any) -> list[Any]:
-        """Return ``function(documents, *shared)`` of every partition: values, or futures of them."""
+        """Return ``function(documents, *shared)`` of all partitions: values, or futures of them."""
         given = [self.rows.place.share(one) for one in shared]
         return self.rows.tasks(
             function, [(partition, *given) for partition in self.rows.partitions], name
@@ -63,7 +67,7 @@ class Corpus:
     def count_some(
         self, parts: list[Any], columns: Integers32, sizes: Sequence[int]
     ) -> list[tuple[Integers, ...]]:
-        """Return for each shard how many tokens of some words earlier shards have, and how many it has itself.
+        """Return how many tokens of some words earlier shards have, and how many each has itself.
 
         `sizes` says how many consecutive parts are a shard.
         """
@@ -77,7 +81,10 @@ class Corpus:
         return list(zip(np.cumsum(found, axis=0) - found, found, strict=True))
 
     def held(self) -> Corpus:
-        """Return the same corpus with its counts in memory, so that they are not computed again each time."""
+        """Return the same corpus with its counts in memory.
+
+        They are not computed again each time.
+        """
         return replace(self, rows=self.rows.held())
 
     def close(self) -> None:
@@ -109,7 +116,8 @@ def open_corpus(
     Raises
     ------
     ValueError
-        If an entry is not a count, with its place in X and the remedy; if there are no documents or no features.
+        If an entry is not a count, with its place in X and the remedy; if there are no documents or
+        no features.
     """
     rows = open_rows(
         partial(counts.read_counts, columns=columns),
@@ -131,13 +139,13 @@ def open_corpus(
             _check_widths(widths, estimator, reset=reset)
         if not lengths.size:
             raise ValueError(
-                f"Found array with 0 sample(s) (shape=(0, {n_features})) while a minimum of 1 is required by "
-                f"{type(estimator).__name__}."
+                f"Found array with 0 sample(s) (shape=(0, {n_features})) while a minimum of 1 is "
+                f"required by {type(estimator).__name__}."
             )
         if reset and not lengths.any():
             warnings.warn(
-                f"X holds no counts: all {lengths.size} documents are empty, so that nothing can be learned of topics. "
-                "Look at the vocabulary with which they were counted.",
+                f"X holds no counts: all {lengths.size} documents are empty, so that nothing can "
+                "be learned of topics. Look at the vocabulary with which they were counted.",
                 UserWarning,
                 stacklevel=2,
             )
@@ -157,9 +165,10 @@ def _count_some(pieces: Sequence[counts.Counts], columns: Integers32, n_words: i
     return counts.count_words(pieces, n_words)[columns].astype(np.int64)
 
 
-#: What the client must know of consecutive partitions: tokens of each document; columns of each partition; the first
-#: fault, its row counted from the first of these partitions; tokens of each word, in few bits, since many of them meet
-#: in one place.  Partitions that are at fault, or differ in width, have none of words.
+#: What the client must know of consecutive partitions: tokens of each document; columns of each
+#: partition; the first fault, its row counted from the first of these partitions; tokens of each
+#: word, in few bits, since many of them meet in one place.  Partitions that are at fault, or differ
+#: in width, have none of words.
 _Survey = tuple[list[Integers], list[int], counts.Fault | None, AnyIntegers]
 
 
@@ -193,20 +202,26 @@ def narrow(totals: AnyIntegers) -> AnyIntegers:
 
 
 def _check_widths(widths: list[int], estimator: Any, *, reset: bool) -> None:
-    """Raise if not all partitions have the same columns, and those of earlier batches; else set their number."""
+    """Raise if partitions differ in their columns, or from those of earlier batches.
+
+    Else set their number.
+    """
     n_features = widths[0]
     for number, width in enumerate(widths):
         if width != n_features:
             raise ValueError(
-                f"The chunks of X differ in width: chunk 0 has {n_features} columns, chunk {number} has "
-                f"{width}. Build all chunks with the same columns, for example one vocabulary."
+                f"The chunks of X differ in width: chunk 0 has {n_features} columns, chunk "
+                f"{number} has {width}. Build all chunks with the same columns, for example one "
+                "vocabulary."
             )
     check_width(n_features, estimator)
     _check_n_features(estimator, np.empty((0, n_features)), reset=reset)
 
 
 def documents_as_counted(corpus: Corpus, documents: Sequence[Any], bounds: Integers) -> list[Any]:
-    """Return tasks that read the documents of every shard, and raise if their lengths are not those counted at first.
+    """Return tasks that read the documents of every shard.
+
+    They raise if lengths are not those counted at first.
 
     Kernels write into arrays of the sizes that were counted then.
     """

@@ -1,9 +1,11 @@
 """Word counts in one canonical form, made from any matrix in one pass and a check.
 
-Canonical counts are sparse rows with ascending columns, each column once, and counts from 1 to 2³¹ - 1.  What they
-mean does not depend on the format, the dtype or the chunks of the input, so neither does anything computed from them.
+Canonical counts are sparse rows with ascending columns, each column once, and counts from 1 to 2³¹
+- 1.  What they mean does not depend on the format, the dtype or the chunks of the input, so neither
+does anything computed from them.
 
-A worker returns the first entry that is not a count as a `Fault`, and the client raises the error for it.
+A worker returns the first entry that is not a count as a `Fault`, and the client raises the error
+for it.
 """
 
 from __future__ import annotations
@@ -30,12 +32,13 @@ _DENSE_GROUP = 1 << 24
 AT_ONCE = 1 << 20
 
 
-#: Documents that are hashed at a time: enough for NumPy to be fast, few enough to need little memory.
+#: Documents that are hashed at a time: enough for NumPy to be fast, few enough to need little
+#: memory.
 _HASHED_AT_ONCE = 1 << 12
 
 
 class Counts(NamedTuple):
-    """The canonical counts of consecutive documents, in the layout and with the names of a CSR array.
+    """Canonical counts of consecutive documents, in the layout and with the names of a CSR array.
 
     The arrays are read-only, and may be those of the caller.
     """
@@ -59,10 +62,10 @@ class Columns(NamedTuple):
 
 
 def read_counts(matrix: Any, columns: Columns | None = None) -> Counts | Fault:
-    """Return the canonical counts of a CSR array or matrix, or of a dense array, or the first fault in them.
+    """Return the canonical counts of a CSR or dense array, or of a matrix, or the first fault.
 
-    Index arrays have been checked before.  Arrays that are canonical already are not copied, and the caller's arrays
-    are never written to.  With `columns`, the counts are in those of the model.
+    Index arrays have been checked before.  Arrays that are canonical already are not copied, and
+    the caller's arrays are never written to.  With `columns`, the counts are in those of the model.
     """
     n_columns = matrix.shape[1]
     if n_columns > LARGEST:
@@ -72,7 +75,8 @@ def read_counts(matrix: Any, columns: Columns | None = None) -> Counts | Fault:
         return found
     if n_columns != len(columns.of_input):
         raise ValueError(
-            f"X has {n_columns} columns, but feature_names has {len(columns.of_input)} names; give one for each"
+            f"X has {n_columns} columns, but feature_names has {len(columns.of_input)} names; give "
+            "one for each"
         )
     return _in_columns(found, columns)
 
@@ -122,7 +126,8 @@ def token_counts(counts: Counts) -> tuple[Integers, AnySigned]:
 def count_words(pieces: Sequence[Counts], n_words: int) -> AnySigned:
     """Return how many tokens each column has in consecutive documents.
 
-    No other array over all words exists at that time.  The result is int32 if the number of all tokens fits.
+    No other array over all words exists at that time.  The result is int32 if the number of all
+    tokens fits.
     """
     n_tokens = sum([int(piece.data.sum(dtype=np.int64)) for piece in pieces])
     total: AnySigned = np.zeros(n_words, np.int32 if n_tokens <= LARGEST else np.int64)
@@ -149,7 +154,7 @@ def count_values(values: Array, size: int) -> Integers:
 
 
 def add_at(total: Array, index: Array, values: Array) -> None:
-    """Add values to those elements of `total` that `index` names, which may be there several times."""
+    """Add values to the elements of `total` that `index` names, some of them several times."""
     for first in range(0, len(index), AT_ONCE):
         some = slice(first, first + AT_ONCE)
         np.add.at(total, index[some].astype(np.intp), values[some].astype(total.dtype))
@@ -161,7 +166,10 @@ def take_rows(rows: Sequence[slice], *pieces: Counts) -> list[Counts]:
 
 
 def copy_rows(rows: Sequence[slice], *pieces: Counts) -> list[Counts]:
-    """Return the same rows, with copies of those that are only part of a piece, so that the piece can be released."""
+    """Return the same rows, with copies of those that are only part of a piece.
+
+    So the piece can be released.
+    """
     taken = zip(take_rows(rows, *pieces), pieces, strict=True)
     return [one if one is piece else freeze(own(one)) for one, piece in taken]
 
@@ -175,7 +183,10 @@ def _slice(piece: Counts, rows: slice) -> Counts:
 
 
 def _counts(ptr: Array, column: Array, value: Array, n_features: int) -> Counts:
-    """Return counts of the declared dtypes, read-only: kernels are compiled for one kind of argument."""
+    """Return read-only counts of the declared dtypes.
+
+    Kernels are compiled for one kind of argument.
+    """
     arrays = np.ascontiguousarray(ptr, np.int64), np.ascontiguousarray(column, np.int32)
     return freeze(Counts(*arrays, np.ascontiguousarray(value, np.int32), int(n_features)))
 
@@ -212,7 +223,8 @@ def _read_sparse(matrix: Any) -> Counts | Fault:
 def _ascend(ptr: Integers, column: Array) -> bool:
     """Return whether columns ascend in every row.
 
-    Entries whose column is not above the one before are counted: there must be none but at the beginnings of rows.
+    Entries whose column is not above the one before are counted: there must be none but at the
+    beginnings of rows.
     """
     begins = np.unique(ptr[(ptr > 0) & (ptr < len(column))])
     n_falls = np.count_nonzero(column[begins] <= column[begins - 1])
@@ -223,7 +235,7 @@ def _ascend(ptr: Integers, column: Array) -> bool:
 
 
 def _inspect(values: Array) -> IntPair:
-    """Return how many values are not zero, and the place of the first that is not a count, or -1."""
+    """Return how many values are not zero, and the place of the first non-count, or -1."""
     kept = 0
     for first in range(0, len(values), AT_ONCE):
         some = values[first : first + AT_ONCE]
@@ -237,7 +249,10 @@ def _inspect(values: Array) -> IntPair:
 
 
 def _summed(matrix: Any) -> Any:
-    """Return a copy with ascending columns and each column once; small integers must not overflow in the sums."""
+    """Return a copy with ascending columns and each column once.
+
+    Small integers must not overflow in the sums.
+    """
     dtype = np.bool_ if matrix.dtype.kind == "b" else np.float64
     parts = matrix.data.astype(dtype), matrix.indices.copy(), matrix.indptr.copy()
     copy = sparse.csr_array(parts, shape=matrix.shape)
@@ -260,7 +275,10 @@ def _read_dense(matrix: Array) -> Counts | Fault:
 
 
 def _rows_of(matrix: Array) -> Any:
-    """Return the entries that are not zero; SciPy takes three times as long to find their rows and columns."""
+    """Return the entries that are not zero.
+
+    SciPy takes three times as long to find their rows and columns.
+    """
     n_rows, n_columns = matrix.shape
     at = np.flatnonzero(matrix != 0)
     ptr = np.searchsorted(at, n_columns * np.arange(n_rows + 1))
@@ -289,22 +307,27 @@ def hash_documents(counts: Counts) -> NDArray[np.uint64]:
 
 
 _REMEDIES = {
-    "negative": "Negative values in data: X[{row}, {column}] is {value}. Counts are whole numbers from 0 to {largest}: "
-    "pass raw counts, for example those of CountVectorizer.",
+    "negative": "Negative values in data: X[{row}, {column}] is {value}. Counts are whole "
+    "numbers from 0 to {largest}: pass raw counts, for example those of CountVectorizer.",
     "nan": "X[{row}, {column}] is NaN. Counts are whole numbers: replace missing values first, "
     "for example with numpy.nan_to_num(X).",
-    "infinite": "X[{row}, {column}] is {value}, infinity. Counts are whole numbers: replace infinite values first.",
+    "infinite": "X[{row}, {column}] is {value}, infinity. Counts are whole numbers: replace "
+    "infinite values first.",
     "large": "X[{row}, {column}] is {value}, more than a 32-bit count can hold ({largest}). "
     "Divide the document into several rows, or scale the counts down.",
-    "fractional": "X[{row}, {column}] is {value}, which is not a whole number. Topic models need counts: "
-    "pass raw counts, for example those of CountVectorizer rather than of TfidfVectorizer, or round X first.",
+    "fractional": "X[{row}, {column}] is {value}, which is not a whole number. Topic models "
+    "need counts: pass raw counts, for example those of CountVectorizer rather than of "
+    "TfidfVectorizer, or round X first.",
     "wide": "X has {value} columns, more than a 32-bit index can hold ({largest}). "
     "Drop unused columns, or hash the words into fewer columns.",
 }
 
 
 class Fault(NamedTuple):
-    """The first entry of a piece that is not a count: what is wrong, its value, its row in the piece and its column."""
+    """The first entry of a piece that is not a count.
+
+    What is wrong, its value, its row in the piece and its column.
+    """
 
     kind: str
     value: Any
@@ -334,8 +357,9 @@ def raise_fault(fault: Fault) -> NoReturn:
 
 
 def changed() -> ValueError:
-    """Return the error to raise where the input, read again, has other counts than the first time."""
+    """Return the error of an input that has other counts when it is read again."""
     return ValueError(
-        "X has changed while it was read: a second look at its documents found other counts than the first. With "
-        "spill, X is read several times: write it to a file that stays, or make its chunks by functions without chance."
+        "X has changed while it was read: a second look at its documents found other counts than "
+        "the first. With spill, X is read several times: write it to a file that stays, or make "
+        "its chunks by functions without chance."
     )

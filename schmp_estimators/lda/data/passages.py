@@ -1,10 +1,13 @@
-"""First topics from passages: each topic begins with the words of one passage, a random part of one document.
+"""First topics from passages.
 
-`topics_from_passages` draws the passages.  It gives each word a list of *choices*: the topics in which its tokens may
-begin.  If tokens begin evenly in all choices of their word, Gibbs sampling needs tens of sweeps to concentrate a word
-in a few topics.  `weigh_topics` does that in less time, by EM.  It considers only the choices of each word, drops
-choices with a small share, and reads only a part of the documents in each round (Neal and Hinton, "A view of the EM
-algorithm that justifies incremental, sparse, and other variants", 1998).
+Each topic begins with the words of one passage, a random part of one document.
+
+`topics_from_passages` draws the passages.  It gives each word a list of *choices*: the topics in
+which its tokens may begin.  If tokens begin evenly in all choices of their word, Gibbs sampling
+needs tens of sweeps to concentrate a word in a few topics.  `weigh_topics` does that in less time,
+by EM.  It considers only the choices of each word, drops choices with a small share, and reads only
+a part of the documents in each round (Neal and Hinton, "A view of the EM algorithm that justifies
+incremental, sparse, and other variants", 1998).
 """
 
 from collections.abc import Sequence
@@ -22,16 +25,18 @@ from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.counts import Counts
 from schmp_estimators.lda.kernels.tokens import draw_passages, expect_topics
 
-#: Tokens of a passage, and number of choices of a word, if there are fewer documents than candidate passages.
+#: Tokens of a passage, and number of choices of a word, if there are fewer documents than candidate
+#: passages.
 TOKENS, FEW_CHOICES = 100, 8
-#: Otherwise: choices of a word; a passage has 1 / PART of an average document, from TOKENS to MOST_TOKENS tokens.  Then
-#: corpora of long documents need fewer sweeps for the same perplexity.
+#: Otherwise: choices of a word; a passage has 1 / PART of an average document, from TOKENS to
+#: MOST_TOKENS tokens.  Then corpora of long documents need fewer sweeps for the same perplexity.
 CHOICES, PART, MOST_TOKENS = 32, 4, 300
 #: Number of candidate passages of a topic.
 TRIED = 4
 #: Documents with fewer tokens are used only if there are too few longer ones.
 FEW = 10
-#: Largest number of tokens in all passages.  With very many topics, passages are shorter, and have fewer candidates.
+#: Largest number of tokens in all passages.  With very many topics, passages are shorter, and have
+#: fewer candidates.
 MOST = 1 << 24
 
 
@@ -45,7 +50,10 @@ class Passages(NamedTuple):
 
 
 def draw_sparse_topics(word_totals: Integers, n_topics: int, seed: int) -> WordTopics:
-    """Return two random topics for each column, in which its tokens may begin.  They may be the same."""
+    """Return two random topics for each column, in which its tokens may begin.
+
+    They may be the same.
+    """
     address = (np.cumsum(word_totals) - word_totals).astype(np.uint64)
     numbers = (2 * address[:, None] + np.arange(2, dtype=np.uint64)).reshape(-1)
     key = stream_key(seed, 0, Stream.SPARSE)
@@ -109,7 +117,9 @@ def topics_from_passages(
 
 
 def choose_passages(passages: Passages, n_topics: int, n_words: int, few: int) -> Integers:
-    """Return the passage of each topic: the candidate whose words are rarest in the passages of earlier topics.
+    """Return the passage of each topic.
+
+    It is the candidate whose words are rarest in the passages of earlier topics.
 
     Parameters
     ----------
@@ -118,7 +128,8 @@ def choose_passages(passages: Passages, n_topics: int, n_words: int, few: int) -
     n_topics, n_words : int
         Number of topics, and of columns.
     few : int
-        A candidate with at most so many tokens is chosen only if all candidates of the topic are that short.
+        A candidate with at most so many tokens is chosen only if all candidates of the topic are
+        that short.
     """
     ptr, words = passages
     sizes = np.diff(passages.ptr)
@@ -142,7 +153,9 @@ def choose_passages(passages: Passages, n_topics: int, n_words: int, few: int) -
 def topics_of_words(
     passages: Passages, chosen: Integers, n_words: int, n_choices: int, key: np.uint64
 ) -> tuple[Integers32, Integers]:
-    """Return the choices of each word: topics of a uniform random sample of its tokens in the topics' passages.
+    """Return the choices of each word.
+
+    They are the topics of a uniform random sample of its tokens in the topics' passages.
 
     Parameters
     ----------
@@ -158,7 +171,8 @@ def topics_of_words(
     Returns
     -------
     topics : (n_words, n_choices) int32
-        If a word has fewer tokens than `n_choices`, its topics come first, and the rest of the row is not set.
+        If a word has fewer tokens than `n_choices`, its topics come first, and the rest of the row
+        is not set.
     n_seen : (n_words,) int64
         Tokens of each word in these passages.
     """
@@ -193,7 +207,9 @@ def _choose_documents(lengths: Integers, n: int, seed: int) -> Integers:
 
 
 def draw_without_replacement(n_all: int, n: int, key: np.uint64) -> Integers:
-    """Return `n` different random numbers below `n_all`: the beginning of a list shuffled by Fisher and Yates.
+    """Return `n` different random numbers below `n_all`.
+
+    They are the beginning of a list shuffled by Fisher and Yates.
 
     Only the numbers that have changed places are stored.
     """
@@ -212,7 +228,8 @@ def _draw(
 ) -> Integers32:
     """Return the columns of the tokens of passages.
 
-    `rows` are the numbers of their documents in the shard, ascending; `sizes` and `numbers` are those of the passages.
+    `rows` are the numbers of their documents in the shard, ascending; `sizes` and `numbers` are
+    those of the passages.
     """
     first = 0
     key = stream_key(seed, 0, Stream.TOKENS)
@@ -233,14 +250,18 @@ def _draw(
 MANY_CHOICES = 100
 #: Rounds of EM, and number of parts of the documents, of which each round reads one.
 ROUNDS, PARTS = 12, 6
-#: A choice is dropped if its share of the word's tokens is less than this, and less than half of an equal share.
+#: A choice is dropped if its share of the word's tokens is less than this, and less than half of an
+#: equal share.
 LEAST = 0.01
 #: Shares are rounded to multiples of 1 / SHARES in the end.
 SHARES = 64
 
 
 class Weighed(NamedTuple):
-    """Choices of words, each topic once for a word; those of word w are at ``ptr[w]`` to ``ptr[w + 1]``."""
+    """Choices of words, each topic once for a word.
+
+    Those of word w are at ``ptr[w]`` to ``ptr[w + 1]``.
+    """
 
     ptr: Integers
     topic: Integers32
@@ -306,7 +327,10 @@ def _count(choices: WordTopics, n_topics: int) -> Weighed:
 
 
 def _expect(pieces: Sequence[Counts], first: int, given: tuple[Array, ...]) -> Integers:
-    """Return the expected tokens of each choice (E step), over documents `first`, ``first + PARTS``, … of a shard."""
+    """Return the expected tokens of each choice (E step).
+
+    Documents are `first`, ``first + PARTS``, … of a shard.
+    """
     given = freeze(given)
     expected = np.zeros(len(given[1]), np.int64)
     alpha = given[3]
@@ -321,7 +345,10 @@ def _expect(pieces: Sequence[Counts], first: int, given: tuple[Array, ...]) -> I
 
 
 def _divide_anew(words: Weighed, expected: Integers) -> Weighed:
-    """Return choices with their new shares (M step), without small ones; words without tokens keep their shares."""
+    """Return choices with their new shares (M step), without small ones.
+
+    Words without tokens keep their shares.
+    """
     n_words = len(words.ptr) - 1
     tokens = np.bincount(words.word, expected, n_words)[words.word]
     share = np.where(tokens > 0, expected / np.maximum(tokens, 1), words.share)

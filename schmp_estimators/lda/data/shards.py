@@ -1,17 +1,20 @@
-"""Division of work: documents into shards with their tokens in two orders, words into blocks, shards into jobs.
+"""Division of work: documents into shards, words into blocks, shards into jobs.
 
-The pieces of the input never have to meet in one place: words are counted where documents are, the layout is made from
-all the counts, and then the tokens of each shard are placed.
+A shard has its tokens in two orders.
 
-Where shards exchange tokens, a shard has arrays only over the words that it needs; else over all words.
+The pieces of the input never have to meet in one place: words are counted where documents are, the
+layout is made from all the counts, and then the tokens of each shard are placed.
 
-There are two ways to sample a word whose tokens are in several shards.  Its tokens may go to the shard that owns the
-word, be sampled there, and come back.  Or the word is sampled *locally*, by every shard that has tokens of it: then its
-counts go to the owner, who adds them up and sends the row to all shards.  Topics are the same either way; bytes and
-work differ (`count_local_words`).
+Where shards exchange tokens, a shard has arrays only over the words that it needs; else over all
+words.
 
-Of other shards a shard needs to know only how many tokens earlier shards have of the local words.  All else follows
-from its documents, the layout, and the tokens of each column in all shards.
+There are two ways to sample a word whose tokens are in several shards.  Its tokens may go to the
+shard that owns the word, be sampled there, and come back.  Or the word is sampled *locally*, by
+every shard that has tokens of it: then its counts go to the owner, who adds them up and sends the
+row to all shards.  Topics are the same either way; bytes and work differ (`count_local_words`).
+
+Of other shards a shard needs to know only how many tokens earlier shards have of the local words.
+All else follows from its documents, the layout, and the tokens of each column in all shards.
 """
 
 import math
@@ -20,6 +23,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 from schmp_estimators.core.typing import (
     AnyIntegers,
@@ -33,22 +37,31 @@ from schmp_estimators.core.typing import (
     Unsigned32,
 )
 from schmp_estimators.core.values import freeze, offsets_of, part_of_each, spans
-from schmp_estimators.lda.blocks import HEAD, TokenShard, TopicRows, WordTopics, no_topics
+from schmp_estimators.lda.blocks import HEAD, SeedRows, TokenShard, WordTopics, no_seeds, no_topics
 from schmp_estimators.lda.data.counts import Counts, changed, count_words
+from schmp_estimators.lda.kernels.priors import add_up
 from schmp_estimators.lda.kernels.tokens import assign_blocks, place_tokens
 
-#: A cell should last about 0.1 s, so that what travels before it costs little beside it; a core resamples 15 million
-#: tokens or more in a second.
+#: A cell should last about 0.1 s, so that what travels before it costs little beside it; a core
+#: resamples 15 million tokens or more in a second.
 TOKENS_PER_CELL = 1_500_000
 
 
-def default_shards(n_tokens: int, n_docs: int, n_features: int, *, rotates: bool) -> int:
-    """Return the number of shards for data of this size: the most with cells of `TOKENS_PER_CELL` on average.
+#: How many tokens a worker resamples while an exchange with one more worker takes its time: 3 ms of
+#: a sweep.
+TOKENS_OF_EXCHANGE = 80_000
 
-    With P shards a rotation has P² cells, an exchange P.  The number depends on the data only, never on the machines.
+
+def default_shards(n_tokens: int, n_docs: int, n_features: int, *, invariant: bool) -> int:
+    """Return the number of shards for data of this size.
+
+    It depends on the data only, never on the machines.
+    P shards that rotate have P² cells of `TOKENS_PER_CELL` at least.  Where results are
+    `invariant`, P is chosen so that a sweep is shortest: it takes as long as
+    ``n_tokens / P + P * TOKENS_OF_EXCHANGE`` tokens.
     """
-    n_cells = n_tokens // TOKENS_PER_CELL
-    return max(1, min(math.isqrt(n_cells) if rotates else n_cells, n_docs, n_features))
+    best = math.isqrt(n_tokens // (TOKENS_OF_EXCHANGE if invariant else TOKENS_PER_CELL))
+    return max(1, min(best, n_docs, n_features))
 
 
 def cut_documents(lengths: Integers, n_shards: int) -> Integers:
@@ -64,8 +77,8 @@ def cut_documents(lengths: Integers, n_shards: int) -> Integers:
     Returns
     -------
     bounds : int64 array of shape (n_shards + 1,)
-        Shard s has the documents from ``bounds[s]`` up to ``bounds[s + 1]``.  Its tokens differ from an equal share by
-        no more than the longest document.
+        Shard s has the documents from ``bounds[s]`` up to ``bounds[s + 1]``.  Its tokens differ
+        from an equal share by no more than the longest document.
     """
     weights = lengths if lengths.any() else np.ones_like(lengths)
     before = offsets_of(weights)
@@ -81,7 +94,7 @@ def cut_documents(lengths: Integers, n_shards: int) -> Integers:
 def locate_shards(
     bounds: Integers, partition_rows: Sequence[int] | Integers
 ) -> list[list[tuple[int, slice]]]:
-    """Return for each shard where its documents lie: partition numbers with the rows therein, in order.
+    """Return where each shard's documents lie: partition numbers with their rows, in order.
 
     An empty shard gets no rows of partition 0, so that every shard has a place.
 
@@ -110,7 +123,10 @@ def locate_shards(
 
 
 class Layout(NamedTuple):
-    """The order in which words are stored: the words of block 0, those of block 1, …; heaviest first in each."""
+    """The order in which words are stored: the words of block 0, those of block 1, ….
+
+    In each block the heaviest come first.
+    """
 
     #: (n_words,) column of each word of the layout.
     column: Integers32
@@ -119,7 +135,7 @@ class Layout(NamedTuple):
 
 
 def make_layout(word_counts: Integers, n_blocks: int) -> Layout:
-    """Divide the vocabulary into blocks of equal cost, given the tokens of each column in all shards."""
+    """Divide the vocabulary into blocks of equal cost, given each column's tokens in all shards."""
     order = np.argsort(-word_counts, kind="stable")
     block_of = np.zeros(len(order), np.int32)
     if n_blocks > 1:
@@ -130,7 +146,10 @@ def make_layout(word_counts: Integers, n_blocks: int) -> Layout:
 
 
 def layout_by_column(n_words: int) -> Layout:
-    """Return the layout of a single block in the order of the columns, for samplers to whom the order is all one."""
+    """Return the layout of a single block in the order of the columns.
+
+    It is for samplers to whom the order is all one.
+    """
     return Layout(np.arange(n_words, dtype=np.int32), np.array([0, n_words], np.int64))
 
 
@@ -172,7 +191,8 @@ def lay_out(
     pieces : sequence of Counts
         Consecutive documents.
     layout_of : (n_columns,) int32
-        Number of each column among the words of the shard; any number for columns that the documents do not have.
+        Number of each column among the words of the shard; any number for columns that the
+        documents do not have.
     lengths : (n_words,) int32 or int64
         Tokens of these words in the documents.
     """
@@ -202,16 +222,18 @@ class Plan(NamedTuple):
 
     number: int
     layout: Layout
-    #: (n_words,) by column: tokens in all shards, in as few bits as possible, since every shard gets this array.
+    #: (n_words,) by column: tokens in all shards, in as few bits as possible, since every shard
+    #: gets this array.
     word_totals: AnyIntegers
-    #: (n_blocks,) words of each block that are sampled locally, the first ones: from `count_local_words`, or all.
+    #: (n_blocks,) words of each block that are sampled locally, the first ones: from
+    #: `count_local_words`, or all.
     n_local: Integers
     #: Tokens in earlier shards.
     first_token: int
-    #: Counts of earlier batches for the words of the block with this number, in layout order.
-    fixed: TopicRows
     #: Topics in which the tokens of words may begin, by column.
     first: WordTopics = no_topics()
+    #: (K, V) imaginary tokens, if there are some.
+    seeds: sparse.csc_array | None = None
 
 
 def local_columns(layout: Layout, n_local: Integers) -> Integers32:
@@ -220,7 +242,9 @@ def local_columns(layout: Layout, n_local: Integers) -> Integers32:
 
 
 def make_shard(pieces: Sequence[Counts], before: Integers, own: Integers, plan: Plan) -> TokenShard:
-    """Lay out the tokens of consecutive documents: 8 bytes a document, 4 a token, 8 to 32 for each word in them.
+    """Lay out the tokens of consecutive documents.
+
+    They take 8 bytes a document, 4 a token, and 8 to 32 for each word in them.
 
     Parameters
     ----------
@@ -248,6 +272,7 @@ def make_shard(pieces: Sequence[Counts], before: Integers, own: Integers, plan: 
     totals = plan.word_totals[column]
     rank[is_local[present]] = before
     first = topics_of_shard(plan.first, column, counts) if len(plan.first.ptr) > 1 else no_topics()
+    seeds = no_seeds() if plan.seeds is None else seeds_of_words(plan.seeds, column, totals)
     del counts, is_local, is_present  # one array over all words at a time, beside the plan
     ends = plan.word_totals.astype(np.int64)
     np.cumsum(ends, out=ends)
@@ -260,7 +285,7 @@ def make_shard(pieces: Sequence[Counts], before: Integers, own: Integers, plan: 
     word_number = (present - (layout.block_ptr[:-1] + n_local)[block]).astype(np.int32)
     return TokenShard(
         *lay_out(pieces, layout_of, lengths), rank, word_first, totals.astype(np.int64), block_ptr,
-        plan.first_token, number, plan.fixed, first, n_local, word_number,
+        plan.first_token, number, seeds, first, n_local, word_number,
     )  # fmt: skip
 
 
@@ -281,8 +306,29 @@ def topics_of_shard(of_columns: WordTopics, column: Integers32, counts: AnySigne
     return WordTopics(ptr, of_columns.topic[spans(of_columns.ptr[column], size)])
 
 
+def seeds_of_words(seeds: sparse.csc_array, column: Integers32, totals: AnyIntegers) -> SeedRows:
+    """Return the seeds (K, V) of words in these columns.
+
+    Words without tokens in any shard need none.
+    """
+    used = np.flatnonzero(totals)
+    found = sparse.csc_array(seeds[:, column[used]])
+    found.sort_indices()
+    sizes = np.diff(found.indptr)
+    number = np.full(len(column), -1, np.int32)
+    number[used[sizes > 0]] = np.arange(np.count_nonzero(sizes))
+    ptr = offsets_of(sizes[sizes > 0])
+    weight = found.data.astype(np.float64)
+    ends = np.empty_like(weight)
+    add_up(*freeze((ptr, weight)), ends)
+    return SeedRows(number, ptr, found.indices.astype(np.int32), weight, ends)
+
+
 def join_parts(before: Integers, own: Integers, plan: Plan, *parts: Sequence[Counts]) -> TokenShard:
-    """Return the shard of the documents of consecutive parts; for other parameters see `make_shard`."""
+    """Return the shard of the documents of consecutive parts.
+
+    For other parameters see `make_shard`.
+    """
     return make_shard([piece for part in parts for piece in part], before, own, plan)
 
 
@@ -300,12 +346,13 @@ LARGEST_SHARE = 0.25
 COUNT_BYTES = 2
 #: Bytes of a row beside its counts: how many tokens of the word a shard has.
 ROW_BYTES = 4
-#: The work that a local head word is for every other shard, as bytes for each topic: in the time in which a shard
-#: reads the row and makes a table to draw from it, as measured, a network of 3 Gbit/s sends so many.
+#: The work that a local head word is for every other shard, as bytes for each topic: in the time in
+#: which a shard reads the row and makes a table to draw from it, as measured, a network of 3 Gbit/s
+#: sends so many.
 WORK_BYTES = 4
-#: Topics up to which tail words can be local.  Every shard then keeps the topics of all shards' tokens of the word:
-#: with more topics, of 4 bytes each, two shards would save a fourth of the bytes, but each would need as much memory as
-#: one shard with all tokens.
+#: Topics up to which tail words can be local.  Every shard then keeps the topics of all shards'
+#: tokens of the word: with more topics, of 4 bytes each, two shards would save a fourth of the
+#: bytes, but each would need as much memory as one shard with all tokens.
 MOST_IN_LISTS = 1 << 15
 
 
@@ -313,7 +360,9 @@ def count_local_words(
     word_totals: Integers, layout: Layout, n_topics: int, topic_bytes: int, token_bytes: int,
     *, far: bool,
 ) -> Integers:  # fmt: skip
-    """Return how many words of each block are sampled locally: the heaviest, and as many as make the cost least.
+    """Return how many words of each block are sampled locally.
+
+    They are the heaviest, and as many as make the cost least.
 
     Parameters
     ----------
@@ -326,7 +375,8 @@ def count_local_words(
     topic_bytes, token_bytes : int
         Bytes of a topic, and of a token with its proposals, in messages.
     far : bool
-        Whether messages go between processes; else only words with too many tokens for one owner are local.
+        Whether messages go between processes; else only words with too many tokens for one owner
+        are local.
     """
     n = word_totals[layout.column]
     n_shards = len(layout.block_ptr) - 1
@@ -346,7 +396,10 @@ def count_local_words(
 def bytes_saved(
     n: Integers, n_shards: int, n_topics: int, topic_bytes: int, token_bytes: int
 ) -> Floats:
-    """Return how many bytes words of `n` tokens save if they are local, less those for the work on their rows."""
+    """Return how many bytes words of `n` tokens save if they are local.
+
+    Those for the work on their rows are subtracted.
+    """
     by_rows, by_tokens = bytes_of_words(n, n_shards, n_topics, topic_bytes, token_bytes)
     return (
         by_tokens
@@ -358,7 +411,9 @@ def bytes_saved(
 def bytes_of_words(
     n: Integers, n_shards: int, n_topics: int, topic_bytes: int, token_bytes: int
 ) -> tuple[Floats, Floats]:
-    """Return how many bytes words of `n` tokens cost in a sweep, in all shards together: as rows, and as tokens.
+    """Return how many bytes words of `n` tokens cost in a sweep, as rows, and as tokens.
+
+    The bytes of all shards are added up.
 
     It is assumed that every shard has equally many tokens of a word.
     """

@@ -1,8 +1,11 @@
-"""Word rows: made from tokens, lists or parts of shards, cut, stacked, and converted to the attribute of the estimator.
+"""Word rows: made, cut, stacked, and converted to the attribute of the estimator.
 
-There are three forms.  A `WordBlock` is what shards sample and send: dense rows of heavy words, and for the others the
-topics of their tokens; where all tokens are there, no word is heavy.  `TopicRows` are counts by topic that do not
-change, and `TopicLists` the same with room to change.  Rows for single look-ups are in `kernels.rows`.
+They are made from tokens, lists or parts of shards.
+
+There are three forms.  A `WordBlock` is what shards sample and send: dense rows of heavy words, and
+for the others the topics of their tokens; where all tokens are there, no word is heavy.
+`TopicRows` are counts by topic that do not change, and `TopicLists` the same with room to change.
+Rows for single look-ups are in `kernels.rows`.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +23,6 @@ from schmp_estimators.lda.blocks import (
     TopicRows,
     WordBlock,
     documents_of_places,
-    no_rows,
 )
 from schmp_estimators.lda.data.counts import AT_ONCE, add_at
 from schmp_estimators.lda.data.shards import Layout
@@ -63,7 +65,9 @@ def _tally(cells: Integers, n_cells: int) -> tuple[Array, Integers]:
 def list_topics(
     doc_ptr: Integers, place: Unsigned32, topic: AnySigned, n_topics: int
 ) -> tuple[Unsigned32, TopicLists]:
-    """Return the document of each token, word-major, and the topic lists of documents, in the order of the topics.
+    """Return the document of each token, word-major, and the topic lists of documents.
+
+    The lists are in the order of the topics.
 
     Parameters
     ----------
@@ -88,7 +92,7 @@ def list_topics(
 
 
 def some_words(ptr: Integers) -> list[IntPair]:
-    """Return ranges of words, each with at most `AT_ONCE` entries, those of its last word not counted."""
+    """Return ranges of words, each with at most `AT_ONCE` entries before its last word."""
     cuts = np.searchsorted(ptr, np.arange(0, ptr[-1], AT_ONCE))
     return list(pairwise(np.unique(np.concatenate([[0], cuts, [len(ptr) - 1]])).tolist()))
 
@@ -109,32 +113,18 @@ def stack_rows(pieces: Sequence[TopicRows]) -> TopicRows:
     return TopicRows(ptr, *(np.concatenate([piece[i] for piece in pieces]) for i in (1, 2)))
 
 
-def cut_rows(rows: TopicRows, first: int, last: int) -> TopicRows:
-    """Return some rows of consecutive words, as views."""
-    ptr = rows.ptr[first : last + 1]
-    entries = slice(ptr[0], ptr[-1])
-    return TopicRows(ptr - ptr[0], rows.topic[entries], rows.tokens[entries])
-
-
-def add_sparse(rows: TopicRows, others: TopicRows, n_topics: int) -> Integers32:
-    """Return the counts of the sums of two rows of each word: those of topics that either row has."""
-    shape = len(rows.ptr) - 1, n_topics
-    one, other = (
-        sparse.csr_array((rows.tokens, rows.topic, rows.ptr), shape=shape)
-        for rows in (rows, others)
-    )
-    return np.asarray((one + other).data)
-
-
 def counts_of_rows(
     pieces: Sequence[TopicRows],
     layout: Layout,
     n_topics: int,
     empty: Callable[[int, Any], Array] = np.empty,
 ) -> sparse.csc_array:
-    """Return the counts as an int32 array of shape (n_topics, n_words), from the rows of all blocks in layout order.
+    """Return the counts as an int32 array of shape (n_topics, n_words).
 
-    The rows of a single block whose words are in the order of the columns are not copied; else `empty` makes arrays.
+    They come from the rows of all blocks in layout order.
+
+    The rows of a single block whose words are in the order of the columns are not copied; else
+    `empty` makes arrays.
     """
     n_words = len(layout.column)
     ptr = np.zeros(n_words + 1, np.int64)
@@ -164,7 +154,7 @@ def counts_of_rows(
 
 
 def rows_of_counts_array(counts: sparse.csc_array) -> TopicRows:
-    """Return the rows by column of what `counts_of_rows` returned, or of such an array with other numbers."""
+    """Return the rows by column of what `counts_of_rows` returned, or of a similar array."""
     return TopicRows(
         np.asarray(counts.indptr, np.int64), np.asarray(counts.indices, np.int32), counts.data
     )
@@ -184,9 +174,6 @@ def topic_totals(counts: sparse.csc_array) -> Any:
     return totals
 
 
-_NO_ROWS = freeze(no_rows())
-
-
 class WordPart(NamedTuple):
     """The tokens of one shard for the words of a block."""
 
@@ -196,8 +183,6 @@ class WordPart(NamedTuple):
     lists: AnySigned
     #: (n_dense, K) counts of the other words.
     dense: Integers32
-    #: The block's rows of earlier batches, if this shard keeps them; else no rows.
-    fixed: TopicRows
 
 
 #: Parts of one shard, by the numbers of their blocks.
@@ -225,13 +210,15 @@ def make_parts(
     for block, (begin, n) in enumerate(zip(shard.block_ptr.tolist(), sizes.tolist(), strict=False)):
         word_ptr = freeze(shard.word_ptr[begin : begin + n + 1])
         lists, dense = pack_rows(word_ptr, topic, n_components)
-        fixed = cut_rows(shard.fixed, 0, n) if block == shard.number else _NO_ROWS
-        parts[block] = freeze(WordPart(np.diff(word_ptr).astype(np.int32), lists, dense, fixed))
+        parts[block] = freeze(WordPart(np.diff(word_ptr).astype(np.int32), lists, dense))
     return parts
 
 
-def combine_parts(index: int, parts: Sequence[WordPart], n_components: int) -> WordBlock:
-    """Return block `index`, made from the parts of all shards: lists are joined word by word, dense rows added up."""
+def combine_parts(parts: Sequence[WordPart], n_components: int) -> WordBlock:
+    """Return a block, made from the parts of all shards.
+
+    Lists are joined word by word, dense rows are added up.
+    """
     total = np.zeros(len(parts[0].lengths), np.int64)
     for part in parts:
         total += part.lengths
@@ -242,17 +229,18 @@ def combine_parts(index: int, parts: Sequence[WordPart], n_components: int) -> W
     cursor = tail_ptr[:-1].copy()
     for part in parts:
         unpack_rows(part.lengths, part.lists, part.dense, heads, tails, cursor)
-    return WordBlock(heads, tail_ptr, tails, parts[index].fixed)
+    return WordBlock(heads, tail_ptr, tails)
 
 
-def rows_of_tokens(
-    word_ptr: Integers, topic: Array, fixed: TopicRows, n_components: int
-) -> WordBlock:
-    """Return the block of words whose tokens are all given, in word-major order: all rows are lists of topics."""
-    return WordBlock(np.zeros((0, n_components), np.int32), word_ptr, topic, fixed)
+def rows_of_tokens(word_ptr: Integers, topic: Array, n_components: int) -> WordBlock:
+    """Return the block of words whose tokens are all given, in word-major order.
+
+    All rows are lists of topics.
+    """
+    return WordBlock(np.zeros((0, n_components), np.int32), word_ptr, topic)
 
 
 def harvest_rows(block: WordBlock, n_components: int) -> TopicRows:
-    """Return the word rows of a block as sparse rows, without those of earlier batches."""
+    """Return the word rows of a block as sparse rows."""
     tails = rows_of_lists(block.tail_ptr, block.tails, n_components)
     return stack_rows([rows_of_counts(block.heads), tails])

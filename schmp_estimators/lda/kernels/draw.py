@@ -1,18 +1,19 @@
 """A draw from the products of two float32 rows, in vectors, with sums whose order is written down.
 
-The products of topics j, j + 16, j + 32, … are added up in lane j of a vector, one after the other; the sums of the
-lanes are then added up in steps that double (Hillis and Steele, "Data parallel algorithms", CACM 1986).  A point in the
-total falls into a lane, and in the lane into a topic: the lane is found by counting sums that are no greater, the topic
-by halving, without a branch that the processor would have to guess.  The additions, and so the bits, are the same on
-every processor.
+The products of topics j, j + 16, j + 32, … are added up in lane j of a vector, one after the other;
+the sums of the lanes are then added up in steps that double (Hillis and Steele, "Data parallel
+algorithms", CACM 1986).  A point in the total falls into a lane, and in the lane into a topic: the
+lane is found by counting sums that are no greater, the topic by halving, without a branch that the
+processor would have to guess.  The additions, and so the bits, are the same on every processor.
 
 A draw takes three functions, so that several draws can be made side by side: see `frozen`.
 
-From weights that change one at a time, topics are drawn by a tree of partial sums: change a weight, or draw a topic, in
-O(log K).  This is the F+ tree of F+LDA (Yu et al., WWW 2015, section 3.1) with sixteen children to a node instead of
-two: changes are far more frequent than draws, and cost one addition per level.  The lowest level is the weights
-themselves; above it each level has a sixteenth of the nodes of the one below, until sixteen or fewer are left.  `sums`
-holds the levels one after the other, from the lowest up, and `level_ptr` their offsets.
+From weights that change one at a time, topics are drawn by a tree of partial sums: change a weight,
+or draw a topic, in O(log K).  This is the F+ tree of F+LDA (Yu et al., WWW 2015, section 3.1) with
+sixteen children to a node instead of two: changes are far more frequent than draws, and cost one
+addition per level.  The lowest level is the weights themselves; above it each level has a sixteenth
+of the nodes of the one below, until sixteen or fewer are left.  `sums` holds the levels one after
+the other, from the lowest up, and `level_ptr` their offsets.
 """
 
 import numpy as np
@@ -36,10 +37,12 @@ def padded(n_topics: int) -> int:
 
 
 def add_up(code, out, at, width, n, weigh):
-    """Emit the sum, in n lanes, of the vectors that ``weigh(start)`` emits for start = 0, n, 2 n, … below `width`.
+    """Emit the sum, in n lanes, of the vectors that ``weigh(start)`` emits.
 
-    From ``out[at]`` on the sums of the lanes are stored after every vector, and then the sums of all lanes up to each
-    one.  The sum of all lanes is returned.
+    The starts are 0, n, 2 n, … below `width`.
+
+    From ``out[at]`` on the sums of the lanes are stored after every vector, and then the sums of
+    all lanes up to each one.  The sum of all lanes is returned.
     """
     [total] = code.totals(1, ir.VectorType(NUMBER, n))
     with code.loop(0, width, n) as start:
@@ -87,7 +90,10 @@ def add_products(
 
 @intrinsic
 def select(typingctx, condition, yes, no):
-    """Return `yes` or `no`, which have the same type, without a branch that the processor would have to guess."""
+    """Return `yes` or `no`, which have the same type, without a branch.
+
+    The processor would have to guess a branch.
+    """
     if condition != types.boolean or yes != no:
         return None
 
@@ -101,7 +107,7 @@ def select(typingctx, condition, yes, no):
 
 @inlined
 def find_lane(sums, end, n, point):
-    """Return the lane in which a point below the sum lies, and its distance from the beginning of the lane.
+    """Return the lane in which a point below the sum lies, and its distance from the lane's start.
 
     Parameters
     ----------
@@ -131,7 +137,8 @@ def find_topic(sums, start, width, lane, rest):
     Returns
     -------
     int
-        Its weight is positive, but for rounding where all weights of a lane are zero; always less than `width`.
+        Its weight is positive, but for rounding where all weights of a lane are zero; always less
+        than `width`.
     """
     topic, n_left = lane, width // LANES
     while n_left > 1:
@@ -144,7 +151,10 @@ def find_topic(sums, start, width, lane, rest):
 
 @inlined
 def first_above(ends, begin, end, x):
-    """Return the first place from `begin` whose cumulative sum is above x, or the last one before `end`; by halving."""
+    """Return the first place from `begin` whose cumulative sum is above x.
+
+    Where there is none, it is the last one before `end`. The place is found by halving.
+    """
     at, n_left = np.int64(begin), np.int64(end - begin)
     while n_left > 1:
         half = n_left >> 1
@@ -161,7 +171,10 @@ def uniform24(bits):
 
 @inlined
 def at_most(value, last):
-    """Return `value` as an integer, `last` if it is no less: a float beyond all integers must not be converted."""
+    """Return `value` as an integer, `last` if it is no less.
+
+    A float beyond all integers must not be converted.
+    """
     return np.int64(value) if value < np.float64(last) else np.int64(last)
 
 
@@ -170,7 +183,10 @@ BITS = 4
 
 
 def tree_levels(n_topics: int) -> np.ndarray:
-    """Return the offsets of the levels of sums over `n_topics` weights: one more than levels, int64."""
+    """Return the offsets of the levels of sums over `n_topics` weights.
+
+    It is an int64 array with one element more than levels.
+    """
     ptr = [0]
     while n_topics > 1 << BITS:
         n_topics = -(-n_topics >> BITS)
@@ -180,7 +196,10 @@ def tree_levels(n_topics: int) -> np.ndarray:
 
 @part
 def build_tree(weights, level_ptr, sums):
-    """Fill `sums` (level_ptr[-1],) float64 from `weights` (K,) float64, and return the total; 0.5 ns per weight."""
+    """Fill `sums` from `weights` (K,) float64, and return the total; 0.5 ns per weight.
+
+    `sums` is a float64 array of shape (level_ptr[-1],).
+    """
     below = weights
     for level in range(len(level_ptr) - 1):
         nodes = sums[level_ptr[level] : level_ptr[level + 1]]
@@ -198,7 +217,10 @@ def build_tree(weights, level_ptr, sums):
 
 @inlined
 def put_in_tree(weights, level_ptr, sums, total, topic, weight):
-    """Set the weight of a topic (uint64) and mend the sums that it is part of; return the new total; 1 ns per level."""
+    """Set the weight of a topic (uint64), mend the sums with it, and return the new total.
+
+    1 ns per level.
+    """
     change = weight - weights[topic]
     weights[topic] = weight
     node = topic
@@ -210,7 +232,7 @@ def put_in_tree(weights, level_ptr, sums, total, topic, weight):
 
 @part
 def find_in_tree(weights, level_ptr, sums, point):
-    """Return the topic k for which `point` lies between the sums of the weights before k and up to k.
+    """Return the topic k for which `point` lies between the sums of weights before and up to k.
 
     A point beyond the total, which rounding can make, finds the last topic.  8 ns per level.
     """

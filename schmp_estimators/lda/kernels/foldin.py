@@ -1,22 +1,25 @@
 """Fold-in: the topic proportions of documents under fixed topics, and how well they predict.
 
-The proportions theta of a document maximise its likelihood times a Dirichlet(1 + alpha) prior, a concave problem.
-Expectation-maximisation (Hofmann, UAI 1999, section 3, with a prior as in Asuncion et al., UAI 2009, section 2.3)
-repeats, for the pseudo-counts ``weight_k = (L + sum of alpha) theta_k``::
+The proportions theta of a document maximise its likelihood times a Dirichlet(1 + alpha) prior, a
+concave problem.  Expectation-maximisation (Hofmann, UAI 1999, section 3, with a prior as in
+Asuncion et al., UAI 2009, section 2.3) repeats, for the pseudo-counts
+``weight_k = (L + sum of alpha) theta_k``::
 
     weight_k  <-  alpha_k + sum over the words w of  c_w weight_k phi_wk / sum_j weight_j phi_wj
     phi_wk     =  (n_wk + beta) inverse_k,   inverse_k = 1 / (n_k + V beta)
 
-No step knows of other documents and none is random: a document's result does not depend on its neighbours.
+No step knows of other documents and none is random: a document's result does not depend on its
+neighbours.
 
-A *full* step reads the sparse row of each word, and handles ``beta inverse_k`` for all words at once in O(K).  Most
-topics soon have almost no tokens in a document.  Between full steps these are held still.  The others, which are few,
-are iterated on a compact copy of their part of the rows, with a leap after every two steps.  Both kinds of steps are
-one loop, which is compiled once: over all topics and the rows, or over the active topics and the copy.
+A *full* step reads the sparse row of each word, and handles ``beta inverse_k`` for all words at
+once in O(K).  Most topics soon have almost no tokens in a document.  Between full steps these are
+held still.  The others, which are few, are iterated on a compact copy of their part of the rows,
+with a leap after every two steps.  Both kinds of steps are one loop, which is compiled once: over
+all topics and the rows, or over the active topics and the copy.
 
-In the end each step is r times as long as the one before.  After a step of length s, the limit is then at a distance of
-``s r / (1 - r)``.  A document is done when this is at most the tolerance, as a share of its pseudo-counts; r is the
-largest ratio that was seen.
+In the end each step is r times as long as the one before.  After a step of length s, the limit is
+then at a distance of ``s r / (1 - r)``.  A document is done when this is at most the tolerance, as
+a share of its pseudo-counts; r is the largest ratio that was seen.
 """
 
 import math
@@ -35,13 +38,16 @@ from schmp_estimators.lda.kernels.lists import find_in_list, sum_list
 
 #: Full steps before topics are held still: their order of size settles in the first two.
 FIRST_STEPS = 2
-#: Topics with fewer tokens are held still; in short documents, less than this share of the tokens: times the tolerance.
+#: Topics with fewer tokens are held still; in short documents, less than this share of the tokens:
+#: times the tolerance.
 STILL, STILL_SHARE = 5.0, 0.1
 #: Share of the tolerance that the steps between two full steps may leave.
 INNER = 0.2
-#: A leap leaves at least this share of a weight, so that a weight that should be larger can grow again.
+#: A leap leaves at least this share of a weight, so that a weight that should be larger can grow
+#: again.
 SHRINK = 0.1
-#: The ratio r of full steps if there has been only one, and the largest r of full steps, and of others.
+#: The ratio r of full steps if there has been only one, and the largest r of full steps, and of
+#: others.
 FULL_RATE, MAX_FULL_RATE, MAX_RATE = 0.5, 0.9, 0.998
 #: Shares below this are taken for none.
 NOTHING = 1e-30
@@ -92,7 +98,8 @@ def topic_model(
 class Rows(NamedTuple):
     """The rows of words in the order in which documents have them."""
 
-    #: (2 * n_entries,) where the row of the word of each entry of the documents begins, and where it ends.
+    #: (2 * n_entries,) where the row of the word of each entry of the documents begins, and where
+    #: it ends.
     bounds: Integers
     #: Topics, or places in a list of topics, and their tokens.
     topic: Integers32
@@ -100,7 +107,10 @@ class Rows(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """The arrays that a thread writes to, made in Python: kernels that make arrays take longer to compile."""
+    """The arrays that a thread writes to, made in Python.
+
+    Kernels that make arrays take longer to compile.
+    """
 
     #: Compact rows, with room for all entries of a document; the same arrays, read-only.
     compact: Rows
@@ -137,7 +147,7 @@ def make_scratch(ptr: Integers, rows: Rows, n_topics: int) -> Scratch:
 
 @part
 def _gather(start, stop, rows, priors, least, scratch, weight):
-    """List the topics of at least `least` tokens, copy their entries from the rows, and add up the other topics.
+    """List the topics of at least `least` tokens, copy their entries, and add up the others.
 
     Return how many they are; 2 ns per entry of the rows.
     """
@@ -174,10 +184,13 @@ def _gather(start, stop, rows, priors, least, scratch, weight):
 
 @part
 def _leap(active, alpha, first, second, weight):
-    """Extrapolate from two steps of the active topics, `first` and `second`, and return the ratio of their lengths.
+    """Extrapolate from two steps of the active topics, and return the ratio of their lengths.
 
-    Weights go to where the steps would lead if all went on to shrink in the same proportion (scheme S3 of Varadhan and
-    Roland, Scandinavian Journal of Statistics 35, 2008), but no lower than to a tenth, nor than the prior.
+    The steps are `first` and `second`.
+
+    Weights go to where the steps would lead if all went on to shrink in the same proportion (scheme
+    S3 of Varadhan and Roland, Scandinavian Journal of Statistics 35, 2008), but no lower than to a
+    tenth, nor than the prior.
     """
     before, after, lengths, turns = 0.0, 0.0, 0.0, 0.0
     for a in range(len(active)):
@@ -199,7 +212,9 @@ def _leap(active, alpha, first, second, weight):
 
 @part
 def _step(start, stop, counts, rows, active, held, priors, share, gain, weight):
-    """Do a step for the active topics, write the changes of their weights to `gain`, and return their sum.
+    """Do a step for the active topics, and return the sum of the changes of their weights.
+
+    The changes are written to `gain`.
 
     0.8 ns per entry of the rows, 1 ns per topic.
     """
@@ -232,7 +247,10 @@ def _step(start, stop, counts, rows, active, held, priors, share, gain, weight):
 
 @part
 def _fold(start, stop, counts, length, whole, priors, scratch, weight):
-    """Find the pseudo-counts (K,) of a document of `length` tokens, entries `start` to `stop`, from those given."""
+    """Find the pseudo-counts (K,) of a document, from those given.
+
+    The document has `length` tokens, and entries `start` to `stop`.
+    """
     tol = priors.tol
     _, read, held, active, _, share, gain, before = scratch
     total = length + priors.alpha_sum
@@ -291,12 +309,13 @@ def fold_in(ptr, counts, lengths, rows, priors, scratch, theta):
     scratch : Scratch
         Made for these documents.
     theta : (n_docs, K) float64
-        Mutated: at first equal ones, with the sum that they have in the end; those of empty documents stay.
+        Mutated: at first equal ones, with the sum that they have in the end; those of empty
+        documents stay.
 
     Notes
     -----
-    0.5 to 2 µs per token at K = 100, 4 to 9 at K = 1000, with a tolerance of 1e-3 on two corpora; O(K) per document
-    beside.
+    0.5 to 2 µs per token at K = 100, 4 to 9 at K = 1000, with a tolerance of 1e-3 on two corpora;
+    O(K) per document beside.
     """
     for doc in range(len(ptr) - 1):
         if lengths[doc] > 0.0:
@@ -305,7 +324,7 @@ def fold_in(ptr, counts, lengths, rows, priors, scratch, theta):
 
 @kernel
 def score(ptr, counts, before, rows, priors, theta, scores):
-    """Predict the tokens with odd numbers in documents, whose topics are those of the tokens with even numbers.
+    """Predict the tokens with odd numbers in documents, by the topics of those with even numbers.
 
     Parameters
     ----------
@@ -333,9 +352,12 @@ def score(ptr, counts, before, rows, priors, theta, scores):
 
 @part
 def _draw(start, stop, counts, rows, priors, weight, address, common, topics):
-    """Draw a topic for each token of the entries from `start` to `stop`, and return how many tokens they have.
+    """Draw a topic for each token of the entries from `start` to `stop`.
 
-    `weight` (K,) is mutated from proportions, `address` is that of the document, the others are those of `draw`.
+    The number of these tokens is returned.
+
+    `weight` (K,) is mutated from proportions, `address` is that of the document, the others are
+    those of `draw`.
     """
     total, at = 0.0, 0
     for k in range(len(weight)):
@@ -360,7 +382,7 @@ def _draw(start, stop, counts, rows, priors, weight, address, common, topics):
 
 @kernel
 def draw(ptr, counts, keys, rows, priors, theta, common, topics):
-    """Draw a topic for each token of documents from its probabilities, given the proportions of its document.
+    """Draw a topic for each token of documents, given the proportions of its document.
 
     Parameters
     ----------
@@ -377,7 +399,8 @@ def draw(ptr, counts, keys, rows, priors, theta, common, topics):
 
     Notes
     -----
-    An entry takes the time of its row, each of its tokens that of a search among its topics or among all.
+    An entry takes the time of its row, each of its tokens that of a search among its topics or
+    among all.
     """
     at = 0
     for doc in range(len(ptr) - 1):
@@ -387,7 +410,10 @@ def draw(ptr, counts, keys, rows, priors, theta, common, topics):
 
 @part
 def _gamma(shape, address):
-    """Return a number from the gamma distribution; 60 ns (Marsaglia and Tsang, ACM TOMS 26, 2000)."""
+    """Return a number from the gamma distribution; 60 ns.
+
+    The method is that of Marsaglia and Tsang (ACM TOMS 26, 2000).
+    """
     boost = 1.0
     if shape < 1.0:
         boost = unit(mix(address)) ** (1.0 / shape)
@@ -409,10 +435,11 @@ def _gamma(shape, address):
 
 @kernel
 def draw_shares(ptr, counts, keys, groups, rows, priors, theta, ways, scratch, totals):
-    """Draw topics of tokens and proportions of documents in turn, and add them up for groups of documents.
+    """Draw topics of tokens and proportions of documents in turn, and add them up by group.
 
-    Given the topics, documents are independent: the topics of the tokens of one are drawn given its proportions, and
-    its proportions from a Dirichlet distribution given the topics of its tokens (Gibbs sampling).
+    Given the topics, documents are independent: the topics of the tokens of one are drawn given its
+    proportions, and its proportions from a Dirichlet distribution given the topics of its tokens
+    (Gibbs sampling).
 
     Parameters
     ----------
@@ -423,8 +450,8 @@ def draw_shares(ptr, counts, keys, groups, rows, priors, theta, ways, scratch, t
     theta : (n_docs, K) float64
         Proportions to begin with; mutated.
     ways : tuple
-        Sweeps before the first draw, sweeps for each draw, and the number by which proportions are multiplied before
-        they are rounded and added; 0 adds tokens instead.
+        Sweeps before the first draw, sweeps for each draw, and the number by which proportions are
+        multiplied before they are rounded and added; 0 adds tokens instead.
     scratch : tuple
         (K,) float64, (K,) int64 and (longest document,) int32; mutated.
     totals : (n_draws, n_groups, K) int64

@@ -4,16 +4,19 @@ A token of word w in document d gets a new topic with probabilities::
 
     p(k)  proportional to  (n_dk + alpha_k) (n_wk + beta) / (n_k + V beta)
 
-with the token itself taken out of all three counts.  The counts of the document are the present ones.  Those of the
-word and the totals are of the beginning of the sweep, and were made into rows ``q_k = (n_wk + beta) / (n_k + V beta)``
-by `take_rows`.  A token keeps the topic that it had then until it gets its new one.  So only one weight differs from
-the product of the document's row and the word's.
+with the token itself taken out of all three counts.  The counts of the document are the present
+ones.  Those of the word and the totals are of the beginning of the sweep, and were made into rows
+``q_k = (n_wk + beta) / (n_k + V beta)`` by `take_rows`.  A token keeps the topic that it had then
+until it gets its new one.  So only one weight differs from the product of the document's row and
+the word's.
 
-A draw is a chain of steps that wait for each other, and a processor could do several such chains at a time.  Tokens of
-one document have to wait for each other, but documents do not depend on each other within a sweep.  So `SLOTS`
-documents are sampled side by side, one token of each in turn.  A processor looks some hundred instructions ahead, which
-is about one draw.  So each of the three parts of a draw is done for all slots before the next part.  Random bits are
-addressed by the token's position in document order.  Topics depend neither on slots nor on how documents are divided.
+A draw is a chain of steps that wait for each other, and a processor could do several such chains at
+a time.  Tokens of one document have to wait for each other, but documents do not depend on each
+other within a sweep.  So `SLOTS` documents are sampled side by side, one token of each in turn.  A
+processor looks some hundred instructions ahead, which is about one draw.  So each of the three
+parts of a draw is done for all slots before the next part.  Random bits are addressed by the
+token's position in document order.  Topics depend neither on slots nor on how documents are
+divided.
 """
 
 from typing import Any, NamedTuple
@@ -47,20 +50,24 @@ from schmp_estimators.lda.kernels.draw import (
 from schmp_estimators.lda.kernels.priors import add_seeds, beta_of, make_row, where_given
 from schmp_estimators.lda.kernels.rows import add_row
 
-#: Documents sampled side by side: with four at K = 100 a token takes 55 ns, with six 50, with eight 51.
+#: Documents sampled side by side: with four at K = 100 a token takes 55 ns, with six 50, with eight
+#: 51.
 SLOTS = 6
-#: How many tokens ahead the word row of a token is fetched into the cache: with one a token takes 53 ns.
+#: How many tokens ahead the word row of a token is fetched into the cache: with one a token takes
+#: 53 ns.
 _AHEAD = 2
-#: Counts up to this can be computed from their float32 weights; beyond, one token is less than the rounding.
+#: Counts up to this can be computed from their float32 weights; beyond, one token is less than the
+#: rounding.
 _EXACT = 2.0**20
-#: Beyond this, a count with its seeds loses no more than 1e-5 of itself by the rounding of a weight.
+#: Beyond this, a count with its seeds loses no more than 1e-5 of itself by the rounding of a
+#: weight.
 _SMALL = 1.01
 #: If all weights are smaller, they may have lost some or all of their bits.
 _TINY = np.float32(1e-30)
 
 
 def make_table(n_words: int, n_topics: int) -> Floats32:
-    """Return an array for the weights of words, (n_words, padded K), that begins with a cache line."""
+    """Return an array for weights of words, (n_words, padded K), aligned to a cache line."""
     return empty_rows(n_words, padded(n_topics))
 
 
@@ -78,7 +85,9 @@ class Frozen(NamedTuple):
 
 
 def frozen_of(rows: Array, alpha: Array, total: Array, beta: float, beta_sum: Prior) -> Frozen:
-    """Return what tokens read, given weights, priors and the tokens of topics, earlier batches included.
+    """Return what tokens read, given weights, priors and the tokens of topics.
+
+    The tokens of earlier batches are included.
 
     `beta_sum` is the prior of all words together, with seeds one number for each topic.
     """
@@ -88,11 +97,11 @@ def frozen_of(rows: Array, alpha: Array, total: Array, beta: float, beta_sum: Pr
     return Frozen(rows.reshape(-1), alpha, both, less, beta)
 
 
-#: What there is of a document under way: its number `document`, -1 for none; in document order its next token `at`, and
-#: the `end` of its tokens.
-#: Of the token that is being sampled: its place `own` in `Slots.topics`, its `old` topic, and where the `row` of its
-#: word begins; the `weight` of its topic without it, and the document's part of that, `left`; its random number
-#: `uniform`; the `total` of all weights; the `lane` of its new topic, and how far in the lane that is, `rest`.
+#: What there is of a document under way: its number `document`, -1 for none; in document order its
+#: next token `at`, and the `end` of its tokens.  Of the token that is being sampled: its place
+#: `own` in `Slots.topics`, its `old` topic, and where the `row` of its word begins; the `weight` of
+#: its topic without it, and the document's part of that, `left`; its random number `uniform`; the
+#: `total` of all weights; the `lane` of its new topic, and how far in the lane that is, `rest`.
 SLOT = np.dtype(
     [
         *((name, "i8") for name in ("document", "at", "end", "own", "old", "row", "lane")),
@@ -124,10 +133,11 @@ class Slots(NamedTuple):
 
 
 def make_slots(lengths: Integers, n_topics: int, dtype: Any) -> tuple[Array, ...]:
-    """Return `slot`, `topics` and `counts` of `Slots` without documents, for documents of such lengths.
+    """Return `slot`, `topics` and `counts` of empty `Slots`, for documents of such lengths.
 
-    They are made in Python, since a kernel that makes arrays takes longer to compile.  The kernel makes weights and
-    sums itself, so that LLVM knows that no other array overlaps them: else a token takes a tenth more.
+    They are made in Python, since a kernel that makes arrays takes longer to compile.  The kernel
+    makes weights and sums itself, so that LLVM knows that no other array overlaps them: else a
+    token takes a tenth more.
     """
     slot = np.zeros(SLOTS, SLOT)
     slot["document"] = -1
@@ -151,7 +161,9 @@ def _zeros_of_lines(size):
     )
 )
 def _count_without(seeds, row, topic, count, beta):
-    """Return a word's tokens in a topic and its prior, with one token taken out; `count` may be rounded.
+    """Return a word's tokens in a topic and its prior, with one token taken out.
+
+    `count` may be rounded.
 
     To look up seeds takes time, so only small counts are made exact.
     """
@@ -163,7 +175,9 @@ def _count_without(seeds, row, topic, count, beta):
 
 @part
 def _draw_small(counts, base, alpha, rows, row, own, own_weight, uniform):
-    """Draw a topic in float64, one weight after the other, where float32 weights may have become zero.
+    """Draw a topic in float64, where float32 weights may have become zero.
+
+    The weights are added up one after the other.
 
     Parameters
     ----------
@@ -232,8 +246,8 @@ def _enter(number, document, alpha, slots):
 def _change_slots(following, last, alpha, slots, totals):
     """Give slots whose documents are done to those from `following` on.
 
-    Return how many tokens of every document under way can be sampled now, 0 if there is none, and the document that
-    follows.
+    Return how many tokens of every document under way can be sampled now, 0 if there is none, and
+    the document that follows.
     """
     n_steps = np.int64(0)
     for number in range(SLOTS):
@@ -281,7 +295,8 @@ def take_rows(first, last, words, block, inverse, beta, rows, seeds):
     block : WordBlock
         Counts of the words, earlier batches included.
     inverse : (K,) float64
-        ``1 / (n_k + V beta)``, earlier batches included; where words are seeded, with the seeds of each topic.
+        ``1 / (n_k + V beta)``, earlier batches included; where words are seeded, with the seeds of
+        each topic.
     beta : float
         Topic-word prior.
     rows : (n_rows, padded K) float32
@@ -380,7 +395,8 @@ def sample_documents(first, last, shard, word, topic, frozen, key, made, totals,
                 if slot.document >= 0:
                     end = k * size + width
                     lane, rest = find_lane(sums, end, LANES, slot.uniform * slot.total)
-                    # Rounding may lead beyond the lane: the rest is less than the sum of the lane, by one bit at least.
+                    # Rounding may lead beyond the lane: the rest is less than the sum of the lane,
+                    # by one bit at least.
                     below = np.int32(sums[index(end - LANES + lane)].view(np.int32) - 1).view(
                         np.float32
                     )

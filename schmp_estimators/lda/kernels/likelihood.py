@@ -1,17 +1,19 @@
 """Joint log-likelihood of a topic model, from histograms of its counts.
 
-With the multinomials integrated out, ln p(words, topics) is a document part plus a word part (Griffiths and Steyvers,
-PNAS 2004, equations 2 and 3; Yu et al., VLDB 2017, section 6.1)::
+With the multinomials integrated out, ln p(words, topics) is a document part plus a word part
+(Griffiths and Steyvers, PNAS 2004, equations 2 and 3; Yu et al., VLDB 2017, section 6.1)::
 
     document part   sum over (d, k) of ln (alpha_k)_n_dk   -   sum over d of ln (sum of alpha)_L_d
     word part       sum over (w, k) of ln (beta)_n_wk      -   sum over k of ln (V beta)_n_k
 
-where (a)_n = a (a + 1) ... (a + n - 1).  Every sum needs only how many cells hold each count; with an asymmetric alpha,
-how many of each topic.  These histograms are integers, and the float sum over them is correctly rounded, so the result
-has the same bits however the documents and words are divided.
+where (a)_n = a (a + 1) ... (a + n - 1).  Every sum needs only how many cells hold each count; with
+an asymmetric alpha, how many of each topic.  These histograms are integers, and the float sum over
+them is correctly rounded, so the result has the same bits however the documents and words are
+divided.
 
-An asymmetric document-topic prior depends on how many documents have how many tokens of each topic.  Of n tokens and K
-topics there are no more than ``sqrt(2 n K)`` different cells of these counts, and no more than n.
+An asymmetric document-topic prior depends on how many documents have how many tokens of each topic.
+Of n tokens and K topics there are no more than ``sqrt(2 n K)`` different cells of these counts, and
+no more than n.
 """
 
 import math
@@ -35,7 +37,8 @@ _HALF = 32
 class TopicCounts(NamedTuple):
     """In how many documents a topic has so many tokens, for those pairs that occur.
 
-    The same is counted of words, and of lengths of documents: where topics do not matter, all have topic 0.
+    The same is counted of words, and of lengths of documents: where topics do not matter, all have
+    topic 0.
     """
 
     #: (n,) ``topic << 32 | tokens``, ascending; tokens are positive.
@@ -62,7 +65,10 @@ class TopicCounts(NamedTuple):
 
 
 def count_cells(topic: int | Array, tokens: int | Array) -> TopicCounts:
-    """Count documents that have so many tokens of a topic each, and none of any other; one of the two is an array."""
+    """Count documents that have so many tokens of a topic each, and none of any other.
+
+    One of the two is an array.
+    """
     cells = np.asarray(topic, np.int64) << _HALF | tokens
     return TopicCounts(*np.unique(cells, return_counts=True))
 
@@ -78,7 +84,7 @@ def count_table(counts: Array) -> TopicCounts:
 def document_log_likelihood(
     counts: TopicCounts, lengths: TopicCounts, alpha: Prior, n_topics: int
 ) -> float:
-    """Return the document part, from the counts of topics in documents and from the lengths of documents.
+    """Return the document part, from the topic counts and the lengths of documents.
 
     The prior is one number, or one for each topic (K,).
     """
@@ -97,12 +103,17 @@ def word_log_likelihood(
 
 
 def rising(start: Prior, counts: Integers, often: Integers | int = 1) -> float:
-    """Return the sum of ``often * ln(start (start + 1) ... (start + count - 1))`` over counts, correctly rounded."""
+    """Return a sum over counts, correctly rounded.
+
+    Its terms are ``often * ln(start (start + 1) ... (start + count - 1))``.
+    """
     return math.fsum(often * (gammaln(start + counts) - gammaln(start)))
 
 
 def topic_counts(doc_ptr: Integers, place: Unsigned32, topic: Array, n_topics: int) -> TopicCounts:
-    """Count the documents between ``doc_ptr[0]`` and ``doc_ptr[-1]``, or words, whose tokens are in their order.
+    """Count the documents between ``doc_ptr[0]`` and ``doc_ptr[-1]``, or words.
+
+    Tokens are in the order of what is counted.
 
     Parameters
     ----------
@@ -128,7 +139,10 @@ def topic_counts(doc_ptr: Integers, place: Unsigned32, topic: Array, n_topics: i
 
 
 def merge_counts(pieces: Sequence[TopicCounts]) -> TopicCounts:
-    """Return the counts of several sets of documents taken together; the cells of a piece need no order."""
+    """Return the counts of several sets of documents taken together.
+
+    The cells of a piece need no order.
+    """
     nothing = np.empty(0, np.int64)
     cell, often = (np.concatenate([nothing, *(piece[i] for piece in pieces)]) for i in (0, 1))
     order = np.argsort(cell, kind="stable")
@@ -139,10 +153,12 @@ def merge_counts(pieces: Sequence[TopicCounts]) -> TopicCounts:
 
 @kernel
 def _tally(doc_ptr, place, topic, seen, counts, table, large):
-    """Tally the n_dk of documents in `table` (K, n_small), or list them in `large`; return how many are listed.
+    """Tally the n_dk of documents in `table` (K, n_small), or list them in `large`.
 
-    Parameters are those of `topic_counts`; `seen` (longest document) and `counts` (K,) int32 are scratch, and `counts`
-    is zero before and after.  6 ns per token.
+    The number of those listed is returned.
+
+    Parameters are those of `topic_counts`; `seen` (longest document) and `counts` (K,) int32 are
+    scratch, and `counts` is zero before and after.  6 ns per token.
     """
     n = 0
     n_small = table.shape[1]

@@ -1,12 +1,15 @@
-"""The topics of documents or words as short lists of (topic, count).  A Gibbs sampler reads one for every token.
+"""The topics of documents or words as short lists of (topic, count).
 
-"fplus" and "sparse" change their lists with every token, and read them entry by entry.  "saber" only reads its lists,
-in vectors.  A list of "saber" has blocks: `LANES` topics, and then their counts.  Zeros fill up the last block.
+A Gibbs sampler reads one for every token.
 
-`add_listed` adds up the products of counts and weights.  Those of the topics in place j of all blocks go to lane j of a
-vector, one after the other.  The sums of the lanes are then added up in steps that double, as in `draw`.  So bits are
-the same on every processor.  A token that is drawn anew is left out: its topic has one token less, and a weight that
-the caller gives.
+"fplus" and "sparse" change their lists with every token, and read them entry by entry.  "saber"
+only reads its lists, in vectors.  A list of "saber" has blocks: `LANES` topics, and then their
+counts.  Zeros fill up the last block.
+
+`add_listed` adds up the products of counts and weights.  Those of the topics in place j of all
+blocks go to lane j of a vector, one after the other.  The sums of the lanes are then added up in
+steps that double, as in `draw`.  So bits are the same on every processor.  A token that is drawn
+anew is left out: its topic has one token less, and a weight that the caller gives.
 """
 
 from typing import NamedTuple
@@ -33,7 +36,8 @@ _SHORT = 48
 class TopicLists(NamedTuple):
     """For each document, or word, a list of its topics and of how many of its tokens each has."""
 
-    #: (n_lists + 1,) offsets of the lists, which have room for the lesser of K and the number of tokens.
+    #: (n_lists + 1,) offsets of the lists, which have room for the lesser of K and the number of
+    #: tokens.
     ptr: Integers
     #: (n_lists,) entries in use.
     length: Integers32
@@ -45,7 +49,10 @@ class TopicLists(NamedTuple):
 
 @inlined
 def sort_falling(keys):
-    """Sort in place, in falling order: by insertion, of long lists of keys far from each other first (Shell)."""
+    """Sort in place, in falling order, by insertion.
+
+    Of long lists, keys far from each other are sorted first (Shell).
+    """
     gap = len(keys) >> 1 if len(keys) > _SHORT else 1
     while gap > 0:
         for i in range(gap, len(keys)):
@@ -73,8 +80,9 @@ def _order(lists, d, keys):
 def order_lists(lists):
     """Sort the topic lists of documents by descending count, then topic.
 
-    Likely topics come first, so that searches are short.  The order decides for which topic a random number stands; so
-    it becomes a function of the counts alone.  1 ns per entry if little has changed.
+    Likely topics come first, so that searches are short.  The order decides for which topic a
+    random number stands; so it becomes a function of the counts alone.  1 ns per entry if little
+    has changed.
     """
     most = 0
     for d in range(len(lists.length)):
@@ -86,11 +94,11 @@ def order_lists(lists):
 
 @maker
 def list_words(block, n_topics):
-    """Return the lists of the words of a WordBlock, earlier batches included, in the order of `order_lists`.
+    """Return the lists of the words of a WordBlock, in the order of `order_lists`.
 
     2 ns per token and 15 ns per entry.
     """
-    n_heads, fixed = len(block.heads), block.fixed
+    n_heads = len(block.heads)
     n_words = n_heads + len(block.tail_ptr) - 1
     ptr = np.zeros(n_words + 1, np.int64)
     length = np.empty(n_words, np.int32)
@@ -98,9 +106,7 @@ def list_words(block, n_topics):
         n = np.int64(HEAD) * n_topics
         if word >= n_heads:
             n = block.tail_ptr[word - n_heads + 1] - block.tail_ptr[word - n_heads]
-        ptr[word + 1] = ptr[word] + min(
-            np.int64(n_topics), n + fixed.ptr[word + 1] - fixed.ptr[word]
-        )
+        ptr[word + 1] = ptr[word] + min(np.int64(n_topics), n)
     lists = TopicLists(ptr, length, np.empty(ptr[-1], np.int32), np.empty(ptr[-1], np.int32))
     row = np.zeros(n_topics, np.int32)
     keys = np.empty(n_topics, np.int64)
@@ -116,7 +122,10 @@ def list_words(block, n_topics):
 
 @inlined
 def sum_list(topics, tokens, start, n, q):
-    """Return the sum of ``tokens * q[topic]`` over the n entries from `start`, in four lanes that overlap."""
+    """Return the sum of ``tokens * q[topic]`` over the n entries from `start`.
+
+    In four lanes that overlap.
+    """
     a, b, c, d = 0.0, 0.0, 0.0, 0.0
     end = start + n
     whole = end - n % 4
@@ -133,7 +142,10 @@ def sum_list(topics, tokens, start, n, q):
 
 @inlined
 def find_in_list(topics, tokens, start, n, q, point):
-    """Return the place of the entry in which `point` lies of that sum; the last one, where rounding leads beyond."""
+    """Return the place of the entry in which `point` lies of that sum.
+
+    It is the last one where rounding leads beyond.
+    """
     at, last = index(start), index(start + n - 1)
     while at < last:
         point -= tokens[at] * q[np.uint32(topics[at])]
@@ -154,7 +166,9 @@ def place_of(topics, first, last, topic):
 
 @inlined
 def move_in_list(topics, tokens, end, old_at, new_at, new):
-    """Add a token of topic `new`, found at `new_at` or, if that is `end`, nowhere; return by how much the list grows.
+    """Add a token of topic `new`, and return by how much the list grows.
+
+    The topic was found at `new_at` or, if that is `end`, nowhere.
 
     The entry at `old_at` has lost a token: if it was the last one, the entry gives way.
     """
@@ -207,8 +221,8 @@ def add_listed(code, lists, first, n_blocks, weights, own, own_weight, sums, sta
         counts = Value(build, build.sitofp(counts.where(is_own, fewer).value, VECTOR))
         found = VECTOR(ir.Undefined)
         for lane in range(LANES):
-            # Atomic, so that it stays a load: LLVM would take the topics out of the vector, one after the other,
-            # which takes 10 ns more for a list of nine blocks.
+            # Atomic, so that it stays a load: LLVM would take the topics out of the vector, one
+            # after the other, which takes 10 ns more for a list of nine blocks.
             topic = Value(build, build.zext(lists.alone(place + lane), ir.IntType(64)))
             found = build.insert_element(found, weights.load(topic, NUMBER).value, SHORT(lane))
         return counts * Value(build, found).where(is_own, own_weights)

@@ -1,16 +1,18 @@
 """Priors, as kernels take them.
 
-The document-topic prior is one number for all topics, or one for each.  Kernels call `alpha_at`, `draw_slots` and the
-like, which are compiled for the type of the prior.  So a symmetric prior costs no more than a float, and kernels for
-asymmetric priors are compiled only when they are used.
+The document-topic prior is one number for all topics, or one for each.  Kernels call `alpha_at`,
+`draw_slots` and the like, which are compiled for the type of the prior.  So a symmetric prior costs
+no more than a float, and kernels for asymmetric priors are compiled only when they are used.
 
-A draw from an asymmetric prior takes one look at an alias table (Walker, Electronics Letters 10(8), 1974; built as by
-Vose, IEEE Trans. Software Eng. 17(9), 1991).  The table is made of integers, so that a draw is exact.
+A draw from an asymmetric prior takes one look at an alias table (Walker, Electronics Letters 10(8),
+1974; built as by Vose, IEEE Trans. Software Eng. 17(9), 1991).  The table is made of integers, so
+that a draw is exact.
 
-The topic-word prior is beta for all words; some words have seeds, too.  Kernels get ``seeds``, a `SeedRows` or None.  A
-seed s_kw is a number of imaginary tokens of word w in topic k.  The word has ``beta + s_kw`` in place of beta, and the
-topic ``V beta + sum over w of s_kw`` in place of ``V beta``.  So with seeds, kernels get an array for V beta, with one
-sum for each topic (`alpha_at`).
+The topic-word prior is beta for all words; some words have seeds, too.  Kernels get ``seeds``, a
+`SeedRows` or None.  A seed s_kw is a number of imaginary tokens of word w in topic k.  The word has
+``beta + s_kw`` in place of beta, and the topic ``V beta + sum over w of s_kw`` in place of
+``V beta``.  So with seeds, kernels get an array for V beta, with one sum for each topic
+(`alpha_at`).
 """
 
 from collections.abc import Callable
@@ -22,13 +24,11 @@ from numba import types
 from numpy.typing import NDArray
 
 from schmp_estimators.core.jit import by_types, index, inlined, kernel, part
-from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
+from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix, unit
 from schmp_estimators.core.typing import (
-    AnyIntegers,
     Floats,
     Floats32,
     Function,
-    Integers,
     Integers32,
 )
 from schmp_estimators.lda.kernels.draw import at_most, first_above, select, uniform24
@@ -62,7 +62,10 @@ def topic_priors(alphas: Floats) -> TopicPriors:
 
 
 def where_given(without: Function, *, copied: bool = True) -> Callable[[Function], Function]:
-    """Let kernels call `without` instead of the decorated function, unless its first argument is a tuple or array."""
+    """Let kernels call `without` instead of the decorated function.
+
+    This holds unless the first argument is a tuple or array.
+    """
 
     def declare(function: Function) -> Function:
         @wraps(function)
@@ -80,7 +83,10 @@ def where_given(without: Function, *, copied: bool = True) -> Callable[[Function
 
 @where_given(lambda alpha: alpha, copied=False)
 def values_of(alpha):
-    """Return the prior as a number or an array: numba counts references whenever an array is taken out of a tuple."""
+    """Return the prior as a number or an array.
+
+    numba counts references whenever an array is taken out of a tuple.
+    """
     return alpha.alpha
 
 
@@ -104,8 +110,9 @@ def _alpha_sum(alpha, n_topics):
 def _topic_of_prior(alpha, point, bits, n_topics):
     """Return a topic drawn from the prior, without a branch that the processor would have to guess.
 
-    If all topics have the same prior, it is the one at `point`.  Floats are limited to the topics before they are
-    converted, and to 32 bits, because there are vector instructions for that.  Else a second hash of the bits decides.
+    If all topics have the same prior, it is the one at `point`.  Floats are limited to the topics
+    before they are converted, and to 32 bits, because there are vector instructions for that.  Else
+    a second hash of the bits decides.
     """
     bits = mix(bits)
     slot = (bits >> _HALF) * np.uint64(n_topics) >> _HALF
@@ -114,7 +121,9 @@ def _topic_of_prior(alpha, point, bits, n_topics):
 
 @part
 def draw_slots(alpha, n, counter, n_slots, n_topics, uniforms, out):
-    """Make the random numbers for n proposals of a document: for their acceptance, and for the next proposals.
+    """Make the random numbers for n proposals of a document.
+
+    They are for the acceptance of these proposals, and for the next ones.
 
     Parameters
     ----------
@@ -202,7 +211,10 @@ def build_alias(weights, share, other, work):
 
 @inlined
 def draw_alias(share, other, start, n, uniform):
-    """Return a slot of the table of n weights that begins at `start`, counted from there, given a number in [0, 1)."""
+    """Return a slot of the table of n weights that begins at `start`, counted from there.
+
+    It follows from a number in [0, 1).
+    """
     y = uniform * n
     slot = min(np.int64(y), n - 1)
     return slot if y - slot < share[index(start + slot)] else np.int64(other[index(start + slot)])
@@ -214,18 +226,41 @@ def _build_table(weights, share, other, work):
     return build_alias(weights, share, other, work)
 
 
-class SeedRows(NamedTuple):
-    """The seeds of consecutive words of the layout."""
+@kernel
+def add_up(ptr, weight, ends):
+    """Write the cumulative weights within each word, the same whichever words stand before."""
+    for word in range(len(ptr) - 1):
+        total = 0.0
+        for i in range(ptr[word], ptr[word + 1]):
+            total += weight[i]
+            ends[i] = total
 
-    #: (n_words,) number of the word among those that are seeded, or -1.
-    number: Integers32
-    #: (n_seeded + 1,) offsets in what follows.
-    ptr: Integers
-    #: Topics ascend within a word; of few bytes, so that a search stays in a line of the cache.
-    topic: AnyIntegers
-    weight: Floats
-    #: Cumulative weights within each word.
-    ends: Floats
+
+@kernel
+def draw_of_seeds(seeds, word, place, first_token, key, out):
+    """Draw the first topics of tokens of seeded words; other tokens keep theirs.
+
+    Parameters
+    ----------
+    seeds : SeedRows
+        Of all words.
+    word : (n_tokens,) int32
+        Word of each token, word-major.
+    place : (n_tokens,) uint32
+        Of the TokenShard.
+    first_token : int
+        Number of the first token in the corpus.
+    key : uint64
+        Stream of random numbers.
+    out : (n_tokens,) uint8, int16 or int32
+        Mutated: topics in document order.
+    """
+    for i in range(len(out)):
+        at = seeds.number[word[place[i]]]
+        if at >= 0:
+            end = seeds.ptr[at + 1]
+            y = unit(mix(key + np.uint64(first_token + i) * GAMMA)) * seeds.ends[end - 1]
+            out[i] = seeds.topic[first_above(seeds.ends, seeds.ptr[at], end, y)]
 
 
 @where_given(lambda seeds, n_topics: np.zeros(n_topics, np.int32), copied=False)
@@ -261,9 +296,12 @@ def beta_of(seeds, word, topic, beta):
 
 @where_given(lambda seeds, word, skipped, n_dk, alpha, inverse, point: (skipped, 0.0))
 def find_seed(seeds, word, skipped, n_dk, alpha, inverse, point):
-    """Return the topic (uint64) at `point` in the sum of ``seed * (n_dk + alpha) * inverse`` over the seeds.
+    """Return the topic (uint64) at `point` in a sum over the seeds.
 
-    One topic is left out.  The sum up to the topic is returned, too.  A point beyond all finds the last topic.
+    Its terms are ``seed * (n_dk + alpha) * inverse``.
+
+    One topic is left out.  The sum up to the topic is returned, too.  A point beyond all finds the
+    last topic.
     """
     found, before, at = skipped, 0.0, seeds.number[word]
     if at >= 0:
@@ -289,7 +327,7 @@ def prior_mass(seeds, word, beta, n_topics):
 
 @where_given(lambda seeds, word, point, smooth, topic, n_topics: at_most(topic, n_topics - 1))
 def draw_of_prior(seeds, word, point, smooth, topic, n_topics):
-    """Return the topic (int64) at a point of the prior of a word: beta for each topic, then the seeds.
+    """Return the topic (int64) at a point of a word's prior: beta for each topic, then the seeds.
 
     `smooth` is the prior of all topics, and `topic` the point divided by beta, as a float.
     """

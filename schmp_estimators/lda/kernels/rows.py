@@ -1,8 +1,8 @@
 """Word rows: topics of tokens in word-major order, rows of a block, and rows for single look-ups.
 
-Rows for look-ups are dense, or hash tables with open addressing if these are shorter.  This is LightLDA's storage (Yuan
-et al., WWW 2015, section 5): the table of a word has at least twice as many places as the word can have topics, so that
-a look-up takes one or two probes.
+Rows for look-ups are dense, or hash tables with open addressing if these are shorter.  This is
+LightLDA's storage (Yuan et al., WWW 2015, section 5): the table of a word has at least twice as
+many places as the word can have topics, so that a look-up takes one or two probes.
 """
 
 import numpy as np
@@ -13,22 +13,20 @@ from schmp_estimators.lda.blocks import HEAD
 
 @part
 def add_row(block, word, row):
-    """Add the counts of a word of a WordBlock, earlier batches included, to a dense row; 1 ns per token."""
-    tail, fixed = word - len(block.heads), block.fixed
+    """Add the counts of a word of a WordBlock to a dense row; 1 ns per token."""
+    tail = word - len(block.heads)
     if tail < 0:
         for k in range(len(row)):
             row[k] += block.heads[word, k]
     else:
         for i in range(block.tail_ptr[tail], block.tail_ptr[tail + 1]):
             row[np.uint32(block.tails[index(i)])] += 1
-    for i in range(fixed.ptr[word], fixed.ptr[word + 1]):
-        row[np.uint32(fixed.topic[i])] += fixed.tokens[i]
 
 
 @part
 def count_row(block, word, row, topics):
-    """Add the counts of a word to `row` (K,), zero before, and list its topics; return how many there are."""
-    n, tail, fixed = 0, word - len(block.heads), block.fixed
+    """Add the counts of a word to `row` (K,), zero before, list its topics, and return how many."""
+    n, tail = 0, word - len(block.heads)
     if tail < 0:
         for k in range(len(row)):
             if block.heads[word, k] > 0:
@@ -42,18 +40,15 @@ def count_row(block, word, row, topics):
                 topics[n] = k
                 n += 1
             row[k] += 1
-    for i in range(fixed.ptr[word], fixed.ptr[word + 1]):
-        k = np.uint32(fixed.topic[i])
-        if row[k] == 0:
-            topics[n] = k
-            n += 1
-        row[k] += fixed.tokens[i]
     return n
 
 
 @kernel
 def look_up(block, words, ptr, topics, n_topics, out):
-    """Write how many tokens words of a WordBlock have in topics, those of word i from ``ptr[i]`` on; O(K) each."""
+    """Write how many tokens words of a WordBlock have in topics; O(K) each.
+
+    Those of word i begin at ``ptr[i]``.
+    """
     row = np.zeros(n_topics, np.int64)
     for i in range(len(words)):
         add_row(block, words[i], row)
@@ -64,7 +59,9 @@ def look_up(block, words, ptr, topics, n_topics, out):
 
 @kernel
 def pack_rows(word_ptr, topic, n_topics):
-    """Pack the topics of a shard's tokens of consecutive words: a dense row where that is shorter, else a list.
+    """Pack the topics of a shard's tokens of consecutive words.
+
+    A dense row is made where that is shorter, else a list.
 
     Parameters
     ----------
@@ -167,7 +164,10 @@ def cell_of(start, mask, topic):
 
 @inlined
 def _find(cells, start, mask, topic):
-    """Return the place of a topic in a row by open addressing, or the free one where the search for it ends."""
+    """Return the place of a topic in a row, or the free one where the search for it ends.
+
+    The search is by open addressing.
+    """
     base, wrap = index(start), index(mask)
     place = _hashed(topic, wrap)
     while cells[base + (place << _ONE)] >= 0 and np.uint32(
@@ -203,7 +203,10 @@ def add_to(cells, start, mask, topic, n):
 
 @inlined
 def take_one(cells, start, mask, topic):
-    """Take a token from a topic of a row; if its place becomes free, later entries that passed it move up."""
+    """Take a token from a topic of a row.
+
+    If its place becomes free, later entries that passed it move up.
+    """
     if mask < 0:
         cells[index(start + np.int64(topic))] -= 1
     else:
@@ -228,25 +231,26 @@ def take_one(cells, start, mask, topic):
 
 @maker
 def make_rows(block, n_topics):
-    """Return for each word of a WordBlock the counts of its topics, earlier batches included.
+    """Return for each word of a WordBlock the counts of its topics.
 
     3 ns per token, and the time to clear the cells.
 
     Returns
     -------
     rows : (2 * n_words,) int64
-        For each word where its row begins in `cells`, and one less than its places; -1 for a dense row.
+        For each word where its row begins in `cells`, and one less than its places; -1 for a dense
+        row.
     cells : int32
-        Counts by topic of dense rows, pairs of topic and count of others; a free place has topic -1.
+        Counts by topic of dense rows, pairs of topic and count of others; a free place has topic
+        -1.
     """
-    n_heads, fixed = len(block.heads), block.fixed
+    n_heads = len(block.heads)
     n_words = n_heads + len(block.tail_ptr) - 1
     rows, end = np.empty(2 * n_words, np.int64), np.int64(0)
     for word in range(n_words):
         room, mask = np.int64(n_topics), np.int64(1)
         if word >= n_heads:
-            n = block.tail_ptr[word - n_heads + 1] - block.tail_ptr[word - n_heads]
-            room = min(room, n + fixed.ptr[word + 1] - fixed.ptr[word])
+            room = min(room, block.tail_ptr[word - n_heads + 1] - block.tail_ptr[word - n_heads])
         while mask < 2 * room:
             mask *= 2
         rows[2 * word] = end
@@ -264,6 +268,4 @@ def make_rows(block, n_topics):
         else:
             for i in range(block.tail_ptr[word - n_heads], block.tail_ptr[word - n_heads + 1]):
                 add_to(cells, start, mask, np.uint32(block.tails[index(i)]), np.int32(1))
-        for i in range(fixed.ptr[word], fixed.ptr[word + 1]):
-            add_to(cells, start, mask, np.uint32(fixed.topic[i]), fixed.tokens[i])
     return rows, cells

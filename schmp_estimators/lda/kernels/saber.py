@@ -1,21 +1,27 @@
-"""Gibbs sampling word by word with all counts frozen (SaberLDA: Li, Chen, Chen and Zhu, ASPLOS 2017, section 3).
+"""Gibbs sampling word by word with all counts frozen.
 
-A token of word w in document d gets a new topic, itself taken out of n_dk and n_wk, with probabilities::
+This is SaberLDA (Li, Chen, Chen and Zhu, ASPLOS 2017, section 3).
 
-    p(k)  proportional to  n_dk (n_wk + beta) / (n_k + V beta)         listed: the topics of the document
-                         + alpha_k n_wk / (n_k + V beta)               word: those of the word
-                         + alpha_k beta / (n_k + V beta)               smoothing: all topics
+A token of word w in document d gets a new topic, itself taken out of n_dk and n_wk, with
+probabilities::
 
-All counts are those at the beginning of the sweep, so tokens do not depend on each other.  While the tokens of a word
-are sampled, its weights ``q_k = (n_wk + beta) / (n_k + V beta)`` are in one row, and the topics of a document are a
-short list (`DocumentLists`).  A token reads the row once for each topic of its list.  Only one draw in three or four is
-from the other two parts, by cumulative weights that are the same for all tokens of the word.
+    p(k)  proportional to  n_dk (n_wk + beta) / (n_k + V beta)    listed: the topics of the document
+                         + alpha_k n_wk / (n_k + V beta)          word: those of the word
+                         + alpha_k beta / (n_k + V beta)          smoothing: all topics
 
-If a word occurs several times in a document, most of these tokens have the same topic, and so the same sums.
+All counts are those at the beginning of the sweep, so tokens do not depend on each other.  While
+the tokens of a word are sampled, its weights ``q_k = (n_wk + beta) / (n_k + V beta)`` are in one
+row, and the topics of a document are a short list (`DocumentLists`).  A token reads the row once
+for each topic of its list.  Only one draw in three or four is from the other two parts, by
+cumulative weights that are the same for all tokens of the word.
 
-A processor cannot guess whether a draw is from the list.  So some tokens are sampled `TOGETHER`: first the products of
-all, then the draws from lists, then the others.  Random bits are addressed by the token's rank among the tokens of its
-word.  Topics do not depend on how documents and words are divided.
+If a word occurs several times in a document, most of these tokens have the same topic, and so the
+same sums.
+
+A processor cannot guess whether a draw is from the list.  So some tokens are sampled `TOGETHER`:
+first the products of all, then the draws from lists, then the others.  Random bits are addressed by
+the token's rank among the tokens of its word.  Topics do not depend on how documents and words are
+divided.
 """
 
 from typing import NamedTuple
@@ -54,7 +60,8 @@ class DocumentLists(NamedTuple):
 
     #: (n_tokens,) document of each token, word-major.
     document: Unsigned32
-    #: (n_docs + 1,) number of the first block of each document: there are blocks for all topics that it can have.
+    #: (n_docs + 1,) number of the first block of each document: there are blocks for all topics
+    #: that it can have.
     ptr: Integers
     #: (n_docs,) blocks of its list.
     n_blocks: Integers32
@@ -141,7 +148,8 @@ class Row(NamedTuple):
     tokens: Integers32
     #: (K,) ``(tokens + beta) * inverse``.
     weight: Floats32
-    #: (K,) the topics that it has, where among them each topic is, and cumulative sums of their `Smoothing.weight`.
+    #: (K,) the topics that it has, where among them each topic is, and cumulative sums of their
+    #: `Smoothing.weight`.
     topic: Integers32
     where: Integers32
     ends: Floats
@@ -152,7 +160,8 @@ class Together(NamedTuple):
 
     #: What `add_listed` keeps of each list, one after the other.
     sums: Floats32
-    #: (TOGETHER,) where those of each token begin, the weight of its list, and the point that is drawn.
+    #: (TOGETHER,) where those of each token begin, the weight of its list, and the point that is
+    #: drawn.
     starts: Integers
     totals: Floats32
     points: Floats32
@@ -162,7 +171,10 @@ class Together(NamedTuple):
 
 
 def make_scratch(smooth: Smoothing, *, seeded: bool) -> tuple[Row, Together]:
-    """Return arrays for `sample_words`, made in Python: a kernel that makes arrays takes longer to compile."""
+    """Return arrays for `sample_words`, made in Python.
+
+    A kernel that makes arrays takes longer to compile.
+    """
     n = len(smooth.inverse)
     row = Row(
         np.zeros(n, np.float64 if seeded else np.int32), smooth.beta * smooth.inverse,
@@ -175,7 +187,10 @@ def make_scratch(smooth: Smoothing, *, seeded: bool) -> tuple[Row, Together]:
 
 
 def smoothing(total: Integers, beta_sum: Prior, alpha: Floats, beta: float) -> Smoothing:
-    """Return the `Smoothing` of topics with these totals; `beta_sum` is V beta, with seeds if there are any."""
+    """Return the `Smoothing` of topics with these totals.
+
+    `beta_sum` is V beta, with seeds if there are any.
+    """
     inverse = (1.0 / (total + beta_sum)).astype(np.float32)
     weight = alpha * inverse
     ends = np.cumsum(np.float64(np.float32(beta)) * weight)
@@ -184,10 +199,13 @@ def smoothing(total: Integers, beta_sum: Prior, alpha: Floats, beta: float) -> S
 
 @part
 def _begin_word(word, at, n, block, smooth, seeds, row):
-    """Make the row of a word of a block, which has number `at` in the shard and n tokens in all shards.
+    """Make the row of a word of a block.
 
-    Return how many topics it has, and the last of the cumulative sums.  Topics come as they come first in its list;
-    those of a head word, which has none, and of one with seeds in ascending order.
+    The word has number `at` in the shard, and n tokens in all shards.
+
+    Return how many topics it has, and the last of the cumulative sums.  Topics come as they come
+    first in its list; those of a head word, which has none, and of one with seeds in ascending
+    order.
     """
     n_topics, found = len(smooth.inverse), count_row(block, word, row.tokens, row.topic)
     if add_seeds(seeds, at, row.tokens) or n >= HEAD * n_topics:
@@ -230,7 +248,10 @@ def _fetch(i, document, ptr, n_blocks, lists):
 
 @inlined
 def _draw_listed(point, sums, start, first, n_blocks, lists, old):
-    """Return the topic at a point of a list; the old one if rounding leads to a place without tokens."""
+    """Return the topic at a point of a list, or the old one if there are no tokens.
+
+    Rounding can lead to such a place.
+    """
     lane, rest = find_lane(sums, start + n_blocks * LANES, LANES, point)
     block = 0
     for b in range(n_blocks):
@@ -243,14 +264,15 @@ def _draw_listed(point, sums, start, first, n_blocks, lists, old):
 def _weigh_others(old, end, smooth):
     """Return the weight of the word and of the smoothing without the token itself.
 
-    If all tokens of the word have that topic, the word may weigh almost nothing, and the smoothing still less.
+    If all tokens of the word have that topic, the word may weigh almost nothing, and the smoothing
+    still less.
     """
     return (end - smooth.weight[index(old)]) + smooth.ends[len(smooth.ends) - 1]
 
 
 @inlined
 def _draw_other(y, old, found, end, row, smooth):
-    """Return the topic at y in the word's topics without the token itself, and then in the smoothing."""
+    """Return the topic at y in the word's topics without the token, and then in the smoothing."""
     own = smooth.weight[index(old)]
     rest = end - own
     if y < rest:

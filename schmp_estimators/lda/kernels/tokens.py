@@ -1,8 +1,11 @@
-"""Kernels over the documents of a corpus: their tokens in word-major order, blocks of words, first topics, and pairs.
+"""Kernels over the documents of a corpus.
 
-In the E step a document has expected counts n_dk.  The tokens of word w are divided among the choices of the word in
-proportion to ``(n_dk + alpha_k) p(w | k)``.  Gibbs sampling draws from the same weights (Asuncion, Welling, Smyth and
-Teh, "On smoothing and inference for topic models", UAI 2009, section 2).
+They are about tokens in word-major order, blocks of words, first topics, and pairs.
+
+In the E step a document has expected counts n_dk.  The tokens of word w are divided among the
+choices of the word in proportion to ``(n_dk + alpha_k) p(w | k)``.  Gibbs sampling draws from the
+same weights (Asuncion, Welling, Smyth and Teh, "On smoothing and inference for topic models", UAI
+2009, section 2).
 """
 
 import numpy as np
@@ -60,7 +63,9 @@ def place_tokens(
 
 @kernel
 def assign_blocks(totals, order, n_blocks, block_of):
-    """Assign words, heaviest first, each to the block that has cost least so far (the lowest number among equals).
+    """Assign words, heaviest first, each to the block that has cost least so far.
+
+    Among equal blocks it is that of the lowest number.
 
     Parameters
     ----------
@@ -75,8 +80,8 @@ def assign_blocks(totals, order, n_blocks, block_of):
 
     Notes
     -----
-    ``n_blocks / 4`` ns per word.  The greedy rule is at most 4/3 from the best balance (Graham, SIAM J. Appl. Math.
-    1969, "LPT").
+    ``n_blocks / 4`` ns per word.  The greedy rule is at most 4/3 from the best balance (Graham,
+    SIAM J. Appl. Math.  1969, "LPT").
     """
     load = np.zeros(n_blocks, np.int64)
     for i in range(len(order)):
@@ -109,7 +114,8 @@ def draw_passages(indptr, indices, counts, rows, numbers, key, ptr, words):
 
     Notes
     -----
-    2 ns per token of the documents (Knuth, "The Art of Computer Programming", section 3.4.2, algorithm S).
+    2 ns per token of the documents (Knuth, "The Art of Computer Programming", section 3.4.2,
+    algorithm S).
     """
     for i in range(len(rows)):
         at, wanted = ptr[i], ptr[i + 1] - ptr[i]
@@ -185,7 +191,8 @@ def expect_topics(
 
     Notes
     -----
-    For each word of a document 4 ns per choice if it has a hundred choices, and 10 ns if it has ten.
+    For each word of a document 4 ns per choice if it has a hundred choices, and 10 ns if it has
+    ten.
     """
     proportions, found, products = scratch
     for row in range(first, len(indptr) - 1, step):
@@ -217,8 +224,8 @@ _ASKED = 7
 def draw_known_topics(place, doc_ptr, word_of, ptr, topic, first_token, key, n_topics, out):
     """Draw a topic for each token from the choices of its word, with equal chances.
 
-    If the word has no choices, those of another word of the document are used: random tokens are looked at until one
-    has a word with choices.  If none is found, all topics have equal chances.
+    If the word has no choices, those of another word of the document are used: random tokens are
+    looked at until one has a word with choices.  If none is found, all topics have equal chances.
 
     Parameters
     ----------
@@ -259,7 +266,10 @@ def draw_known_topics(place, doc_ptr, word_of, ptr, topic, first_token, key, n_t
 
 @part
 def _leave(word, window, slot_ptr, slot, since, documents):
-    """Count the windows in which a word was beside each of the best words of its topics, up to but for `window`."""
+    """Count the windows in which a word was beside each of the best words of its topics.
+
+    Windows before `window` are counted.
+    """
     n_best = since.shape[1]
     for at in range(slot_ptr[word], slot_ptr[word + 1]):
         k = slot[at] // n_best
@@ -278,8 +288,9 @@ def _leave(word, window, slot_ptr, slot, since, documents):
 def count_in_windows(ptr, words, slot_ptr, slot, width, since, documents):
     """Count the windows of each pair among the best words of each topic.
 
-    A window is `width` consecutive tokens of a text, or a shorter text.  As in gensim, a word comes into a window with
-    its token at the end, and leaves it with the first token that leaves it, also if it has another one there.
+    A window is `width` consecutive tokens of a text, or a shorter text.  As in gensim, a word comes
+    into a window with its token at the end, and leaves it with the first token that leaves it, also
+    if it has another one there.
 
     Parameters
     ----------
@@ -294,12 +305,13 @@ def count_in_windows(ptr, words, slot_ptr, slot, width, since, documents):
     since : (n_topics, n_best) int64
         -1, for use here only: from which window on a word has been there.
     documents : (n_topics, n_best * (n_best + 1) / 2) int64
-        Mutated: adds the numbers of windows of a topic in which its words of rank i and j <= i are, in cell
-        ``i * (i + 1) / 2 + j``.
+        Mutated: adds the numbers of windows of a topic in which its words of rank i and j <= i are,
+        in cell ``i * (i + 1) / 2 + j``.
 
     Notes
     -----
-    A token of a best word takes the time of all best words of its topics; windows without one take none.
+    A token of a best word takes the time of all best words of its topics; windows without one take
+    none.
     """
     n_best = since.shape[1]
     for text in range(ptr.size - 1):

@@ -1,27 +1,27 @@
 """The word pass of the frozen-count sampler (WarpLDA: Chen et al., VLDB 2016, sections 4 and 5).
 
-A token of word w has a current topic s and a pending proposal t that was drawn from its document.  With the counts of
-the word frozen at the start of the pass, and this token taken out of them::
+A token of word w has a current topic s and a pending proposal t that was drawn from its document.
+With the counts of the word frozen at the start of the pass, and this token taken out of them::
 
     accept t with probability min(1, (n_wt + beta) (n_s + V beta) / ((n_ws + beta) (n_t + V beta)))
-    then draw a new proposal from the word: q(k) proportional to n_wk + fixed_wk + beta
+    then draw a new proposal from the word: q(k) proportional to n_wk + beta
 
 With seeds a word has ``beta + s_wk`` in place of beta.
 
-Random bits are addressed by the token's rank among the tokens of its word, so that the result depends neither on the
-order of the tokens nor on how documents and words are divided.
+Random bits are addressed by the token's rank among the tokens of its word, so that the result
+depends neither on the order of the tokens nor on how documents and words are divided.
 
-A draw maps x in [0, n_w + fixed_w + K beta) to a topic: for a tail word slot x of the list of its tokens' topics, for a
-head word the inverse distribution function of its row in topic order; from n_w on the same of the fixed row; then a
-uniform topic, or from K beta on one of the seeds.
+A draw maps x in [0, n_w + K beta) to a topic: for a tail word slot x of the list of its tokens'
+topics, for a head word the inverse distribution function of its row in topic order; from n_w on a
+uniform topic, or from K beta more on one of the seeds.
 
-The tokens of a word may lie in several pieces, one from each shard that has some.  The word's row is made of them where
-they are all tokens of the word, and else taken from a block.
+The tokens of a word may lie in several pieces, one from each shard that has some.  The word's row
+is made of them where they are all tokens of the word, and else taken from a block.
 
-Topics and pending proposals lie side by side in word-major order, ``1 + mh_steps`` to a token; kernels see them as one
-flat array.  The number of proposals is the length of the tuple `steps`, which makes it a constant for the compiler.
-Where a row over all topics leaves the second cache, what tokens need to know of their topics is fetched some tokens
-ahead.
+Topics and pending proposals lie side by side in word-major order, ``1 + mh_steps`` to a token;
+kernels see them as one flat array.  The number of proposals is the length of the tuple `steps`,
+which makes it a constant for the compiler.  Where a row over all topics leaves the second cache,
+what tokens need to know of their topics is fetched some tokens ahead.
 """
 
 from typing import NamedTuple
@@ -47,7 +47,8 @@ from schmp_estimators.lda.kernels.priors import (
 NEAR = 1 << 17
 #: How many tokens ahead a word pass, and a document pass, fetches what it needs then.
 AHEAD = 8
-#: Slots of a head word's draw table: few enough for a cache, enough to resolve most draws without a search.
+#: Slots of a head word's draw table: few enough for a cache, enough to resolve most draws without a
+#: search.
 MAX_SLOTS = 1 << 14
 #: Entries that `_fill` may write beyond the end of what it fills: one vector.
 SLACK = 16
@@ -55,7 +56,10 @@ SLACK = 16
 
 @inlined
 def fetch(tokens, base, last, width, row, inverse):
-    """Start to fetch what the token at `base` of `tokens` needs of its topics; at `last`, there are none."""
+    """Start to fetch what the token at `base` of `tokens` needs of its topics.
+
+    At `last`, there is no token.
+    """
     if base < last:
         for at in range(width):
             topic = np.int64(tokens[base + index(at)])
@@ -64,9 +68,13 @@ def fetch(tokens, base, last, width, row, inverse):
 
 
 class Pieces(NamedTuple):
-    """Where the tokens of words are: those that one shard has of a word lie together, one after the other."""
+    """Where the tokens of words are.
 
-    #: (n_words + 1,) offsets of the words among the pieces; those of a word are in the order of the shards.
+    Those that one shard has of a word lie together, one after the other.
+    """
+
+    #: (n_words + 1,) offsets of the words among the pieces; those of a word are in the order of the
+    #: shards.
     ptr: Integers
     #: (n_pieces,) addresses of their first tokens.
     begin: Integers
@@ -76,7 +84,7 @@ class Pieces(NamedTuple):
 
 @kernel
 def join_pieces(pieces, out):
-    """Write the tokens of pieces, a number each, to `out`, those of one piece after those of the other."""
+    """Write the tokens of pieces, a number each, to `out`, one piece after the other."""
     at = 0
     for piece in range(len(pieces.begin)):
         tokens = array_at(pieces.begin[piece], np.int64(pieces.n_tokens[piece]), out)
@@ -87,7 +95,7 @@ def join_pieces(pieces, out):
 
 @kernel
 def find_pieces(word, n_tokens, shard_ptr, begins, size, ptr):
-    """Return `Pieces.begin` and `Pieces.n_tokens` of the tokens that several shards have of some words.
+    """Return `Pieces.begin` and `Pieces.n_tokens` of some words' tokens in several shards.
 
     Parameters
     ----------
@@ -118,7 +126,10 @@ def find_pieces(word, n_tokens, shard_ptr, begins, size, ptr):
 
 
 def pieces_of(tokens: AnyIntegers, word_ptr: Integers) -> Pieces:
-    """Return where the tokens of words are: one piece for each, of word-major tokens (n_tokens, 1 + mh_steps)."""
+    """Return where the tokens of words are: one piece for each.
+
+    Tokens are word-major, of shape (n_tokens, 1 + mh_steps).
+    """
     begin = tokens.ctypes.data + word_ptr[:-1] * (tokens.shape[1] * tokens.itemsize)
     return Pieces(np.arange(len(word_ptr)), begin, np.diff(word_ptr).astype(np.uint32))
 
@@ -137,7 +148,9 @@ def _fill(slots, start, end, value):
 
 @part
 def fill_slots(row, n_slots_max, slots, ends):
-    """Make the draw table of a head word: the inverse distribution function of its row, coarsened by a power of two.
+    """Make the draw table of a head word.
+
+    It is the inverse distribution function of its row, coarsened by a power of two.
 
     Parameters
     ----------
@@ -146,7 +159,8 @@ def fill_slots(row, n_slots_max, slots, ends):
     n_slots_max : int
         The table is coarsened until it has no more slots.
     slots : (n_slots_max + SLACK,) int16 or int32
-        Mutated: slot ``x >> shift`` is the topic of x, or ``~k`` when a search from topic k has to find it.
+        Mutated: slot ``x >> shift`` is the topic of x, or ``~k`` when a search from topic k has to
+        find it.
     ends : (K,) int64
         Mutated: cumulative counts.
 
@@ -185,28 +199,13 @@ def fill_slots(row, n_slots_max, slots, ends):
 
 
 @part
-def add_fixed(fixed, word, row, fixed_ends):
-    """Add a word's row of `fixed` to `row`, write its cumulative counts to `fixed_ends`, and return their sum."""
-    total = np.int64(0)
-    first = fixed.ptr[word]
-    for i in range(first, fixed.ptr[word + 1]):
-        row[fixed.topic[i]] += fixed.tokens[i]
-        total += fixed.tokens[i]
-        fixed_ends[i - first] = total
-    return total
-
-
-@part
-def clear_row(row, topics, n, fixed, word, is_seeded):
-    """Set `row` to zero again: only the entries of n topics and of a word's row of `fixed`, if they are few."""
-    first, last = fixed.ptr[word], fixed.ptr[word + 1]
-    if is_seeded or 8 * (n + last - first) > len(row):
+def clear_row(row, topics, n, is_seeded):
+    """Set `row` to zero again: only the entries of n topics, if they are few."""
+    if is_seeded or 8 * n > len(row):
         row[:] = 0
         return
     for i in range(n):
         row[np.uint32(topics[i])] = 0
-    for i in range(first, last):
-        row[fixed.topic[i]] = 0
 
 
 def _row_of_pieces(block, word, n, begin, end, pieces, like, width, row, slots, ends):
@@ -269,29 +268,18 @@ def take_row(block, word, n, begin, end, pieces, like, width, row, slots, ends):
 
 @inlined
 def _weigh(count, less, beta, is_seeded):
-    """Return what a word weighs in a topic with so many of its tokens, in which seeds are, and `less` taken out."""
+    """Return what a word weighs in a topic with so many of its tokens.
+
+    Seeds are among the tokens, and `less` is taken out.
+    """
     if is_seeded:
         return np.float32(count - less + np.float64(beta))
     return np.float32(count) - np.float32(less) + beta
 
 
 @inlined
-def _draw(
-    y,
-    slots,
-    shift,
-    ends,
-    n,
-    fixed_topic,
-    fixed_ends,
-    n_fixed,
-    beta,
-    per_topic,
-    n_topics,
-    seeds,
-    word,
-):
-    """Return the topic at y, where the word's n tokens, its fixed row and its prior are lined up."""
+def _draw(y, slots, shift, ends, n, beta, per_topic, n_topics, seeds, word):
+    """Return the topic at y, where the word's n tokens and its prior are lined up."""
     if y < np.float64(n):
         x = np.int64(y)
         k = np.int64(slots[index(x >> shift)])
@@ -300,33 +288,30 @@ def _draw(
             while ends[index(k)] <= x:
                 k += 1
         return k
-    if y < np.float64(n + n_fixed):
-        return np.int64(fixed_topic[np.searchsorted(fixed_ends, np.int64(y) - n, side="right")])
-    point = y - np.float64(n + n_fixed)
+    point = y - np.float64(n)
     return draw_of_prior(
         seeds, word, point, n_topics * np.float64(beta), point * per_topic, n_topics
     )
 
 
 @kernel
-def sample_words(
-    first, last, pieces, address, block, fixed, seeds, types, inverse, beta, key, fresh, steps
-):
-    """Do the word pass for tokens of some words: accept or reject their pending proposals, then draw new ones.
+def sample_words(first, last, pieces, address, block, seeds, types, inverse, beta, key, steps):
+    """Do the word pass for tokens of some words.
+
+    It accepts or rejects their pending proposals, then draws new ones.
 
     Parameters
     ----------
     first, last : int
         Range of words.
     pieces : Pieces
-        Where the tokens are, by their addresses: what is there is mutated, topics and proposals.  Those of a word are
-        in document order.
+        Where the tokens are, by their addresses: what is there is mutated, topics and proposals.
+        Those of a word are in document order.
     address : (n_words,) int64
         Canonical address of the first of these tokens of each word.
     block : WordBlock or None
-        Rows of the words over all shards; None, if the tokens are all that there are of these words.
-    fixed : TopicRows
-        Rows of earlier batches.
+        Rows of the words over all shards; None, if the tokens are all that there are of these
+        words.
     seeds : SeedRows or None
         Of the words.
     types : tuple of two arrays
@@ -337,8 +322,6 @@ def sample_words(
         Topic-word prior.
     key : uint64
         Stream of this sweep's word pass.
-    fresh : bool
-        Whether topics of words that have a fixed row are still to be drawn from it.
     steps : tuple
         As many numbers as proposals.
 
@@ -349,13 +332,13 @@ def sample_words(
 
     Notes
     -----
-    4 ns per token with one proposal, 8 with two, 10 for each draw from a fixed row, and 20 for each piece.  O(K)
-    memory; per word O(min(n, K)) for n tokens in all shards, for head words O(n + K).
+    4 ns per token with one proposal, 8 with two, and 20 for each piece.  O(K) memory; per word
+    O(min(n, K)) for n tokens in all shards, for head words O(n + K).
     """
     n_topics, n_steps, width, like = len(inverse), len(steps), 1 + len(steps), types[0]
     row = make_row(seeds, n_topics)
     slots = np.empty(max(MAX_SLOTS, HEAD * n_topics) + SLACK, types[1].dtype)
-    ends, room = np.empty(n_topics, np.int64), np.empty(n_topics, np.int64)
+    ends = np.empty(n_topics, np.int64)
     per_topic, moved = 1.0 / np.float64(beta), 0
     for word in range(first, last):
         begin, end, n_own = pieces.ptr[word], pieces.ptr[word + 1], np.int64(0)
@@ -363,42 +346,15 @@ def sample_words(
             n_own += np.int64(pieces.n_tokens[index(piece)])
         if n_own == 0:
             continue
-        fixed_topic = fixed.topic[fixed.ptr[word] : fixed.ptr[word + 1]]
-        fixed_ends, n, shift = room[: len(fixed_topic)], np.int64(0), np.int64(0)
-        is_new = fresh and len(fixed_topic) > 0
-        if not is_new:
-            n, shift = take_row(
-                block, word, n_own, begin, end, pieces, like, width, row, slots, ends
-            )
-        n_fixed = add_fixed(fixed, word, row, fixed_ends)
+        n, shift = take_row(block, word, n_own, begin, end, pieces, like, width, row, slots, ends)
         is_seeded = add_seeds(seeds, word, row)
-        scale = (
-            np.float64(n + n_fixed) + prior_mass(seeds, word, np.float64(beta), n_topics)
-        ) * SCALE_PROPOSE
-        counter = key + np.uint64(address[word]) * np.uint64(width if is_new else n_steps) * GAMMA
+        mass = np.float64(n) + prior_mass(seeds, word, np.float64(beta), n_topics)
+        scale = mass * SCALE_PROPOSE
+        counter = key + np.uint64(address[word]) * np.uint64(n_steps) * GAMMA
         for piece in range(begin, end):
             stop = index(pieces.n_tokens[index(piece)]) * index(width)
             tokens = array_at(pieces.begin[index(piece)], np.int64(stop), like)
             base = index(0)
-            while is_new and base < stop:
-                y = np.float64(np.int64(mix(counter) & MASK_PROPOSE)) * scale
-                counter += GAMMA
-                tokens[base] = _draw(
-                    y,
-                    slots,
-                    shift,
-                    ends,
-                    n,
-                    fixed_topic,
-                    fixed_ends,
-                    n_fixed,
-                    beta,
-                    per_topic,
-                    n_topics,
-                    seeds,
-                    word,
-                )
-                base += index(1)
             while base < stop:
                 if n_topics > NEAR:
                     fetch(tokens, base + index(AHEAD * width), stop, width, row, inverse)
@@ -419,11 +375,10 @@ def sample_words(
                         weight = proposed_weight
                     y = np.float64(np.int64(bits & MASK_PROPOSE)) * scale
                     tokens[at] = _draw(
-                        y, slots, shift, ends, n, fixed_topic, fixed_ends, n_fixed, beta, per_topic, n_topics, seeds,
-                        word,
-                    )  # fmt: skip
+                        y, slots, shift, ends, n, beta, per_topic, n_topics, seeds, word
+                    )
                 tokens[base] = topic
                 moved += topic != original
                 base += index(width)
-        clear_row(row, slots, n, fixed, word, is_seeded)
+        clear_row(row, slots, n, is_seeded)
     return moved

@@ -1,14 +1,16 @@
 """The document pass of the frozen-count sampler.
 
-A token's proposals were drawn from its word.  The document is nobody else's, so its counts are live: proposals are
-accepted or rejected by the counts of all other tokens as they are now::
+A token's proposals were drawn from its word.  The document is nobody else's, so its counts are
+live: proposals are accepted or rejected by the counts of all other tokens as they are now::
 
-    accept t with probability min(1, (n_dt + alpha_t) (n_s + V beta) / ((n_ds + alpha_s) (n_t + V beta)))
+    accept t with probability min(1, r),
+    r = (n_dt + alpha_t) (n_s + V beta) / ((n_ds + alpha_s) (n_t + V beta))
 
-Then new proposals are drawn from the finished document, q(k) proportional to n_dk + alpha_k: a random token's topic
-with probability L_d / (L_d + sum of alpha), else one drawn from alpha.  They depend only on the topics at the end of
-the pass and on random bits addressed by the token's position in document order.  So a saved run need not keep them.  A
-pass whose proposals are the topics themselves moves no token, and draws them again.
+Then new proposals are drawn from the finished document, q(k) proportional to n_dk + alpha_k: a
+random token's topic with probability L_d / (L_d + sum of alpha), else one drawn from alpha.  They
+depend only on the topics at the end of the pass and on random bits addressed by the token's
+position in document order.  So a saved run need not keep them.  A pass whose proposals are the
+topics themselves moves no token, and draws them again.
 """
 
 import numpy as np
@@ -22,7 +24,8 @@ from schmp_estimators.lda.kernels.warp import AHEAD, NEAR, fetch
 
 #: Tokens of a document for which random numbers are made at a time.
 CHUNK = 64
-#: Up to so many topics the weights of all topics are kept: beyond, they would only take room in the cache.
+#: Up to so many topics the weights of all topics are kept: beyond, they would only take room in the
+#: cache.
 MAX_KEPT = 1 << 14
 
 
@@ -34,7 +37,9 @@ def _weigh(n, alpha, topic, inverse):
 
 @part
 def _propose(own, topics, draws, tokens, steps):
-    """Write the n topics of a document, and new proposals drawn from them, to its tokens in word-major order.
+    """Write the n topics of a document, and new proposals, to its tokens in word-major order.
+
+    The proposals are drawn from the topics.
 
     Parameters
     ----------
@@ -102,7 +107,10 @@ def _gather(own, tokens, width, alpha, inverse, pending, row, weights):
 
 @inlined
 def _clear(n, topics, alpha, inverse, totals, row, weights):
-    """Add the topics of a document's n tokens to `totals`, and set `row` and `weights` to those of an empty one."""
+    """Add the topics of a document's n tokens to `totals`.
+
+    `row` and `weights` become those of an empty document.
+    """
     if 4 * n > len(row):
         for k in range(len(row)):
             totals[k] += row[k]
@@ -148,11 +156,12 @@ def sample_documents(first, last, totals, shard, tokens, inverse, alpha, key, st
 
     Notes
     -----
-    14 ns per token with one proposal, 21 with two.  The two visits to a random place of `tokens` are loops of their
-    own, so that many are under way at a time, and what the next document reads is fetched into the cache meanwhile.
-    Random numbers are made many at a time as well, those of a token's acceptance and of its next proposal from one
-    hash.  Acceptance is a coin toss, and a processor that has to guess it loses more than all the arithmetic takes.  So
-    there is a branch only for a token that moves: then `row` and `weights` change, and a proposal costs a single
+    14 ns per token with one proposal, 21 with two.  The two visits to a random place of `tokens`
+    are loops of their own, so that many are under way at a time, and what the next document reads
+    is fetched into the cache meanwhile.  Random numbers are made many at a time as well, those of a
+    token's acceptance and of its next proposal from one hash.  Acceptance is a coin toss, and a
+    processor that has to guess it loses more than all the arithmetic takes.  So there is a branch
+    only for a token that moves: then `row` and `weights` change, and a proposal costs a single
     look-up.
     """
     n_steps = len(steps)

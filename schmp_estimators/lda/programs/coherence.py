@@ -1,4 +1,7 @@
-"""The best words of each topic, and whether they occur together: coherence, from counts of documents or of windows."""
+"""The best words of each topic, and whether they occur together: coherence.
+
+It follows from counts of documents or of windows.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise, repeat
@@ -15,7 +18,8 @@ from schmp_estimators.lda.kernels.tokens import count_in_windows
 
 #: Share of documents that is added to that of a pair, so that there is a logarithm: that of gensim.
 _EPSILON = 1e-12
-#: Measures that slide windows over texts, and how many tokens these have by themselves: those of gensim.
+#: Measures that slide windows over texts, and how many tokens these have by themselves: those of
+#: gensim.
 WINDOWS = {"c_npmi": 10, "c_v": 110}
 
 
@@ -37,7 +41,10 @@ def find_slots(words: Integers, n_words: int) -> BestWords:
 
 
 def count_pairs(counts: Counts, best: BestWords) -> Integers:
-    """Return how many documents have each pair of best words, as `count_in_windows` numbers pairs."""
+    """Return how many documents have each pair, numbered as by `count_in_windows`.
+
+    The pairs are of best words.
+    """
     return _count(
         counts.indptr, counts.indices, best, 1 + int(np.diff(counts.indptr).max(initial=0))
     )
@@ -53,7 +60,9 @@ def _count(ptr: Integers, words: Integers32, best: BestWords, width: int) -> Int
 def count_windows(
     texts: Iterable[Any], best: BestWords, columns: Mapping[Any, int], width: int
 ) -> tuple[Integers, int]:
-    """Return how many windows of texts have each pair of best words, as `count_pairs` of documents, and how many all.
+    """Return how many windows of texts have each pair of best words, and how many there are.
+
+    Pairs are in the order of `count_pairs` of documents.
 
     Texts are lists of words; `columns` has the numbers of best words.
     """
@@ -71,8 +80,8 @@ def _columns_of(text: Any, columns: Mapping[Any, int], number: int) -> Integers3
         return np.fromiter(map(columns.get, text, repeat(-1)), np.int32)
     except TypeError as error:
         raise ValueError(
-            f"text {number} of X is {text!r:.50}, not a list of words ({error}); split texts as the vectorizer does, "
-            "for example by [*map(vectorizer.build_analyzer(), texts)]"
+            f"text {number} of X is {text!r:.50}, not a list of words ({error}); split texts as "
+            "the vectorizer does, for example by [*map(vectorizer.build_analyzer(), texts)]"
         ) from error
 
 
@@ -82,14 +91,20 @@ def n_pairs(n_best: int) -> int:
 
 
 def npmi(pair: Floats, lower: Floats, upper: Floats) -> Floats:
-    """Return the normalised pointwise mutual information of pairs, from shares of documents; 0 if a word is in none."""
+    """Return the normalised pointwise mutual information of pairs, from shares of documents.
+
+    It is 0 if a word is in none.
+    """
     both = pair + _EPSILON
     values = np.log(both / (lower * upper)) / -np.log(both)
     return np.where((lower > 0) & (upper > 0), values, 0.0)
 
 
 def u_mass(pair: Floats, lower: Floats, upper: Floats) -> Floats:
-    """Return the logarithm of the chance of a word where the more probable one is; 0 if that is nowhere."""
+    """Return the logarithm of the chance of a word where the more probable one is.
+
+    0 if that is nowhere.
+    """
     return np.where(upper > 0, np.log((pair + _EPSILON) / upper), 0.0)
 
 
@@ -98,7 +113,10 @@ MEASURES: dict[str, Function] = {"npmi": npmi, "u_mass": u_mass, "c_npmi": npmi,
 
 
 def _similarity_to_all(values: Floats, rank: Integers, other: Integers) -> Floats:
-    """Return the mean cosine between the vectors of words, with a value for each word, and the sum of these vectors."""
+    """Return the mean cosine between vectors of words, a value for each word, and their sum.
+
+    The sum is that of the vectors.
+    """
     n_best = rank[-1] + 1
     vectors = np.empty((len(values), n_best, n_best))
     vectors[:, rank, other] = vectors[:, other, rank] = values
@@ -148,8 +166,8 @@ def top_words(
 ) -> tuple[Integers, Floats]:
     """Return the best words of each topic, and their weights: tokens plus prior.
 
-    A word scores its weight in the topic; by relevance the logarithm of it, less what it has in the model.  Of equal
-    scores the larger weight comes first, then the lower number.
+    A word scores its weight in the topic; by relevance the logarithm of it, less what it has in the
+    model.  Of equal scores the larger weight comes first, then the lower number.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""MALLET's measures of topics, from words alone and from the topics of tokens, and its state file."""
+"""MALLET's measures of topics, from words alone and from topics of tokens, and its state file."""
 
 import gzip
 import re
@@ -18,13 +18,18 @@ from schmp_estimators.lda.programs.coherence import BestWords, count_pairs
 
 
 class DocumentCounts(NamedTuple):
-    """Counts of the topics of tokens in documents: integers, so that parts can be added in any order."""
+    """Counts of the topics of tokens in documents.
+
+    They are integers, so that parts can be added in any order.
+    """
 
     #: (K, LARGEST + 1): in how many documents a topic has so many tokens.
     times: sparse.csr_array
-    #: (K,) documents in which the topic has most tokens; of equal topics, the one with the lowest number.
+    #: (K,) documents in which the topic has most tokens; of equal topics, the one with the lowest
+    #: number.
     first: Integers
-    #: (K, n_pairs) documents in which both of two best words have tokens of the topic, as `count_pairs` numbers pairs.
+    #: (K, n_pairs) documents in which both of two best words have tokens of the topic, as
+    #: `count_pairs` numbers pairs.
     together: Integers
 
 
@@ -69,7 +74,10 @@ def count_topics(counts: Counts, topics: Integers32, best: Integers) -> Document
 def _slots(
     words: Integers32, topics: Integers32, best: Integers, n_words: int
 ) -> tuple[Integers, Integers]:
-    """Return for tokens whose word is among the best of their topic ``topic * n_best + rank``, and their numbers."""
+    """Return ``topic * n_best + rank`` for tokens, and the numbers of these tokens.
+
+    They are those whose word is among the best of their topic.
+    """
     keys = (np.arange(len(best))[:, None] * n_words + best).reshape(-1)
     order = np.argsort(keys)
     sought = topics * np.int64(n_words) + words
@@ -100,7 +108,10 @@ def document_measures(counted: DocumentCounts, prior: float, n_best: int) -> dic
 
 
 def word_measures(rows: TopicRows, n_topics: int) -> dict[str, Floats]:
-    """Return the measures of topics as distributions of the tokens of words; NaN for topics without tokens."""
+    """Return the measures of topics as distributions of the tokens of words.
+
+    NaN for topics without tokens.
+    """
     n_words = len(rows.ptr) - 1
     tokens = rows.tokens.astype(np.float64)
     totals = np.zeros(n_topics)
@@ -139,7 +150,10 @@ def exclusivity(
 
 
 def plain_names(names: Iterable[Any]) -> Array:
-    """Return names as strings without blanks, not empty, and unique: by the numbers of the words, if need be."""
+    """Return names as strings without blanks, not empty, and unique.
+
+    If need be, the numbers of the words make them so.
+    """
     plain = [re.sub(r"\s", "_", str(name)) or "_" for name in names]
     while len(times := Counter(plain)) < len(plain):
         plain = [f"{one}#{w}" if times[one] > 1 else one for w, one in enumerate(plain)]
@@ -173,7 +187,9 @@ def write_state(
     with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
         numbers = " ".join(map(repr, alpha.tolist()))
         packed.write(
-            f"#doc source pos typeindex type topic\n#alpha : {numbers} \n#beta : {beta!r}\n".encode()
+            "#doc source pos typeindex type topic\n"
+            f"#alpha : {numbers} \n"
+            f"#beta : {beta!r}\n".encode()
         )
         for first in range(0, len(document), _LINES):
             some = slice(first, first + _LINES)

@@ -1,11 +1,12 @@
 """The loop over documents that samplers share.
 
-A sampler is a file like `sparse`.  It defines what it keeps for a block of words (`begin`) and how a token gets its
-topic (`draw`).  It may define how a token that has moved changes what is kept (`moved`), and what to load into the
-cache early (`fetch`).  `document_loop` makes a loop of these functions, and a kernel of one line compiles it.
+A sampler is a file like `sparse`.  It defines what it keeps for a block of words (`begin`) and how
+a token gets its topic (`draw`).  It may define how a token that has moved changes what is kept
+(`moved`), and what to load into the cache early (`fetch`).  `document_loop` makes a loop of these
+functions, and a kernel of one line compiles it.
 
-All counts are up to date at every token.  The loop keeps those of the document and the totals of topics; the rows of
-words are in the `Cell`.  What the sampler keeps is made anew for every cell.
+All counts are up to date at every token.  The loop keeps those of the document and the totals of
+topics; the rows of words are in the `Cell`.  What the sampler keeps is made anew for every cell.
 """
 
 from typing import Any, NamedTuple
@@ -55,20 +56,21 @@ def order_visits(shard: TokenShard) -> Visits:
     return Visits(ptr, token, word[token])
 
 
-#: Scalars of a document:
-#: `start` and `end`, where its tokens begin and end in document order; `n_listed`, how many topics they have;
-#: `sum`, the sum of `Document.part`; `version`, which grows with every token that moves, and with every document.
+#: Scalars of a document: `start` and `end`, where its tokens begin and end in document order;
+#: `n_listed`, how many topics they have; `sum`, the sum of `Document.part`; `version`, which grows
+#: with every token that moves, and with every document.
 _NOW = np.dtype(
     [("start", "i8"), ("end", "i8"), ("n_listed", "i8"), ("sum", "f8"), ("version", "i8")]
 )
 
 
-#: How many tokens ahead rows and lists of words, and before that their bounds, are fetched into the cache.
+#: How many tokens ahead rows and lists of words, and before that their bounds, are fetched into the
+#: cache.
 _NEAR, _FAR = 8, 16
 
 
 class Document(NamedTuple):
-    """The counts of the present document, all its tokens included, and values computed from them."""
+    """The counts of the present document, all tokens included, and values computed from them."""
 
     #: (1,) see `_NOW`.
     now: NDArray[np.void]
@@ -87,7 +89,7 @@ class Document(NamedTuple):
 
 @inlined
 def find_in_document(document, skipped, point):
-    """Return the topic at `point` in the sum of `part` without topic `skipped`, and the sum up to that topic.
+    """Return the topic at `point` in the sum of `part` without `skipped`, and the sum up to it.
 
     Beyond all topics it returns `skipped`.
     """
@@ -104,7 +106,7 @@ def find_in_document(document, skipped, point):
 
 @inlined
 def is_rounding(rest, whole):
-    """Return whether the rest of a sum from which a term was taken out may be only rounding errors."""
+    """Return whether a sum's rest, after a term was taken out, may be only rounding errors."""
     return rest < 1e-9 * whole
 
 
@@ -217,21 +219,24 @@ def document_loop(
     write: Any = write_at_once,
     end: Any = nothing,
 ) -> Any:
-    """Return the loop with these functions inside, for a kernel: it takes a `Cell`, and returns how many tokens moved.
+    """Return the loop with these functions inside, for a kernel.
+
+    It takes a `Cell`, and returns how many tokens moved.
 
     Parameters
     ----------
     begin : ``begin(cell) -> own``
         Returns what the sampler keeps, a tuple of arrays.  Compiled by `core.jit.maker`.
     draw : ``draw(own, cell, document, token, word, old, counter) -> topic``
-        Returns the new topic (uint64) of a token, given its number in document order and its topic (both uint64), and
-        its word in the block.  All counts include the token.  ``mix(counter)`` are its random bits, as are those of
-        the next ``n_random - 1`` multiples of `GAMMA` above.  Compiled by `core.jit.inlined`, as the others.
+        Returns the new topic (uint64) of a token, given its number in document order and its topic
+        (both uint64), and its word in the block.  All counts include the token.  ``mix(counter)``
+        are its random bits, as are those of the next ``n_random - 1`` multiples of `GAMMA` above.
+        Compiled by `core.jit.inlined`, as the others.
     moved : ``moved(own, cell, document, token, word, old, new)``, optional
         Called when all counts have changed.
     fetch : ``fetch(own, cell, near, far)``, optional
-        Called before each token but the last ones, with the number, among ``cell.state.visits``, of one that comes
-        soon, and with the word of one that comes later.
+        Called before each token but the last ones, with the number, among ``cell.state.visits``, of
+        one that comes soon, and with the word of one that comes later.
     write : ``write(own, cell, token, word, old, new)``, optional
         Writes the new topic of a token into the rows of the block; by default at once.
     end : ``end(own, cell)``, optional
@@ -294,7 +299,7 @@ class DocumentSampler(SequentialSampler[DocumentState]):
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
-    hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
+    hot_sweeps, own_alphas, learn_every, drawn_alphas, seed_totals, begins_seeded, far
         As in `TopicSampler`.
     """
 
@@ -316,5 +321,8 @@ class DocumentSampler(SequentialSampler[DocumentState]):
         return state.topic
 
     def state_bytes(self) -> int:
-        """Return how many bytes of a shard's state there are for each token: its topic, and how it is visited."""
+        """Return how many bytes of a shard's state there are for each token.
+
+        They are for its topic, and for how it is visited.
+        """
         return super().state_bytes() // 6 + 8

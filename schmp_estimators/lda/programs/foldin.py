@@ -1,4 +1,4 @@
-"""Fitted topics applied to documents: proportions, scores of document completion, topics of tokens."""
+"""Fitted topics applied to documents: proportions, completion scores, topics of tokens."""
 
 from itertools import pairwise
 from threading import Lock
@@ -39,7 +39,10 @@ SKIPPED, THIN = 20, 3
 def proportions(
     matrix: Any, model: TopicModel, each: Each = in_turn, columns: Columns | None = None
 ) -> Floats:
-    """Return the topic proportions, shape (n_docs, K), of the documents in a CSR or dense matrix of counts."""
+    """Return topic proportions, shape (n_docs, K), of the documents in a CSR or dense matrix.
+
+    The matrix is one of counts.
+    """
     return proportions_of(canonical_counts(matrix, columns), model, each)
 
 
@@ -59,9 +62,9 @@ def proportions_of(documents: Counts, model: TopicModel, each: Each = in_turn) -
 def completion_scores(counts: Counts, model: TopicModel, each: Each = in_turn) -> Floats:
     """Return for each document the log-likelihood of one half of its tokens given the other.
 
-    A document's tokens are numbered in canonical order: by column.  Those with even numbers are folded in, the others
-    are scored (document completion: Wallach et al., ICML 2009, section 5.1), so a document with fewer than two tokens
-    scores 0.
+    A document's tokens are numbered in canonical order: by column.  Those with even numbers are
+    folded in, the others are scored (document completion: Wallach et al., ICML 2009, section 5.1),
+    so a document with fewer than two tokens scores 0.
     """
     scores = np.empty(len(counts.indptr) - 1)
     model = freeze(model)
@@ -88,7 +91,9 @@ def completion_scores(counts: Counts, model: TopicModel, each: Each = in_turn) -
 
 
 def draw_topics(counts: Counts, model: TopicModel, seed: int, each: Each = in_turn) -> Integers32:
-    """Return a topic for each token, drawn given the proportions of its document; tokens are in canonical order.
+    """Return a topic for each token, drawn given the proportions of its document.
+
+    Tokens are in canonical order.
 
     The topics of a document follow from `seed` and its words, whatever the other documents are.
     """
@@ -119,10 +124,12 @@ def share_totals(
     scale: float,
     each: Each = in_turn,
 ) -> Integers:
-    """Return sums of draws over the documents of groups, int64 of a `shape`: (n_draws, n_groups, K).
+    """Return sums of draws over the documents of groups.
 
-    `first` is the number of the first document, from which its random numbers follow; the others are parameters of
-    `draw_shares`.
+    They are int64 of a `shape`: (n_draws, n_groups, K).
+
+    `first` is the number of the first document, from which its random numbers follow; the others
+    are parameters of `draw_shares`.
     """
     totals = np.zeros(shape, np.int64)
     model = freeze(model)
@@ -163,7 +170,10 @@ def _fold(ptr: Array, words: Array, counts: Array, model: TopicModel) -> Floats:
 
 
 def _jobs(counts: Counts, model: TopicModel) -> list[tuple[slice, Counts]]:
-    """Cut documents into jobs of about `_JOB` entries, and of no more than `_PROPORTIONS` proportions."""
+    """Cut documents into jobs of about `_JOB` entries.
+
+    No job has more than `_PROPORTIONS` proportions.
+    """
     n_docs = len(counts.indptr) - 1
     n_entries = int(counts.indptr[-1])
     cuts = np.searchsorted(

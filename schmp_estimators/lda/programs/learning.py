@@ -2,30 +2,30 @@
 
 Document-topic priors are learned from the topics of documents, and the topic-word prior from words.
 
-The topics of a document are drawn from a Dirichlet–multinomial distribution, whose parameters alpha have a fixed point
-(Minka, "Estimating a Dirichlet distribution", 2000, equation 55; for topic models, with a symmetric prior of words:
-Wallach, Mimno and McCallum, NIPS 2009)::
+The topics of a document are drawn from a Dirichlet–multinomial distribution, whose parameters alpha
+have a fixed point (Minka, "Estimating a Dirichlet distribution", 2000, equation 55; for topic
+models, with a symmetric prior of words: Wallach, Mimno and McCallum, NIPS 2009)::
 
     alpha_k  <-  alpha_k  sum over d of [psi(n_dk + alpha_k) - psi(alpha_k)]  /  exposure
     exposure  =  sum over d of [psi(L_d + A) - psi(A)],      A = sum of alpha
 
-Alpha_k times the sum over d is the expected number of *turns* to topic k: tokens whose topic was drawn from the prior,
-and not because of other tokens of the document with this topic.  `MORE_TURNS` are added to it, fewer the larger A is.
-The result is the most likely prior under a Gamma distribution of that shape.  Without them, priors learned from a few
-hundred documents are too small for new documents, which the topics fit less well.  With many documents they make no
-difference.
+Alpha_k times the sum over d is the expected number of *turns* to topic k: tokens whose topic was
+drawn from the prior, and not because of other tokens of the document with this topic.  `MORE_TURNS`
+are added to it, fewer the larger A is.  The result is the most likely prior under a Gamma
+distribution of that shape.  Without them, priors learned from a few hundred documents are too small
+for new documents, which the topics fit less well.  With many documents they make no difference.
 
-Counts are integers, and all else is computed in one place and in one order.  So the priors have the same bits however
-the documents are divided.
+Counts are integers, and all else is computed in one place and in one order.  So the priors have the
+same bits however the documents are divided.
 
-The words of a topic are drawn from such a distribution, too, whose V parameters are all beta.  Its fixed point (as in
-MALLET, without additional turns) is::
+The words of a topic are drawn from such a distribution, too, whose V parameters are all beta.  Its
+fixed point (as in MALLET, without additional turns) is::
 
     beta  <-  beta  sum over (w, k) of [psi(n_wk + beta) - psi(beta)]  /  exposure
     exposure  =  V sum over k of [psi(n_k + V beta) - psi(V beta)]
 
-Where a word has s_wk seeds in a topic, the same bounds of Minka give this step with ``beta + s_wk`` for beta inside of
-psi, and with ``V beta + sum of s_wk`` for V beta.
+Where a word has s_wk seeds in a topic, the same bounds of Minka give this step with ``beta + s_wk``
+for beta inside of psi, and with ``V beta + sum of s_wk`` for V beta.
 """
 
 import math
@@ -37,27 +37,30 @@ from scipy.special import psi
 from schmp_estimators.core.typing import Floats, Integers
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import WordBlock
-from schmp_estimators.lda.data.topic_rows import add_sparse, harvest_rows
 from schmp_estimators.lda.kernels.likelihood import (
     TopicCounts,
     count_table,
     merge_counts,
     topic_counts,
 )
-from schmp_estimators.lda.programs.seeds import SeedCounts, WordSeeds
+from schmp_estimators.lda.programs.seeds import SeedCounts
 
 #: Steps of the fixed point each time.
 STEPS = 10
-#: Every topic has at least so many turns, and its prior is at least this share of the mean prior, so that an empty
-#: topic can get tokens again.  Without the second, perplexity was 2 % higher for 500 documents and 100 topics.
+#: Every topic has at least so many turns, and its prior is at least this share of the mean prior,
+#: so that an empty topic can get tokens again.  Without the second, perplexity was 2 % higher for
+#: 500 documents and 100 topics.
 LEAST_TURNS, LEAST_SHARE = 1.0, 0.1
-#: Turns that are added for each topic if A is near 0, and the share of a mean document from which on none are added:
-#: with fewer than two tokens of a document for each topic A would grow without end.
+#: Turns that are added for each topic if A is near 0, and the share of a mean document from which
+#: on none are added: with fewer than two tokens of a document for each topic A would grow without
+#: end.
 MORE_TURNS, LARGE_SHARE = 20.0, 0.25
-#: The most steps of the topic-word prior each time, and the relative change in a step at which they end.
+#: The most steps of the topic-word prior each time, and the relative change in a step at which they
+#: end.
 BETA_STEPS, BETA_CHANGE = 200, 1e-6
-#: V beta is at least so many tokens: if each topic has one word, nothing else would keep it from 0.  It is at most the
-#: tokens of a mean topic: with more, the prior would count for more than the text.
+#: V beta is at least so many tokens: if each topic has one word, nothing else would keep it from 0.
+#: It is at most the tokens of a mean topic: with more, the prior would count for more than the
+#: text.
 LEAST_BETA_SUM = 0.01
 
 
@@ -89,7 +92,9 @@ class Cells(NamedTuple):
 def learn_alphas(
     alphas: Floats, counts: TopicCounts, singles: TopicCounts, lengths: TopicCounts
 ) -> Floats:
-    """Return the priors (K,) after some steps of the fixed point; their sum is at most a mean document.
+    """Return the priors (K,) after some steps of the fixed point.
+
+    Their sum is at most a mean document.
 
     Parameters
     ----------
@@ -126,26 +131,30 @@ def learn_alphas(
     return alphas
 
 
-def word_cells(words: TopicCounts, seeds: WordSeeds | None, seeded: SeedCounts) -> Cells:
-    """Return the cells of words in topics; those with seeds are also among `words`, from which they are subtracted."""
+def word_cells(words: TopicCounts, seeded: SeedCounts) -> Cells:
+    """Return the cells of words in topics.
+
+    Those with seeds are also among `words`, from which they are subtracted.
+    """
     tokens, often = words.terms
-    if seeds is None:
-        return Cells(tokens, often, np.zeros(len(tokens)))
     own = seeded.tokens
-    one = np.ones(len(seeded.tokens), np.int64)
-    more = np.concatenate([np.zeros(len(tokens) + len(own)), seeds.weight[seeded.seed]])
+    one = np.ones(len(own), np.int64)
+    more = np.concatenate([np.zeros(len(tokens) + len(own)), seeded.weight])
     return Cells(np.concatenate([tokens, own, own]), np.concatenate([often, -one, one]), more)
 
 
-def topic_cells(totals: Integers, seeds: WordSeeds | None) -> Cells:
+def topic_cells(totals: Integers, seed_totals: Floats | None) -> Cells:
     """Return the cells of topics with these totals (K,)."""
-    if seeds is None:
+    if seed_totals is None:
         return Cells(*count_table(totals).terms, np.zeros(1))
-    return Cells(totals, np.ones(len(totals), np.int64), seeds.total)
+    return Cells(totals, np.ones(len(totals), np.int64), seed_totals)
 
 
 def learn_beta(beta: float, n_words: int, words: Cells, topics: Cells) -> float:
-    """Return the topic-word prior after the fixed point, begun at `beta`; `beta` if there is nothing to learn from."""
+    """Return the topic-word prior after the fixed point, begun at `beta`.
+
+    It is `beta` if there is nothing to learn from.
+    """
     n_topics = int(topics.often @ (topics.tokens > 0))
     if topics.tokens.max(initial=0) < 2:
         return beta
@@ -165,9 +174,7 @@ def mean_alpha(alphas: Floats) -> float:
 
 
 def measure_block(block: WordBlock, n_components: int) -> TopicCounts:
-    """Return the counts of topics in the words of a block, earlier batches included."""
-    if len(block.fixed.topic):
-        return count_table(add_sparse(harvest_rows(block, n_components), block.fixed, n_components))
+    """Return the counts of topics in the words of a block."""
     ptr, in_order, tails = freeze(
         (block.tail_ptr, np.arange(len(block.tails), dtype=np.uint32), block.tails)
     )

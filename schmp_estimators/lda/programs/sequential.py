@@ -1,8 +1,10 @@
-"""The base of samplers that change the counts token by token: blocks of words, with their rows, go round a ring.
+"""The base of samplers that change the counts token by token.
 
-Only the topic totals are shared.  Every shard starts a step of the rotation with the true totals, and does not see what
-others change in that step (Lee et al., NIPS 2014, supplement, section 1).  So with several shards, topics depend on how
-the documents are divided.
+Blocks of words, with their rows, go round a ring.
+
+Only the topic totals are shared.  Every shard starts a step of the rotation with the true totals,
+and does not see what others change in that step (Lee et al., NIPS 2014, supplement, section 1).  So
+with several shards, topics depend on how the documents are divided.
 """
 
 from abc import abstractmethod
@@ -17,14 +19,14 @@ from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Stage, changes, each
 from schmp_estimators.core.typing import Arguments, Floats, Integers, Named
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.blocks import Prior, TokenShard, WordBlock
-from schmp_estimators.lda.kernels.priors import SeedRows, alpha_at
+from schmp_estimators.lda.blocks import Prior, SeedRows, TokenShard, WordBlock
+from schmp_estimators.lda.kernels.priors import alpha_at
 from schmp_estimators.lda.programs.learning import Learned
 from schmp_estimators.lda.programs.topics import State, SweepModel, TopicSampler
 
 
 class Cell(NamedTuple):
-    """The tokens of a shard whose words are in one block, with the counts and priors to sample them."""
+    """A shard's tokens of the words of one block, with the counts and priors to sample them."""
 
     #: Number of the block, and of its first word in the layout.
     number: int
@@ -38,7 +40,8 @@ class Cell(NamedTuple):
     total: Integers
     #: (K,) document-topic priors.
     alpha: Floats
-    #: Topic-word prior, and its sum over the words: where words are seeded, one for each topic, with its seeds.
+    #: Topic-word prior, and its sum over the words: where words are seeded, one for each topic,
+    #: with its seeds.
     beta: float
     beta_sum: Prior
     seeds: SeedRows | None
@@ -62,7 +65,10 @@ def inverse_totals(cell):
 
 @inlined
 def move_total(cell, inverse, inverse_less, old, new):
-    """Move a token between topics in the totals, and in ``1 / (n_k + V beta)``, with all tokens and with one less."""
+    """Move a token between topics in the totals, and in ``1 / (n_k + V beta)``.
+
+    The latter is for all tokens, and for one less.
+    """
     total = cell.total
     total[old] -= 1
     total[new] += 1
@@ -104,7 +110,7 @@ class Step(NamedTuple):
 class SweepReport(NamedTuple):
     """What a shard reports at the end of a sweep."""
 
-    #: (K,) its counts of each topic, plus those in the fixed rows that it keeps.
+    #: (K,) its counts of each topic.
     topic_total: Integers
     n_tokens: int
 
@@ -112,17 +118,18 @@ class SweepReport(NamedTuple):
 class SequentialSampler(TopicSampler[State]):
     """Base of samplers that change the counts token by token.
 
-    What changes of a shard has topics of its tokens, `topic`, how many have each, `total`, and what the sampler adds.
+    What changes of a shard has topics of its tokens, `topic`, how many have each, `total`, and what
+    the sampler adds.
 
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
-    hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
+    hot_sweeps, own_alphas, learn_every, drawn_alphas, seed_totals, begins_seeded, far
         As in `TopicSampler`.
     """
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
-        """Return the rotation of the words, with a barrier after every step, and the end of the sweep."""
+        """Return the rotation of words, with a barrier after each step, and the sweep's end."""
         words = changes(self.sample_words, order=schedule_rotation(n_shards), synced=True)
         return [words, each(self.end_sweep, merge=self.merge), *self.looking(sweep, n_shards)]
 
@@ -144,11 +151,11 @@ class SequentialSampler(TopicSampler[State]):
         """Return the argument of the kernel."""
         beta = self.beta(at)
         first = int(at.shard.block_ptr[at.block])
-        rows = block._replace(tail_ptr=freeze(block.tail_ptr), fixed=freeze(block.fixed))
+        rows = block._replace(tail_ptr=freeze(block.tail_ptr))
         return Cell(
             at.block, first, at.shard, rows, state, at.model.topic_total.copy(),
-            freeze(self.alphas(at.sweep, at.model)), beta, self.beta_sums(beta), self.seeds_of(at.shard),
-            self.key(at), self.n_random, self.extra(at),
+            freeze(self.alphas(at.sweep, at.model)), beta, self.beta_sums(beta),
+            self.seeds_of(at.shard), self.key(at), self.n_random, self.extra(at),
         )  # fmt: skip
 
     def sample_words(self, at: At, state: State, block: WordBlock) -> tuple[State, WordBlock, Step]:
@@ -160,15 +167,18 @@ class SequentialSampler(TopicSampler[State]):
         return state, block, Step(change, moved)
 
     def end_sweep(self, at: At, state: State) -> State:
-        """End the sweep of a shard: all that is kept beside the topics must be as `restore` would make it."""
+        """End the sweep of a shard.
+
+        All that is kept beside the topics must be as `restore` would make it.
+        """
         return state
 
     def report(self, at: At, state: State) -> SweepReport:
-        """Return the topic totals, plus those in the fixed rows that the shard keeps."""
-        return SweepReport(self.with_fixed(at, state.total), len(state.topic))
+        """Return the topic totals."""
+        return SweepReport(state.total, len(state.topic))
 
     def summed(self, model: SweepModel | None, reports: Sequence[Any]) -> SweepModel:
-        """Bring the topic totals up to date, and measure the errors of the shards' copies of them."""
+        """Bring the topic totals up to date, and measure the errors of the shards' copies."""
         if isinstance(reports[0], SweepReport):
             total, n_tokens = tree_sum(reports)
             before = model or SweepModel(total)

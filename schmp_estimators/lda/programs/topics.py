@@ -1,4 +1,7 @@
-"""What all programs for topic models share: first topics, word blocks, priors and the joint log-likelihood."""
+"""What all programs for topic models share.
+
+First topics, word blocks, priors and the joint log-likelihood.
+"""
 
 import hashlib
 from abc import abstractmethod
@@ -26,6 +29,7 @@ from schmp_estimators.core.typing import (
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import (
     Prior,
+    SeedRows,
     Stream,
     TokenShard,
     TopicRows,
@@ -50,7 +54,7 @@ from schmp_estimators.lda.kernels.likelihood import (
     merge_counts,
     topic_counts,
 )
-from schmp_estimators.lda.kernels.priors import SeedRows
+from schmp_estimators.lda.kernels.priors import draw_of_seeds
 from schmp_estimators.lda.kernels.tokens import draw_known_topics
 from schmp_estimators.lda.programs import learning
 from schmp_estimators.lda.programs import seeds as seeding
@@ -66,7 +70,10 @@ State = TypeVar("State", bound=Any)
 
 
 def topic_dtype(n_components: int) -> type[np.integer]:
-    """Return the dtype of topic numbers: as few bits as suffice, because kernels wait for memory."""
+    """Return the dtype of topic numbers.
+
+    It has as few bits as suffice, because kernels wait for memory.
+    """
     if n_components <= 1 << 8:
         return np.uint8
     return np.int16 if n_components < 1 << 15 else np.int32
@@ -80,7 +87,7 @@ def topic_bytes(n_components: int) -> int:
 class SweepModel(NamedTuple):
     """The model of a sweep, which every shard reads."""
 
-    #: (K,) counts of each topic, earlier batches included.
+    #: (K,) counts of each topic.
     topic_total: Integers
     #: Tokens that moved to another topic in the last sweep, or in each pass, or with other numbers.
     moved: Any = 0
@@ -91,7 +98,8 @@ class SweepModel(NamedTuple):
     learned_before: Learned = Learned()
     # Where shards change counts token by token: see `programs.sequential`.
     n_tokens: int = 0
-    #: The largest error of the shards' copies of the totals in a step of the last sweep, for each shard and token.
+    #: The largest error of the shards' copies of the totals in a step of the last sweep, for each
+    #: shard and token.
     s_error: float = 0.0
     #: The same in the present sweep so far, and the tokens that moved in it.
     s_error_now: float = 0.0
@@ -106,7 +114,8 @@ class Measured(NamedTuple):
     singles: TopicCounts
     #: Of the lengths of documents, as if all their tokens had topic 0.
     lengths: TopicCounts
-    #: Of topics in the words of a block, or in its own words; nothing if only document-topic priors are learned.
+    #: Of topics in the words of a block, or in its own words; nothing if only document-topic priors
+    #: are learned.
     words: TopicCounts
     #: Of seeded words among these words.
     seeds: seeding.SeedCounts
@@ -118,8 +127,8 @@ class Measured(NamedTuple):
 class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
     """Base of samplers for latent Dirichlet allocation.
 
-    A sampler is a program.  The fields that a subclass adds, as a frozen dataclass, are the parameters of the sampler,
-    for `sklearn.base.clone` and searches, too.  A fit sets these fields:
+    A sampler is a program.  The fields that a subclass adds, as a frozen dataclass, are the
+    parameters of the sampler, for `sklearn.base.clone` and searches, too.  A fit sets these fields:
 
     Parameters
     ----------
@@ -134,20 +143,24 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
     evaluate_every : int
         Number of sweeps between two evaluations of the joint log-likelihood; 0 for none.
     hot_priors : tuple of two floats
-        The priors of the first `hot_sweeps` sweeps, as far as they are larger than `doc_topic_prior` and
-        `topic_word_prior`.  With larger priors, documents and words do not keep so long to the few topics that they
-        began with by chance: the same held-out perplexity is reached in fewer sweeps.
+        The priors of the first `hot_sweeps` sweeps, as far as they are larger than
+        `doc_topic_prior` and `topic_word_prior`.  With larger priors, documents and words do not
+        keep so long to the few topics that they began with by chance: the same held-out perplexity
+        is reached in fewer sweeps.
     hot_sweeps : int
         For how many sweeps `hot_priors` are used.
     own_alphas : (K,) float64, optional
         Alpha of every topic, where they are not the same; a larger mean is their multiple.
     learn_every : tuple of two ints
-        Number of sweeps between two times that `own_alphas` are learned, first after `hot_sweeps`, and the same of
-        `topic_word_prior`; 0 for never.
+        Number of sweeps between two times that `own_alphas` are learned, first after `hot_sweeps`,
+        and the same of `topic_word_prior`; 0 for never.
     drawn_alphas : (K,) float64, optional
         In a fit that goes on from a checkpoint: the prior that pending proposals were drawn with.
-    seeds : WordSeeds, optional
-        Imaginary tokens that add to `topic_word_prior` for some words in some topics.
+    seed_totals : (K,) float64, optional
+        Imaginary tokens of each topic, if there are some.  Those of words add to `topic_word_prior`
+        (`TokenShard.seeds`).
+    begins_seeded : bool
+        Whether the first topics of seeded words are drawn from their seeds.
     far : bool
         Whether shards are in several processes, so that messages cost time.
     """
@@ -162,18 +175,20 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
     seed: int = field(default=0, repr=False)
     hot_priors: FloatPair = field(default=(0.0, 0.0), repr=False)
     evaluate_every: int = field(default=0, repr=False)
-    # What is not compared: a fit that goes on from a checkpoint may have another value, or `prior_identity` has it.
+    # What is not compared: a fit that goes on from a checkpoint may have another value, or
+    # `prior_identity` has it.
     hot_sweeps: int = field(default=0, repr=False, compare=False)
     own_alphas: Floats | None = field(default=None, repr=False, compare=False)
     learn_every: IntPair = field(default=(0, 0), repr=False, compare=False)
     drawn_alphas: Floats | None = field(default=None, repr=False, compare=False)
-    seeds: seeding.WordSeeds | None = field(default=None, repr=False, compare=False)
+    seed_totals: Floats | None = field(default=None, repr=False, compare=False)
+    begins_seeded: bool = field(default=False, repr=False, compare=False)
     far: bool = field(default=False, repr=False, compare=False)
 
     name: ClassVar[str] = "lda"
     saves_blocks: ClassVar[bool] = False
-    #: Whether topics do not depend on how documents are divided among shards.  Such a program divides the work of a
-    #: shard among threads, so that a process needs only one shard.
+    #: Whether topics do not depend on how documents are divided among shards.  Such a program
+    #: divides the work of a shard among threads, so that a process needs only one shard.
     partition_invariant: ClassVar[bool] = False
     #: Whether blocks of words go round a ring of shards.
     rotates: ClassVar[bool] = True
@@ -201,7 +216,7 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
         return stream_key(self.seed, at.sweep, stream)
 
     def takes(self, mh_steps: int | str, size: int) -> bool:
-        """Return whether a sampler given by its name makes another number of proposals for a token than 2."""
+        """Return whether a sampler given by its name makes other than 2 proposals for a token."""
         return False
 
     def by_word(self, at: At, state: State) -> Array:
@@ -222,20 +237,17 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
             return self.with_measured(cast("SweepModel", model), reports)
         return self.summed(model, reports)
 
-    def with_fixed(self, at: At, total: Integers) -> Integers:
-        """Return the tokens of each topic, plus those in the fixed rows that the shard keeps."""
-        fixed = at.shard.fixed
-        return total + np.bincount(fixed.topic, fixed.tokens, len(total)).astype(np.int64)
-
     @abstractmethod
     def moves(self, model: SweepModel) -> Named:
         """Return the entries of a record about the tokens that moved."""
 
     def priors(self, sweep: int, model: SweepModel | None) -> FloatPair:
-        """Return the document-topic prior (the mean, if each topic has its own) and the topic-word prior of a sweep.
+        """Return the document-topic prior and the topic-word prior of a sweep.
 
-        `model` is ``at.model``, which has a learned topic-word prior; learned document-topic priors are in `alphas`.
-        Before the first sweep they are those of the first.
+        If each topic has a document-topic prior of its own, the mean is returned.
+
+        `model` is ``at.model``, which has a learned topic-word prior; learned document-topic priors
+        are in `alphas`.  Before the first sweep they are those of the first.
         """
         hot = self.hot_priors if max(0, sweep) < self.hot_sweeps else (0.0, 0.0)
         learned = None if model is None else model.learned.beta
@@ -247,7 +259,10 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
         return self.priors(at.sweep, at.model)[1]
 
     def alphas(self, sweep: int, model: SweepModel | None) -> Floats:
-        """Return the document-topic prior of every topic in a sweep; `model`, ``at.model``, has learned ones."""
+        """Return the document-topic prior of every topic in a sweep.
+
+        `model`, ``at.model``, has learned ones.
+        """
         if model is not None and model.learned.alphas is not None:
             return model.learned.alphas
         mean = self.priors(sweep, None)[0]
@@ -256,26 +271,34 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
         return self.own_alphas * (mean / self.doc_topic_prior)
 
     def alphas_before(self, at: At) -> Floats:
-        """Return the document-topic prior that pending proposals were drawn with, for `restore` to draw them again."""
+        """Return the document-topic prior that pending proposals were drawn with.
+
+        With it `restore` draws them again.
+        """
         found = None if at.model is None else at.model.learned_before.alphas
         if found is None:
             found = self.alphas(at.sweep, None) if self.drawn_alphas is None else self.drawn_alphas
         return found
 
     def beta_sums(self, beta: float) -> Prior:
-        """Return the sum of a topic-word prior over all words; if words are seeded, one sum for each topic."""
+        """Return the sum of a topic-word prior over all words.
+
+        If words are seeded, one sum for each topic.
+        """
         beta_sum = self.n_words * beta
-        return beta_sum if self.seeds is None else freeze(beta_sum + self.seeds.total)
+        return beta_sum if self.seed_totals is None else freeze(beta_sum + self.seed_totals)
 
     def seeds_of(
         self, shard: TokenShard, words: AnyIntegers | slice = slice(None)
     ) -> SeedRows | None:
-        """Return the seeds of words in the layout of a shard, by default of all, if there are any."""
-        return None if self.seeds is None else seeding.seed_rows(self.seeds, shard, words)
+        """Return the seeds of words in a shard's layout, by default of all, if there are any."""
+        if self.seed_totals is None:
+            return None
+        return freeze(shard.seeds._replace(number=shard.seeds.number[words]))
 
     def prior_identity(self) -> Named:
         """Return what identifies the priors beside the parameters that are shown."""
-        found = {} if self.seeds is None else {"seed_words": self.seeds.digest()}
+        found = Named()
         if self.learn_every[1]:
             found["topic_word_prior"] = f"learned every {self.learn_every[1]} sweeps"
         if self.learn_every[0]:
@@ -291,15 +314,24 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
         return 6 * topic_bytes(self.n_components)
 
     def row_bytes(self) -> int:
-        """Return how many bytes a shard needs for each of its words, beside `state_bytes` for each token."""
+        """Return how many bytes a shard needs for each of its words.
+
+        `state_bytes` for each token come on top.
+        """
         return 0
 
     def count_local_words(self, word_totals: Integers, layout: Layout) -> Integers:
-        """Return how many words of each block are sampled locally: all, if no tokens are exchanged."""
+        """Return how many words of each block are sampled locally.
+
+        They are all, if no tokens are exchanged.
+        """
         return np.diff(layout.block_ptr)
 
     def init(self, at: At) -> tuple[State, Mapping[int, Any]]:
-        """Return the state with the first topics of tokens: uniform ones, if words do not restrict them."""
+        """Return the state with the first topics of tokens.
+
+        They are uniform, if words do not restrict them.
+        """
         topics = np.empty(len(at.shard.place), topic_dtype(self.n_components))
         shard = at.shard
         if len(shard.first.ptr) > 1:
@@ -318,12 +350,10 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
             seeding.draw_uniform_topics(
                 shard.first_token, stream_key(self.seed, 0, Stream.FIRST), self.n_components, topics
             )
-        if self.seeds is not None:
-            seeding.draw_of_seeds(
-                shard,
-                seeding.seed_rows(self.seeds, shard),
-                stream_key(self.seed, 0, Stream.SEEDS),
-                topics,
+        if self.begins_seeded:
+            given = words_of_places(shard), shard.place, shard.first_token
+            draw_of_seeds(
+                freeze(shard.seeds), *given, stream_key(self.seed, 0, Stream.SEEDS), topics
             )
         return self.restore(at, topics)
 
@@ -332,7 +362,7 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
         return self
 
     def begun(self, at: At, saved: Array) -> tuple[Array, Array, Integers]:
-        """Return saved topics in document order and in word-major order, and the tokens of each topic."""
+        """Return saved topics in document order and word-major order, and tokens of topics."""
         topic = saved.copy()
         by_word = np.empty_like(saved)
         by_word[at.shard.place] = topic
@@ -346,7 +376,7 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
         return [observes(self.measured, merge=self.merge_measured)] if of_documents else []
 
     def learns(self, sweep: int) -> list[bool]:
-        """Return whether document-topic priors, and the topic-word prior, are learned after this sweep."""
+        """Return whether document-topic and topic-word priors are learned after this sweep."""
         return [
             every > 0 and sweep >= self.hot_sweeps and (sweep + 1) % every == 0
             for every in self.learn_every
@@ -362,19 +392,20 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
         return self.evaluate_every > 0 and (sweep + 1) % self.evaluate_every == 0
 
     def measure(self, at: At, state: State, block: WordBlock | None = None) -> Measured:
-        """Return the counts of a shard for the joint log-likelihood, and of a block if there is one."""
+        """Return a shard's counts for the joint log-likelihood, and a block's if there is one."""
         if block is not None:
             return self.measured(at, state, [(at.shard, block, int(at.shard.block_ptr[at.block]))])
         topic = freeze(np.ascontiguousarray(self.by_word(at, state)))
-        own = rows_of_tokens(at.shard.word_ptr, topic, at.shard.fixed, self.n_components)
+        own = rows_of_tokens(at.shard.word_ptr, topic, self.n_components)
         return self.measured(at, state, [(at.shard, own, 0)])
 
     def measured(
         self, at: At, state: State, some: Sequence[tuple[TokenShard, WordBlock, int]] = ()
     ) -> Measured:
-        """Return the counts of a shard, from which document-topic priors are learned, and of some blocks.
+        """Return the counts to learn document-topic priors from, of a shard and of some blocks.
 
-        Each block comes with a shard that knows its words, and with the number of its first word there.
+        Each block comes with a shard that knows its words, and with the number of its first word
+        there.
         """
         shard = at.shard
         topic = freeze(self.by_word(at, state))
@@ -386,8 +417,11 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
         )
         counted = documents, count_cells(of_singles, 1), count_cells(0, lengths[lengths > 0]), words
         seeded = []
-        if self.seeds is not None:
-            seeded = [seeding.count_seeds(self.seeds, *one, self.n_components) for one in some]
+        if self.seed_totals is not None:
+            seeded = [
+                seeding.count_seeds(one.seeds, block, first, self.n_components)
+                for one, block, first in some
+            ]
         return Measured(*counted, seeding.chain_seeds(seeded), at.sweep)
 
     def merge_measured(self, one: Measured, other: Measured) -> Measured:
@@ -395,7 +429,7 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
         return _together([one, other])
 
     def with_measured(self, model: SweepModel, measured: Sequence[Measured]) -> SweepModel:
-        """Return the model with priors learned, and with the joint log-likelihood, where it is time."""
+        """Return the model with learned priors and joint log-likelihood, where it is time."""
         documents, singles, lengths, words, seeded, sweep = _together(measured)
         of_documents, of_words = self.learns(sweep)
         before = model.learned_before
@@ -408,8 +442,8 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
             )
         if of_words:
             cells = (
-                learning.word_cells(words, self.seeds, seeded),
-                learning.topic_cells(model.topic_total, self.seeds),
+                learning.word_cells(words, seeded),
+                learning.topic_cells(model.topic_total, self.seed_totals),
             )
             beta = self.priors(sweep, model)[1]
             before = before._replace(beta=beta)
@@ -423,14 +457,17 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
         beta = self.topic_word_prior if learned.beta is None else learned.beta
         document = likelihood.document_log_likelihood(documents, lengths, alpha, self.n_components)
         word = likelihood.word_log_likelihood(words, model.topic_total, beta, self.n_words)
-        if self.seeds is not None:
+        if self.seed_totals is not None:
             word = seeding.seeded_word_log_likelihood(
-                word, self.seeds, seeded, model.topic_total, beta, self.n_words
+                word, self.seed_totals, seeded, model.topic_total, beta, self.n_words
             )
         return model._replace(likelihood=(document + word, document, word))
 
     def record(self, sweep: int, model: SweepModel) -> Named:
-        """Return how many tokens moved, under which priors, and the joint log-likelihood if it was measured."""
+        """Return how many tokens moved, under which priors, and the joint log-likelihood.
+
+        The latter is there if it was measured.
+        """
         alpha, beta = self.priors(sweep, None)
         before = model.learned_before
         if before.alphas is not None:
@@ -445,7 +482,7 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
 
     def combine(self, index: int, parts: Sequence[WordPart]) -> WordBlock:
         """Return block `index`, made from the parts of all shards."""
-        return combine_parts(index, parts, self.n_components)
+        return combine_parts(parts, self.n_components)
 
     def parts(self, at: At, state: State) -> WordParts:
         """Return the parts of the shard for all blocks."""
@@ -456,29 +493,33 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
         return np.asarray(self.by_word(at, state)[at.shard.place])
 
     def harvest_block(self, block: WordBlock) -> TopicRows:
-        """Return the word rows of a block, without the fixed ones."""
+        """Return the word rows of a block."""
         return harvest_rows(block, self.n_components)
 
 
 class FrozenCountsSampler(TopicSampler[State]):
     """Base of samplers whose tokens all read counts of the beginning of a sweep, or of a pass.
 
-    Their topics do not depend on how documents are divided.  What changes of a shard has the tokens of each topic,
-    `totals`, and how many tokens `moved` in the last sweep, perhaps in each pass.  Parameters are those of
-    `TopicSampler`.
+    Their topics do not depend on how documents are divided.  What changes of a shard has the tokens
+    of each topic, `totals`, and how many tokens `moved` in the last sweep, perhaps in each pass.
+    Parameters are those of `TopicSampler`.
     """
 
     partition_invariant: ClassVar[bool] = True
     begins_tempered: ClassVar[bool] = True
 
     def jobs(self, ptr: Integers) -> list[IntPair]:
-        """Cut documents or words with these offsets into jobs for several threads, worth the O(K) that each costs."""
+        """Cut documents or words with these offsets into jobs for several threads.
+
+        A job is worth the O(K) that it costs.
+        """
         return cut_jobs(ptr, max(MIN_JOB, 4 * self.n_components), MAX_JOBS)
 
     def over(self, at: At, ptr: Integers, kernel: Function) -> tuple[Integers, int]:
         """Call ``kernel(first, last, totals)`` for jobs of documents or words with these offsets.
 
-        It adds the topics of their tokens to the totals (K,), and returns how many moved; both sums are returned.
+        It adds the topics of their tokens to the totals (K,), and returns how many moved; both sums
+        are returned.
         """
 
         def work(job: IntPair) -> tuple[Integers, int]:
@@ -489,11 +530,11 @@ class FrozenCountsSampler(TopicSampler[State]):
         return np.sum(totals, axis=0), sum(moved)
 
     def report(self, at: At, state: State) -> tuple[Integers, Any]:
-        """Return the tokens of each topic, earlier batches included, and how many moved, perhaps in each pass."""
-        return self.with_fixed(at, state.totals), state.moved
+        """Return the tokens of each topic, and how many moved, perhaps in each pass."""
+        return state.totals, state.moved
 
     def harvest(self, at: At, state: State) -> TopicRows | None:
-        """Return the word rows, without the fixed ones, in layout order, if there is one shard."""
+        """Return the word rows in layout order, if there is one shard."""
         if at.n_shards > 1:
             return None
         return rows_of_lists(at.shard.word_ptr, self.by_word(at, state), self.n_components)

@@ -1,7 +1,7 @@
 """The loop over words that samplers share.
 
-It is the counterpart of `documents`: tokens are in word-major order, the row of the present word is dense, and the
-topics of documents are short lists.
+It is the counterpart of `documents`: tokens are in word-major order, the row of the present word is
+dense, and the topics of documents are short lists.
 """
 
 from typing import Any, NamedTuple
@@ -52,8 +52,6 @@ def _clear(cell, word, is_seeded, tokens):
         return
     for i in range(block.tail_ptr[tail], block.tail_ptr[tail + 1]):
         tokens[np.uint32(block.tails[index(i)])] = 0
-    for i in range(block.fixed.ptr[word], block.fixed.ptr[word + 1]):
-        tokens[np.uint32(block.fixed.topic[i])] = 0
 
 
 @inlined
@@ -74,18 +72,22 @@ def word_loop(
     leave: Any = nothing,
     fetch: Any = nothing,
 ) -> Any:
-    """Return the loop with these functions inside, for a kernel: it takes a `Cell`, and returns how many tokens moved.
+    """Return the loop with these functions inside, for a kernel.
+
+    It takes a `Cell`, and returns how many tokens moved.
 
     Parameters
     ----------
     begin : ``begin(cell) -> own``
         Returns what the sampler keeps, a tuple of arrays.  Compiled by `core.jit.maker`.
     draw : ``draw(own, cell, row, token, word, old, counter) -> topic``
-        Returns the new topic (uint64) of a token, given its place in word-major order and its topic (both uint64), and
-        its word in the block.  All counts include the token.  ``mix(counter)`` are its random bits, as are those of
-        the next ``n_random - 1`` multiples of `GAMMA` above.  Compiled by `core.jit.inlined`, as the others.
+        Returns the new topic (uint64) of a token, given its place in word-major order and its topic
+        (both uint64), and its word in the block.  All counts include the token.  ``mix(counter)``
+        are its random bits, as are those of the next ``n_random - 1`` multiples of `GAMMA` above.
+        Compiled by `core.jit.inlined`, as the others.
     moved : ``moved(own, cell, row, token, word, old, new)``
-        Called when all counts have changed but those in the list of the document, which it has to change.
+        Called when all counts have changed but those in the list of the document, which it has to
+        change.
     enter : ``enter(own, cell, row, word, is_seeded)``, optional
         Called before the first token of a word.
     leave : ``leave(own, cell, row, word)``, optional
@@ -104,7 +106,7 @@ def word_loop(
         own = begin(cell)
         row = _no_word(cell)
         n_moved = 0
-        for word in range(len(cell.block.fixed.ptr) - 1):
+        for word in range(len(cell.block.heads) + len(cell.block.tail_ptr) - 1):
             at = cell.first + word
             start = shard.word_ptr[at]
             end = shard.word_ptr[at + 1]
@@ -142,7 +144,8 @@ class WordState(NamedTuple):
     lists: TopicLists
     #: (K,) the shard's tokens of each topic.
     total: Integers
-    #: For "data-parallel": the same at the beginning of the sweep, and the tokens that have moved since.
+    #: For "data-parallel": the same at the beginning of the sweep, and the tokens that have moved
+    #: since.
     began: Integers
     moved: int = 0
 
@@ -153,7 +156,7 @@ class WordSampler(SequentialSampler[WordState]):
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
-    hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
+    hot_sweeps, own_alphas, learn_every, drawn_alphas, seed_totals, begins_seeded, far
         As in `TopicSampler`.
     """
 

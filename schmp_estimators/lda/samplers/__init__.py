@@ -22,7 +22,10 @@ SAMPLERS = {
 
 
 def program_of(sampler: str) -> type[TopicSampler[Any]]:
-    """Return the class of a sampler.  It is imported now: to import all takes a fifth of a second."""
+    """Return the class of a sampler.
+
+    It is imported now: to import all takes a fifth of a second.
+    """
     module = import_module(f"{__name__}.{sampler.replace('-', '_')}")
     return cast("type[TopicSampler[Any]]", getattr(module, SAMPLERS[sampler]))
 
@@ -36,10 +39,12 @@ def sampler_of(given: Any) -> TopicSampler[Any]:
 FEW_TOPICS = 256
 #: Weights of words that "auto" lets that take, in bytes: beyond, they are far from any cache.
 TABLE = 1 << 27
-#: Up to so many tokens of a document, on average, and so many topics "auto" looks at all topics of a document, in
-#: corpora of no more than so many tokens: larger ones are for many workers, among whom "warp" is divided at less cost.
+#: Up to so many tokens of a document, on average, and so many topics "auto" looks at all topics of
+#: a document, in corpora of no more than so many tokens: larger ones are for many workers, among
+#: whom "warp" is divided at less cost.
 SHORT_DOCUMENT, MANY_TOPICS, MANY_TOKENS = 300, 1 << 12, 1 << 25
-#: With fewer topics, but at least so many, it does so if documents have more than so many tokens on average.
+#: With fewer topics, but at least so many, it does so if documents have more than so many tokens on
+#: average.
 SOME_TOPICS, LONG_DOCUMENT = 100, 500
 
 
@@ -51,7 +56,8 @@ def choose_sampler(
     Parameters
     ----------
     given : str or TopicSampler
-        An object, one of `SAMPLERS`, or "auto", which depends on the other parameters: never on the place.
+        An object, one of `SAMPLERS`, or "auto", which depends on the other parameters: never on the
+        place.
     n_topics, n_used_words : int
         Size of the model, without words that no document has.
     n_tokens, n_docs : int
@@ -71,19 +77,20 @@ def choose_sampler(
 def check_steps(given: Any, mh_steps: int | str, size: int) -> None:
     """Raise ValueError if a sampler, which may be "auto", does not make so many proposals.
 
-    `size` is the number of topics or, if it is known and less, that of the tokens of the longest document.
+    `size` is the number of topics or, if it is known and less, that of the tokens of the longest
+    document.
     """
     if mh_steps == 2:
         return
     if not isinstance(given, str):
         raise ValueError(
-            f"mh_steps={mh_steps!r} is for samplers that are given by their names; leave it out, and give "
-            f"sampler={given!r} its parameters itself"
+            f"mh_steps={mh_steps!r} is for samplers that are given by their names; leave it out, "
+            f"and give sampler={given!r} its parameters itself"
         )
     able = [name for name in SAMPLERS if program_of(name)().takes(mh_steps, size)]
     if ("warp" if given == "auto" else given) not in able:
         others = f", or take one of the samplers {', '.join(map(repr, able))}" if able else ""
         raise ValueError(
-            f"mh_steps={mh_steps!r}, but sampler={given!r} does not make so many proposals for a token here; leave "
-            f"mh_steps out{others}"
+            f"mh_steps={mh_steps!r}, but sampler={given!r} does not make so many proposals for a "
+            f"token here; leave mh_steps out{others}"
         )

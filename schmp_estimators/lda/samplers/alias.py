@@ -1,17 +1,20 @@
-"""Metropolis–Hastings with draws from alias tables, document by document (AliasLDA: Li et al., KDD 2014).
+"""Metropolis–Hastings with draws from alias tables, document by document.
+
+This is AliasLDA (Li et al., KDD 2014).
 
 A token of word w in document d, taken out of all counts n, is offered topics t with probabilities::
 
-    q(t)  proportional to  n_dt (n_wt + beta) / (n_t + V beta)  +  alpha_t (m_wt + beta) / (m_t + V beta)
+    q(t)  proportional to  n_dt (n_wt + beta) / (n_t + V beta)
+                         + alpha_t (m_wt + beta) / (m_t + V beta)
 
-The counts n are the present ones, and the first part has a term for each topic of the document.  The counts m are those
-at the time when the shard began with the block.  Alias tables of the second part are made then: one for the m_wt of
-each word, and one for the beta of all words.  Seeds of a word add to beta in the first part only.  A proposal t is
-accepted in place of topic s with probability ``p(t) q(s) / (p(s) q(t))``, at most 1, where p is q with m = n and with
-all seeds.
+The counts n are the present ones, and the first part has a term for each topic of the document.
+The counts m are those at the time when the shard began with the block.  Alias tables of the second
+part are made then: one for the m_wt of each word, and one for the beta of all words.  Seeds of a
+word add to beta in the first part only.  A proposal t is accepted in place of topic s with
+probability ``p(t) q(s) / (p(s) q(t))``, at most 1, where p is q with m = n and with all seeds.
 
-This does not sample the exact posterior: the counts m include the token with its present topic, and other tokens may
-have moved since because of that.
+This does not sample the exact posterior: the counts m include the token with its present topic, and
+other tokens may have moved since because of that.
 """
 
 from typing import NamedTuple
@@ -45,7 +48,8 @@ from schmp_estimators.sampling import (
 class Alias(NamedTuple):
     """What the sampler keeps."""
 
-    #: From `kernels.rows.make_rows`: the present counts of words, and those at the beginning of the cell.
+    #: From `kernels.rows.make_rows`: the present counts of words, and those at the beginning of the
+    #: cell.
     rows: Integers
     cells: Integers32
     stale: Integers32
@@ -53,7 +57,8 @@ class Alias(NamedTuple):
     inverse: Floats
     #: The topics of words in the beginning.
     lists: TopicLists
-    #: (n_entries + K,) as in `build_alias`: tables with a slot for each entry of a word, at last one of all topics.
+    #: (n_entries + K,) as in `build_alias`: tables with a slot for each entry of a word, at last
+    #: one of all topics.
     share: Floats
     other: Integers32
     #: (n_words + 1,) sums of the weights in tables.
@@ -127,7 +132,10 @@ def _sum_document(own, cell, document, word, old):
 
 @inlined
 def _propose(own, cell, document, word, fresh, point):
-    """Return the topic at a point: from the document's topics, then the word's table, then that of all topics."""
+    """Return the topic at a point.
+
+    The topics of the document come first, then the word's table, then that of all topics.
+    """
     start = own.lists.ptr[index(word)]
     of_word = own.sums[index(word)]
     last = len(own.sums) - 1
@@ -145,7 +153,10 @@ def _propose(own, cell, document, word, fresh, point):
 
 @inlined
 def _draw(own, cell, document, token, word, old, counter):
-    """Return the new topic of a token, after ``n_random / 2`` proposals; 3 ns per topic of the document."""
+    """Return the new topic of a token, after ``n_random / 2`` proposals.
+
+    3 ns per topic of the document.
+    """
     fresh = _sum_document(own, cell, document, word, old)
     mass = fresh + own.sums[index(word)] + cell.beta * own.sums[len(own.sums) - 1]
     s = old
@@ -187,14 +198,16 @@ def sample_alias(cell):
 
 
 class AliasLDA(LightLDA):
-    """Latent Dirichlet allocation by Metropolis–Hastings, with proposals from stale alias tables where sums are long.
+    """Latent Dirichlet allocation by Metropolis–Hastings, with proposals from stale alias tables.
+
+    Tables replace the sums that are long.
 
     Not exact, not even with one shard: tables are those of the beginning of a sweep.
 
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
-    hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far, mh_steps
+    hot_sweeps, own_alphas, learn_every, drawn_alphas, seed_totals, begins_seeded, far, mh_steps
         As in `LightLDA`; all proposals are of one kind.
     """
 

@@ -1,12 +1,14 @@
 """Exact collapsed Gibbs sampling, word by word (F+LDA: Yu et al., WWW 2015, section 3.2).
 
-A token of word w in document d gets a new topic, with its own topic taken out of all counts, with probabilities::
+A token of word w in document d gets a new topic, with its own topic taken out of all counts, with
+probabilities::
 
     p(k)  proportional to  n_dk q_k + alpha_k q_k,      q_k = (n_wk + beta) / (n_k + V beta)
 
-The first part has a term for each topic of the document; these are kept in a list.  The second part depends on the word
-only.  Its sum is the root of an F+ tree, which is updated as counts change.  One random number picks a point in the sum
-of both, the list first.  Its bits are addressed by the token's rank among the tokens of its word.
+The first part has a term for each topic of the document; these are kept in a list.  The second part
+depends on the word only.  Its sum is the root of an F+ tree, which is updated as counts change.
+One random number picks a point in the sum of both, the list first.  Its bits are addressed by the
+token's rank among the tokens of its word.
 """
 
 from typing import NamedTuple
@@ -38,15 +40,17 @@ from schmp_estimators.sampling import (
     word_loop,
 )
 
-#: The tree is rebuilt for a word with more than ``K / _FEW`` tokens; for others it is updated topic by topic.
+#: The tree is rebuilt for a word with more than ``K / _FEW`` tokens; for others it is updated topic
+#: by topic.
 _FEW = 16
-#: The lists of the document that comes so many tokens later are fetched into the cache: this gained 15 to 60 %.
+#: The lists of the document that comes so many tokens later are fetched into the cache: this gained
+#: 15 to 60 %.
 _AHEAD = 8
 
-#: Scalars that the sampler keeps:
-#: `is_base`, whether the weights are those of a word without tokens, or were before the present word;
-#: `smooth`, the sum of the tree; `document`, whose list has been summed up, -1 for none; `mass`, its sum;
-#: `old_at` and `new_at`, the places in this list of the old and of the new topic of the token that is to move.
+#: Scalars that the sampler keeps: `is_base`, whether the weights are those of a word without
+#: tokens, or were before the present word; `smooth`, the sum of the tree; `document`, whose list
+#: has been summed up, -1 for none; `mass`, its sum; `old_at` and `new_at`, the places in this list
+#: of the old and of the new topic of the token that is to move.
 _KEPT = np.dtype(
     [
         ("is_base", "?"),
@@ -103,9 +107,6 @@ def _put_row(own, cell, row, word):
     block = cell.block
     tail = word - len(cell.block.heads)
     _put_topics(own, cell, row, block.tails[block.tail_ptr[tail] : block.tail_ptr[tail + 1]])
-    _put_topics(
-        own, cell, row, block.fixed.topic[block.fixed.ptr[word] : block.fixed.ptr[word + 1]]
-    )
 
 
 @part
@@ -124,10 +125,9 @@ def enter(own, cell, row, word, is_seeded):
     block = cell.block
     tail = word - len(cell.block.heads)
     kept.document = -1
-    n = block.fixed.ptr[word + 1] - block.fixed.ptr[word]
-    if tail >= 0:
-        n += block.tail_ptr[tail + 1] - block.tail_ptr[tail]
-    has_few = tail >= 0 and n * _FEW <= len(own.q) and not is_seeded
+    has_few = False
+    if tail >= 0 and not is_seeded:
+        has_few = (block.tail_ptr[tail + 1] - block.tail_ptr[tail]) * _FEW <= len(own.q)
     if not (has_few and kept.is_base):
         _build(own, cell, row, has_few)
     kept.is_base = has_few
@@ -137,7 +137,7 @@ def enter(own, cell, row, word, is_seeded):
 
 @inlined
 def leave(own, cell, row, word):
-    """Set the weights to those of a word without tokens, if that takes less time than to compute all."""
+    """Set the weights to those of a word without tokens, if that is faster than to compute all."""
     if own.kept[0].is_base:
         _put_row(own, cell, row, word)
 
@@ -157,7 +157,9 @@ def fetch(own, cell, token):
 
 @inlined
 def draw(own, cell, row, token, word, old, counter):
-    """Return the new topic of a token; 1.5 ns per topic of the document for the first of a word's tokens in it.
+    """Return the new topic of a token.
+
+    It takes 1.5 ns per topic of the document for the first of a word's tokens in it.
 
     If it is another topic, the token is then left out of `own` and of the document's list.
     """
@@ -227,7 +229,7 @@ class FPlusLDA(WordSampler):
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
-    hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
+    hot_sweeps, own_alphas, learn_every, drawn_alphas, seed_totals, begins_seeded, far
         As in `TopicSampler`.
     """
 

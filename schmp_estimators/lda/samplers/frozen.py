@@ -1,16 +1,19 @@
-"""Gibbs sampling with word counts frozen for a sweep: the base of "frozen" and "saber", and "frozen".
+"""Gibbs sampling with word counts frozen for a sweep: the base of "frozen" and "saber".
 
-Shards only read the rows of words, which go round, and count the topics of their own tokens.  The model is the sum of
-these counts.
+The sampler "frozen" is here, too.
 
-"frozen" draws a token from the conditional over all topics, given the present topics of its document and the word
-counts at the beginning of the sweep (`kernels.frozen`).  All that it reads is either frozen or belongs to its own
-document, and random bits are addressed by canonical positions.  So topics do not depend on how documents, words and
-jobs are divided.
+Shards only read the rows of words, which go round, and count the topics of their own tokens.  The
+model is the sum of these counts.
 
-With several shards, every shard first takes from each block the rows of its own words: a table of (words of the shard)
-× K weights.  Then it samples its documents from their first token to their last.  To sample documents block by block
-would need no table, but then the order of a document's tokens, and so the topics, would depend on the division.
+"frozen" draws a token from the conditional over all topics, given the present topics of its
+document and the word counts at the beginning of the sweep (`kernels.frozen`).  All that it reads is
+either frozen or belongs to its own document, and random bits are addressed by canonical positions.
+So topics do not depend on how documents, words and jobs are divided.
+
+With several shards, every shard first takes from each block the rows of its own words: a table of
+(words of the shard) × K weights.  Then it samples its documents from their first token to their
+last.  To sample documents block by block would need no table, but then the order of a document's
+tokens, and so the topics, would depend on the division.
 """
 
 from abc import abstractmethod
@@ -45,17 +48,21 @@ from schmp_estimators.schmp import each, reads, schedule_rotation
 class FrozenWordsLDA(FrozenCountsSampler[Any]):
     """Latent Dirichlet allocation by sampling with word counts frozen during a sweep.
 
-    What changes of a shard has the `topic` of each token, word-major, and what `FrozenCountsSampler` asks for.
+    What changes of a shard has the `topic` of each token, word-major, and what
+    `FrozenCountsSampler` asks for.
 
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
-    hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
+    hot_sweeps, own_alphas, learn_every, drawn_alphas, seed_totals, begins_seeded, far
         As in `TopicSampler`.
     """
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
-        """Return the stages in which rows go round and tokens are sampled; for one shard it is one stage."""
+        """Return the stages in which rows go round and tokens are sampled.
+
+        For one shard it is one stage.
+        """
         looking = self.looking(sweep, n_shards)
         if n_shards == 1:
             return [each(self.sample), *looking]
@@ -64,7 +71,7 @@ class FrozenWordsLDA(FrozenCountsSampler[Any]):
 
     def sample(self, at: At, state: Any) -> Any:
         """Sample the tokens of a single shard, which are its rows."""
-        own = rows_of_tokens(at.shard.word_ptr, state.topic, at.shard.fixed, self.n_components)
+        own = rows_of_tokens(at.shard.word_ptr, state.topic, self.n_components)
         return self.sample_words(at._replace(block=0), state, freeze(own))
 
     @abstractmethod
@@ -76,7 +83,10 @@ class FrozenWordsLDA(FrozenCountsSampler[Any]):
         return state, self.parts(at, state)
 
     def n_blocks(self, n_shards: int) -> int:
-        """Return how many blocks of rows go round: none for a single shard, whose own tokens are its rows."""
+        """Return how many blocks of rows go round.
+
+        None for a single shard, whose own tokens are its rows.
+        """
         return n_shards if n_shards > 1 else 0
 
     def moves(self, model: SweepModel) -> dict[str, int]:
@@ -85,7 +95,10 @@ class FrozenWordsLDA(FrozenCountsSampler[Any]):
 
 
 class Table:
-    """The words of a shard, and an array for their weights, kept from sweep to sweep.  Neither is pickled."""
+    """The words of a shard, and an array for their weights, kept from sweep to sweep.
+
+    Neither is pickled.
+    """
 
     def __init__(self) -> None:
         self._made: tuple[Integers, list[int], Floats32] | None = None
@@ -95,7 +108,9 @@ class Table:
         return Table, ()
 
     def of(self, shard: TokenShard, n_topics: int) -> tuple[Integers, list[int], Floats32]:
-        """Return the words with tokens, where blocks begin among them, and the array for weights as it was left.
+        """Return the words with tokens, where blocks begin among them, and the array for weights.
+
+        The array is as it was left.
 
         Parameters
         ----------
@@ -139,7 +154,7 @@ class FrozenLDA(FrozenWordsLDA):
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
-    hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
+    hot_sweeps, own_alphas, learn_every, drawn_alphas, seed_totals, begins_seeded, far
         As in `TopicSampler`.
     """
 
@@ -154,7 +169,10 @@ class FrozenLDA(FrozenWordsLDA):
         return state, self.parts(at, state) if at.n_blocks else {}
 
     def sample_words(self, at: At, state: FrozenState, block: WordBlock) -> FrozenState:
-        """Take the rows of the words that the shard has from a block, and sample its documents after the last one."""
+        """Take the rows of the words that the shard has from a block.
+
+        After the last block, its documents are sampled.
+        """
         self._take_rows(at, state, freeze(block))
         return self._sample_documents(at, state) if at.is_last else state
 
@@ -190,7 +208,7 @@ class FrozenLDA(FrozenWordsLDA):
         return state._replace(totals=totals, moved=moved)
 
     def state_bytes(self) -> int:
-        """Return how many bytes of a shard's state there are for each token: its topic and its word."""
+        """Return a shard's state bytes for each token: its topic and its word."""
         return topic_bytes(self.n_components) + 4
 
     def row_bytes(self) -> int:

@@ -1,17 +1,20 @@
-"""Gibbs sampling word by word, where long documents are left to Metropolis–Hastings (LDA*: Yu et al., VLDB 2017, §3.2).
+"""Gibbs sampling word by word, with Metropolis–Hastings for long documents.
 
-A token of a short document is drawn from its conditional, as in `fplus`: that takes time for every topic of the
-document.  A token of a long one makes proposals instead, by turns from its word and from its document, all counts being
-live and without the token itself::
+This is the sampler of LDA* (Yu et al., VLDB 2017, §3.2).
+
+A token of a short document is drawn from its conditional, as in `fplus`: that takes time for every
+topic of the document.  A token of a long one makes proposals instead, by turns from its word and
+from its document, all counts being live and without the token itself::
 
     from the word       q(k) proportional to alpha_k (n_wk + beta) / (n_k + V beta)
                         accept by  (n_dk + alpha_k) / alpha_k
     from the document   q(k) proportional to n_dk + alpha_k
                         accept by  (n_wk + beta) / (n_k + V beta)
 
-The first are drawn from the F+ tree of "fplus".  The second are the topic of a random other token of the document, or
-a topic drawn from the prior.  Both proposals and both acceptances use exact counts, so the sampler is exact, too.
-Random bits are addressed by the token's rank among the tokens of its word.
+The first are drawn from the F+ tree of "fplus".  The second are the topic of a random other token
+of the document, or a topic drawn from the prior.  Both proposals and both acceptances use exact
+counts, so the sampler is exact, too.  Random bits are addressed by the token's rank among the
+tokens of its word.
 
 With ``mh_steps="acceptance"`` a token makes ⌈1/π⌉ proposals, where π is the share of proposals that
 were accepted in the sweep before: then about one is accepted, as if drawn from the conditional
@@ -54,7 +57,8 @@ class Proposing(NamedTuple):
     """What the sampler needs beside the counts."""
 
     level_ptr: Integers
-    #: Documents with more tokens make proposals: so many for each token, with this stream of random numbers.
+    #: Documents with more tokens make proposals: so many for each token, with this stream of random
+    #: numbers.
     long_document: int
     n_steps: int
     key: np.uint64
@@ -90,7 +94,10 @@ def _propose_by_document(cell, token, d, uniform):
 
 @part
 def _draw_by_proposals(own, cell, row, token, old, counter):
-    """Return the new topic of a token; if it is another one, the token is then left out, as in `fplus.draw`."""
+    """Return the new topic of a token.
+
+    If it is another one, the token is then left out, as in `fplus.draw`.
+    """
     lists = cell.state.lists
     doing = cell.extra
     q = own.q
@@ -156,17 +163,20 @@ def sample_hybrid(cell):
 
 @dataclass(frozen=True)
 class HybridLDA(fplus.FPlusLDA):
-    """Latent Dirichlet allocation by collapsed Gibbs sampling, with Metropolis–Hastings for long documents.
+    """Latent Dirichlet allocation by Gibbs sampling, with Metropolis–Hastings in long documents.
+
+    The Gibbs sampling is collapsed.
 
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
-    hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
+    hot_sweeps, own_alphas, learn_every, drawn_alphas, seed_totals, begins_seeded, far
         As in `TopicSampler`.
     mh_steps : int, at least 1, or "acceptance"
         Proposals for each token of a long document in a sweep; by acceptance, at most `MOST_STEPS`.
     long_document : int
-        Documents with more tokens are sampled by proposals, if there are more topics than that, too.
+        Documents with more tokens are sampled by proposals, if there are more topics than that,
+        too.
     before : tuple of two ints
         Proposals in the sweep before the first one, and how many were accepted; by default, two
         steps follow.
@@ -177,7 +187,7 @@ class HybridLDA(fplus.FPlusLDA):
     before: IntPair = field(default=(2, 1), repr=False, compare=False)
 
     def takes(self, mh_steps: int | str, size: int) -> bool:
-        """Return whether it makes so many proposals, with so many topics, or tokens of the longest document."""
+        """Return whether so many proposals are made, given topics and the longest document."""
         steps = range(1, MOST_STEPS + 1)
         return size > self.long_document and (mh_steps == "acceptance" or mh_steps in steps)
 

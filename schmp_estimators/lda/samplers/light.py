@@ -1,16 +1,21 @@
-"""Metropolis–Hastings with constant time for each token, document by document (LightLDA: Yuan et al., WWW 2015).
+"""Metropolis–Hastings with constant time for each token, document by document.
 
-A token of word w in document d is offered topics in turn by its word and by its document, all counts without the token
-itself::
+This is LightLDA (Yuan et al., WWW 2015).
 
-    word      q(t) proportional to n_wt + beta,     accepted with f_t / f_s,  f_k = (n_dk + alpha_k) / (n_k + V beta)
-    document  q(t) proportional to n_dt + alpha_t,  accepted with g_t / g_s,  g_k = (n_wk + beta) / (n_k + V beta)
+A token of word w in document d is offered topics in turn by its word and by its document, all
+counts without the token itself::
 
-Both draw either the topic of a random other token, of the word or of the document, or from the prior, which includes
-the seeds of the word.  The paper draws from the document in this way, but from the word by an alias table, which is
-made of older counts and includes the token itself.  Here topics of tokens are up to date, and the token itself is left
-out.  So both proposals are independent of the present topic, the counts that they are drawn from cancel in the
-acceptance, and with one shard the sampler is exact.
+    by the word      q(t) proportional to n_wt + beta
+                     accepted with f_t / f_s,  f_k = (n_dk + alpha_k) / (n_k + V beta)
+    by the document  q(t) proportional to n_dt + alpha_t
+                     accepted with g_t / g_s,  g_k = (n_wk + beta) / (n_k + V beta)
+
+Both draw either the topic of a random other token, of the word or of the document, or from the
+prior, which includes the seeds of the word.  The paper draws from the document in this way, but
+from the word by an alias table, which is made of older counts and includes the token itself.  Here
+topics of tokens are up to date, and the token itself is left out.  So both proposals are
+independent of the present topic, the counts that they are drawn from cancel in the acceptance, and
+with one shard the sampler is exact.
 """
 
 from dataclasses import dataclass
@@ -34,7 +39,6 @@ from schmp_estimators.sampling import (
     document_loop,
     draw_alias,
     draw_of_prior,
-    first_above,
     inlined,
     kernel,
     make_rows,
@@ -52,11 +56,13 @@ from schmp_estimators.sampling import (
 
 @maker
 def _fill_slots(cell):
-    """Return the block of a `Cell` with lists for all words, as the shard sees it, and two arrays of `Light`.
+    """Return the block of a `Cell` with lists for all words, and the array `shift` of `Light`.
 
-    Slot ``r`` of the list of a word is its token of rank ``r`` in document order.  Tail words have such lists already.
-    Of a head word the shard knows only its own tokens one by one.  The topics of other shards' tokens, which do not
-    change in this cell, fill the other slots, in topic order.
+    The block is as the shard sees it.
+
+    Slot ``r`` of the list of a word is its token of rank ``r`` in document order.  Tail words have
+    such lists already.  Of a head word the shard knows only its own tokens one by one.  The topics
+    of other shards' tokens, which do not change in this cell, fill the other slots, in topic order.
 
     Notes
     -----
@@ -68,7 +74,7 @@ def _fill_slots(cell):
     topic = cell.state.topic
     first = cell.first
     n_heads = len(block.heads)
-    n_words = len(block.fixed.ptr) - 1
+    n_words = n_heads + len(block.tail_ptr) - 1
     ptr = np.zeros(n_words + 1, np.int64)
     shift = np.empty(n_words, np.int64)
     for word in range(n_words):
@@ -95,14 +101,7 @@ def _fill_slots(cell):
                         at = own_end
                     slots[at] = k
                     at += 1
-    ends = np.empty(len(block.fixed.tokens), np.int64)
-    total = np.int64(0)
-    for word in range(n_words):
-        total = np.int64(0)
-        for i in range(block.fixed.ptr[word], block.fixed.ptr[word + 1]):
-            total += block.fixed.tokens[i]
-            ends[i] = total
-    return WordBlock(block.heads[:0], ptr, slots, block.fixed), shift, ends
+    return WordBlock(block.heads[:0], ptr, slots), shift
 
 
 class Light(NamedTuple):
@@ -111,11 +110,10 @@ class Light(NamedTuple):
     #: From `kernels.rows.make_rows`.
     rows: Integers
     cells: Integers32
-    #: From `_fill_slots`; (n_words,) what has to be added to a token's place in word-major order to get its slot; and
-    #: cumulative counts of the block's fixed rows.
+    #: From `_fill_slots`; and (n_words,) what has to be added to a token's place in word-major
+    #: order to get its slot.
     slots: WordBlock
     shift: Integers
-    fixed_ends: Integers
     #: (K,) the alias table of the document-topic prior, and (1,) the prior's sum.
     share: Floats
     other: Integers32
@@ -166,22 +164,17 @@ def _fetch(own, cell, near, far):
 
 
 @inlined
-def _propose_by_word(own, cell, word, own_slot, n_slots, n_word, x):
-    """Return the topic at x in the word's other tokens, then those of earlier batches, then its prior.
+def _propose_by_word(own, cell, word, own_slot, n_slots, x):
+    """Return the topic at x in the word's `n_slots` other tokens, then its prior.
 
-    Of the `n_word` tokens before the prior, those in its `n_slots` slots come first; `own_slot` is left out.
+    `own_slot` is left out.
     """
     slots = own.slots
-    fixed = cell.block.fixed
     if x < n_slots:
         at = slots.tail_ptr[index(word)] + np.int64(x)
         return index(slots.tails[index(at + 1 if at >= own_slot else at)])
-    if x < n_word:
-        start = fixed.ptr[index(word)]
-        end = fixed.ptr[index(word + 1)]
-        return index(fixed.topic[first_above(own.fixed_ends, start, end, np.int64(x) - n_slots)])
     n_topics = len(cell.total)
-    point = x - n_word
+    point = x - n_slots
     smooth = n_topics * cell.beta
     return index(
         draw_of_prior(cell.seeds, cell.first + word, point, smooth, point / cell.beta, n_topics)
@@ -212,15 +205,14 @@ def weigh(own, cell, document, word, topic, less):
 
 @inlined
 def _draw(own, cell, document, token, word, old, counter):
-    """Return the new topic of a token, after `cell.n_random` proposals; 35 ns for each, whatever K."""
+    """Return the new topic of a token, after `cell.n_random` proposals.
+
+    35 ns for each, whatever K.
+    """
     slots, s = own.slots, old
     n_slots = slots.tail_ptr[index(word + 1)] - slots.tail_ptr[index(word)] - 1
-    end = cell.block.fixed.ptr[index(word + 1)]
-    n_word = n_slots
-    if end > cell.block.fixed.ptr[index(word)]:
-        n_word += own.fixed_ends[index(end - 1)]
     own_slot = own.shift[index(word)] + np.int64(cell.shard.place[token])
-    word_mass = n_word + prior_mass(cell.seeds, cell.first + word, cell.beta, len(cell.total))
+    word_mass = n_slots + prior_mass(cell.seeds, cell.first + word, cell.beta, len(cell.total))
     n_others = document.now[0].end - document.now[0].start - 1
     # What document and word weigh in the topic of the token without it.
     factor = (document.tokens[old] - 1 + cell.alpha[old]) * document.inverse_less[old]
@@ -229,9 +221,7 @@ def _draw(own, cell, document, token, word, old, counter):
         bits = mix(counter)
         counter += GAMMA
         if cell.extra[step & 1]:
-            t = _propose_by_word(
-                own, cell, word, own_slot, n_slots, n_word, _point(bits, word_mass)
-            )
+            t = _propose_by_word(own, cell, word, own_slot, n_slots, _point(bits, word_mass))
             s_answer = factor if s == old else document.factor[s]
             t_answer = factor if t == old else document.factor[t]
         else:
@@ -257,7 +247,10 @@ def moved(own, cell, document, token, word, old, new):
 
 @part
 def _write_back(own, cell):
-    """Write the topics of the slots to the rows of the block; 1 ns per token, where writing each at once takes 50."""
+    """Write the topics of the slots to the rows of the block.
+
+    1 ns per token, where writing each at once takes 50.
+    """
     block, slots = cell.block, own.slots
     copy_to(slots.tails[slots.tail_ptr[len(block.heads)] :], block.tails)
     block.heads[:] = 0
@@ -281,14 +274,16 @@ def sample_light(cell):
 
 @dataclass(frozen=True)
 class LightLDA(DocumentSampler):
-    """Latent Dirichlet allocation by Metropolis–Hastings, with proposals of a token's word and of its document in turn.
+    """Latent Dirichlet allocation by Metropolis–Hastings.
+
+    A token's word and its document make proposals in turn.
 
     With one shard the sampler is exact; with more, topic totals are stale (`SequentialSampler`).
 
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
-    hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
+    hot_sweeps, own_alphas, learn_every, drawn_alphas, seed_totals, begins_seeded, far
         As in `TopicSampler`.
     mh_steps : int, at least 1
         Proposals of the word, and of the document, for each token in a sweep.

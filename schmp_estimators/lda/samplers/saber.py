@@ -1,11 +1,14 @@
-"""Latent Dirichlet allocation by Gibbs sampling with all counts frozen for a sweep: for many topics in short documents.
+"""Latent Dirichlet allocation by Gibbs sampling with all counts frozen for a sweep.
 
-A token is drawn from its conditional, given the topics of its document and its word at the beginning of the sweep
-(`kernels.saber`).  All that it reads is frozen, and random bits are addressed by canonical positions, so the topics do
-not depend on how documents, words and jobs are divided.
+It is for many topics in short documents.
 
-Rows of words go round the shards, which sample the tokens that they have of them; then every shard lists the topics of
-its documents anew.
+A token is drawn from its conditional, given the topics of its document and its word at the
+beginning of the sweep (`kernels.saber`).  All that it reads is frozen, and random bits are
+addressed by canonical positions, so the topics do not depend on how documents, words and jobs are
+divided.
+
+Rows of words go round the shards, which sample the tokens that they have of them; then every shard
+lists the topics of its documents anew.
 """
 
 from typing import ClassVar, NamedTuple
@@ -19,7 +22,10 @@ from schmp_estimators.sampling import At, WordBlock, WordPart, freeze, topic_byt
 
 
 class SaberState(NamedTuple):
-    """What changes of a shard, and parts of `documents`, which are kept because they take long to make."""
+    """What changes of a shard, and parts of `documents`.
+
+    The latter are kept because they take long to make.
+    """
 
     #: (n_tokens,) topics, word-major; see `topic_dtype`.
     topic: AnySigned
@@ -38,7 +44,7 @@ class SaberLDA(FrozenWordsLDA):
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
-    hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
+    hot_sweeps, own_alphas, learn_every, drawn_alphas, seed_totals, begins_seeded, far
         As in `TopicSampler`.
     """
 
@@ -53,7 +59,10 @@ class SaberLDA(FrozenWordsLDA):
         return state, self.parts(at, state) if at.n_blocks else {}
 
     def sample(self, at: At, state: SaberState) -> SaberState:
-        """Sample the words of a single shard, whose tokens are their lists, and list the topics of its documents."""
+        """Sample the words of a single shard, and list the topics of its documents.
+
+        The shard's tokens are the lists of its words.
+        """
         return self._listed(at, super().sample(at, state))
 
     def end_sweep(self, at: At, state: SaberState) -> tuple[SaberState, dict[int, WordPart]]:
@@ -90,5 +99,8 @@ class SaberLDA(FrozenWordsLDA):
         return state._replace(totals=totals, moving=0, moved=state.moving)
 
     def state_bytes(self) -> int:
-        """Return how many bytes of a shard's state there are for each token at most: topic, document, and in a list."""
+        """Return how many bytes of a shard's state there are for each token at most.
+
+        They are for its topic, its document, and its place in a list.
+        """
         return 4 * topic_bytes(self.n_components) + 4

@@ -1,17 +1,21 @@
-"""Exact collapsed Gibbs sampling, document by document, with short sums (SparseLDA: Yao et al., KDD 2009, section 3.4).
+"""Exact collapsed Gibbs sampling, document by document, with short sums.
 
-A token of word w in document d gets a new topic, with its own topic taken out of all counts, with probabilities::
+This is SparseLDA (Yao et al., KDD 2009, section 3.4).
 
-    p(k)  proportional to  n_wk (n_dk + alpha_k) / (n_k + V beta)      word: the topics of the word
-                         + beta n_dk / (n_k + V beta)                  document: those of the document
-                         + beta alpha_k / (n_k + V beta)               smoothing: all topics
+A token of word w in document d gets a new topic, with its own topic taken out of all counts, with
+probabilities::
+
+    p(k)  proportional to  n_wk (n_dk + alpha_k) / (n_k + V beta)    word: the topics of the word
+                         + beta n_dk / (n_k + V beta)                document: those of the document
+                         + beta alpha_k / (n_k + V beta)             smoothing: all topics
 
 and if the word is seeded also those of the topics of its seeds, as if they were tokens of it.
 
-Only the topics of the word have to be summed up for a token.  If a word occurs again in the document, and no token has
-moved, their sum is known.  The token's own topic comes first in the draw, with all three parts at once: mostly it is
-kept, and nothing has to be searched.  Then come seeds, word, document, smoothing.  The topics of a word begin with the
-most frequent ones, and those of the smoothing are leaves of an F+ tree.
+Only the topics of the word have to be summed up for a token.  If a word occurs again in the
+document, and no token has moved, their sum is known.  The token's own topic comes first in the
+draw, with all three parts at once: mostly it is kept, and nothing has to be searched.  Then come
+seeds, word, document, smoothing.  The topics of a word begin with the most frequent ones, and those
+of the smoothing are leaves of an F+ tree.
 """
 
 from typing import NamedTuple
@@ -49,9 +53,8 @@ from schmp_estimators.sampling import (
     unit,
 )
 
-#: Scalars that the sampler keeps:
-#: `smooth`, the sum of the tree; `word`, whose topics have been summed up; `version`, that of the document
-#: (`documents._NOW`) at that time; `of_word`, the sum;
+#: Scalars that the sampler keeps: `smooth`, the sum of the tree; `word`, whose topics have been
+#: summed up; `version`, that of the document (`documents._NOW`) at that time; `of_word`, the sum;
 #: `old_at` and `new_at`, the entries of the old and of the new topic of the token that is to move.
 _KEPT = np.dtype(
     [
@@ -91,7 +94,7 @@ def _begin(cell):
 
 @inlined
 def _find_entry(topics, tokens, start, end, skipped, weights, point):
-    """Return the place at `point` in the sum of ``tokens * weights[topic]``, and the sum up to that place.
+    """Return the place at `point` in the sum of ``tokens * weights[topic]``, and the sum so far.
 
     The topic `skipped` is left out.  Beyond all entries the place is `end`.
     """
@@ -180,7 +183,9 @@ def _draw(own, cell, document, token, word, old, counter):
 
 @inlined
 def _move_entry(topics, tokens, start, end, old_at, new_at, new):
-    """Move a token between entries of a list as `move_in_list` does, from `old_at`, where it still is.
+    """Move a token between entries of a list as `move_in_list` does, from `old_at`.
+
+    The token is still there.
 
     An entry that becomes larger than the one before changes places with it.
     """
@@ -232,14 +237,16 @@ def sample_sparse(cell):
 
 
 class SparseLDA(DocumentSampler):
-    """Latent Dirichlet allocation by collapsed Gibbs sampling, document by document, with sparse sums.
+    """Latent Dirichlet allocation by collapsed Gibbs sampling with sparse sums.
+
+    It goes document by document.
 
     With one shard the sampler is exact; with more, topic totals are stale (`SequentialSampler`).
 
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
-    hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
+    hot_sweeps, own_alphas, learn_every, drawn_alphas, seed_totals, begins_seeded, far
         As in `TopicSampler`.
     """
 

@@ -1,11 +1,12 @@
 """Latent Dirichlet allocation by a sampler with frozen counts (WarpLDA: Chen et al., VLDB 2016).
 
-One sweep is a pass over the words and a pass over the documents (`kernels.warp`, `kernels.warp_documents`).
-All that a token reads is either frozen for the pass or belongs to its own document, and random bits are addressed by
-canonical positions.  So topics do not depend on how documents, words and jobs are divided.
+One sweep is a pass over the words and a pass over the documents (`kernels.warp`,
+`kernels.warp_documents`).  All that a token reads is either frozen for the pass or belongs to its
+own document, and random bits are addressed by canonical positions.  So topics do not depend on how
+documents, words and jobs are divided.
 
-Several shards exchange tokens for the word pass: each word has an owner, the shard whose block it is in.  Heavy words
-are sampled locally instead, with rows that their owners make (`data.shards`).
+Several shards exchange tokens for the word pass: each word has an owner, the shard whose block it
+is in.  Heavy words are sampled locally instead, with rows that their owners make (`data.shards`).
 """
 
 from __future__ import annotations
@@ -51,7 +52,6 @@ from schmp_estimators.sampling import (
     changed,
     combine_parts,
     count_local_words,
-    cut_rows,
     freeze,
     make_parts,
     offsets_of,
@@ -66,11 +66,13 @@ from schmp_estimators.schmp import each, exchanges, observes
 class WarpState(NamedTuple):
     """What changes of a shard."""
 
-    #: (n_tokens, 1 + mh_steps) topic and pending proposals of each token, word-major; see `topic_dtype`.
+    #: (n_tokens, 1 + mh_steps) topic and pending proposals of each token, word-major; see
+    #: `topic_dtype`.
     tokens: AnyIntegers
     #: (K,) tokens of each topic.
     totals: Integers
-    #: Tokens that moved to another topic in the word pass and in the document pass of the last sweep.
+    #: Tokens that moved to another topic in the word pass and in the document pass of the last
+    #: sweep.
     moved: IntPair = (0, 0)
 
 
@@ -81,7 +83,8 @@ class WarpPiece(NamedTuple):
     part: WordPart | None
     #: Tokens of the other words, word-major; only their topics, if they are not to be sampled.
     tokens: Array
-    #: (n,) numbers of the words of these tokens among those that the owner samples, and how many there are of each.
+    #: (n,) numbers of the words of these tokens among those that the owner samples, and how many
+    #: there are of each.
     word: Integers32
     n_tokens: Integers
 
@@ -93,7 +96,8 @@ class WarpAnswer(NamedTuple):
     block: WordBlock | None
     #: Tokens of the other words, sampled, in the order in which they were sent.
     tokens: Array
-    #: Tokens that moved to another topic: those of all shards in the answer to the first shard, else 0.
+    #: Tokens that moved to another topic: those of all shards in the answer to the first shard,
+    #: else 0.
     moved: int
 
 
@@ -110,7 +114,9 @@ class ReceivedWords(NamedTuple):
 
     @classmethod
     def of(cls, at: At, given: Sequence[WarpPiece]) -> ReceivedWords:
-        """Return the words that a shard owns, given the pieces of all shards; their tokens are writable.
+        """Return the words that a shard owns, given the pieces of all shards.
+
+        Their tokens are writable.
 
         Raises
         ------
@@ -143,7 +149,9 @@ class ReceivedWords(NamedTuple):
 
 
 def writable(tokens: Array) -> Array:
-    """Return received tokens as a writable array: that of the sending shard, if it is in this process.
+    """Return received tokens as a writable array.
+
+    If the sending shard is in this process, it is that shard's array.
 
     That shard does not read them until it has the answer.
     """
@@ -157,13 +165,13 @@ def writable(tokens: Array) -> Array:
 
 def _owner(shard: TokenShard) -> TokenShard:
     """Return the shard as if its words were only those that it owns and that are not local."""
-    n_local = int(shard.n_local[shard.number])
     begin, end = shard.block_ptr[shard.number : shard.number + 2].tolist()
-    words = slice(begin + n_local, end)
-    fixed = cut_rows(shard.fixed, n_local, end - begin)
+    words = slice(begin + int(shard.n_local[shard.number]), end)
     return freeze(
         shard._replace(
-            word_first=shard.word_first[words], word_total=shard.word_total[words], fixed=fixed
+            word_first=shard.word_first[words],
+            word_total=shard.word_total[words],
+            seeds=shard.seeds._replace(number=shard.seeds.number[words]),
         )
     )
 
@@ -175,7 +183,7 @@ class WarpLDA(FrozenCountsSampler[WarpState]):
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
-    hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
+    hot_sweeps, own_alphas, learn_every, drawn_alphas, seed_totals, begins_seeded, far
         As in `TopicSampler`.
     mh_steps : int, 1 to 4
         Proposals for each token in each pass.
@@ -211,7 +219,10 @@ class WarpLDA(FrozenCountsSampler[WarpState]):
         return count_local_words(word_totals, layout, *sizes, far=self.far)
 
     def restore(self, at: At, saved: AnyIntegers) -> tuple[WarpState, Numbered]:
-        """Return topics that were saved in document order, with the proposals of a document pass that moves nothing."""
+        """Return topics that were saved in document order, with proposals.
+
+        They are the proposals of a document pass that moves nothing.
+        """
         width = 1 + int(self.mh_steps)
         even = freeze(np.ones(self.n_components, np.float32))
         topic = self.begun(at, saved)[1]
@@ -222,7 +233,7 @@ class WarpLDA(FrozenCountsSampler[WarpState]):
         """Do both passes of a single shard."""
         shard = at.shard
         pieces = freeze(pieces_of(state.tokens, shard.word_ptr))
-        words = pieces, shard.word_first, None, shard.fixed, self.seeds_of(shard)
+        words = pieces, shard.word_first, None, self.seeds_of(shard)
         return self._finish(
             at, state, self._pass_words(at, [(words, shard.word_ptr)], state.tokens)
         )
@@ -232,13 +243,12 @@ class WarpLDA(FrozenCountsSampler[WarpState]):
         return self._pieces(at.shard, self.by_word(at, state), state.tokens)
 
     def sample_words(self, at: At, pieces: Sequence[WarpPiece]) -> list[WarpAnswer]:
-        """Do the word pass for the words that are not local, and make the rows of those that are."""
+        """Do the word pass for words that are not local, and make the rows of those that are."""
         block, received = self._receive(at, pieces)
         words = (
             received.pieces,
             received.owner.word_first,
             None,
-            received.owner.fixed,
             self.seeds_of(received.owner),
         )
         moved = self._pass_words(at, [(words, received.ptr)], received.tokens[0])
@@ -247,7 +257,10 @@ class WarpLDA(FrozenCountsSampler[WarpState]):
     def sample_documents(
         self, at: At, state: WarpState, answers: Sequence[WarpAnswer]
     ) -> WarpState:
-        """Take the tokens that owners have sampled, do the word pass for local words, and the document pass."""
+        """Take the tokens that owners have sampled, and do the two passes.
+
+        The word pass is for local words, the document pass for all documents.
+        """
         for sent, answer in zip(_sent_tokens(at.shard), answers, strict=True):
             if answer.tokens.ctypes.data != state.tokens[sent].ctypes.data:  # else they are there
                 state.tokens[sent] = answer.tokens
@@ -256,9 +269,9 @@ class WarpLDA(FrozenCountsSampler[WarpState]):
         for number, answer in enumerate(answers):
             if (block := answer.block) is not None:
                 begin = int(shard.block_ptr[number])
-                words = slice(begin, begin + len(block.fixed.ptr) - 1)
+                words = slice(begin, begin + int(shard.n_local[number]))
                 ptr = shard.word_ptr[words.start : words.stop + 1]
-                own = freeze((pieces_of(state.tokens, ptr), address[words], block, block.fixed))
+                own = freeze((pieces_of(state.tokens, ptr), address[words], block))
                 jobs.append(((*own, self.seeds_of(shard, words)), ptr))
         moved_by_owners = sum([answer.moved for answer in answers])
         return self._finish(at, state, moved_by_owners + self._pass_words(at, jobs, state.tokens))
@@ -268,8 +281,8 @@ class WarpLDA(FrozenCountsSampler[WarpState]):
     ) -> int:
         """Do the word pass of words, and return how many tokens moved.
 
-        Given are the arguments of `kernels.warp.sample_words` from `pieces` to `seeds`, each with the offsets of the
-        words, and tokens of the dtype and shape of theirs.
+        Given are the arguments of `kernels.warp.sample_words` from `pieces` to `seeds`, each with
+        the offsets of the words, and tokens of the dtype and shape of theirs.
         """
         prior = np.float32(self.beta(at))
         key = self.key(at)
@@ -277,7 +290,7 @@ class WarpLDA(FrozenCountsSampler[WarpState]):
             tokens[:0].reshape(-1),
             np.empty(0, np.int16 if self.n_components < 1 << 15 else np.int32),
         )
-        given = types, self._inverse(at), prior, key, at.sweep == 0, self._steps
+        given = types, self._inverse(at), prior, key, self._steps
 
         jobs = [(*job, *words) for words, ptr in some for job in self.jobs(ptr)]
         return int(sum(at.each(lambda job: sample_words(*job, *given), jobs)))
@@ -302,11 +315,14 @@ class WarpLDA(FrozenCountsSampler[WarpState]):
     def _inverse(self, at: At) -> Floats32:
         """Return ``1 / (n_k + V beta)``, rounded as kernels take it."""
         smooth = self.n_words * np.float64(np.float32(self.beta(at)))
-        with_seeds = smooth if self.seeds is None else smooth + self.seeds.total
+        with_seeds = smooth if self.seed_totals is None else smooth + self.seed_totals
         return freeze((1.0 / (at.model.topic_total + with_seeds)).astype(np.float32))
 
     def measuring(self, n_shards: int) -> Stage:
-        """Return the stage that measures the joint log-likelihood; several shards exchange topics for it."""
+        """Return the stage that measures the joint log-likelihood.
+
+        Several shards exchange topics for it.
+        """
         if n_shards == 1:
             return observes(self.measure, merge=self.merge_measured)
         return observes(self.measure_owned, split=self.split_topics, merge=self.merge_measured)
@@ -317,7 +333,7 @@ class WarpLDA(FrozenCountsSampler[WarpState]):
         return self._pieces(at.shard, topic, topic)
 
     def measure_owned(self, at: At, state: WarpState, pieces: Sequence[WarpPiece]) -> Measured:
-        """Return the shard's share of the joint log-likelihood, and that of the words that it owns."""
+        """Return the shares of the joint log-likelihood of a shard and of the words it owns."""
         return self.measured(at, state, self._owned(at, pieces))
 
     def harvesting(self, n_shards: int) -> Stage | None:
@@ -325,24 +341,28 @@ class WarpLDA(FrozenCountsSampler[WarpState]):
         return observes(self.harvest_owned, split=self.split_topics) if n_shards > 1 else None
 
     def harvest_owned(self, at: At, state: WarpState, pieces: Sequence[WarpPiece]) -> TopicRows:
-        """Return the rows of the words that a shard owns, without the fixed ones, in layout order."""
+        """Return the rows of the words that a shard owns, in layout order."""
         return stack_rows([self.harvest_block(block) for _, block, _ in self._owned(at, pieces)])
 
     def _owned(
         self, at: At, pieces: Sequence[WarpPiece]
     ) -> list[tuple[TokenShard, WordBlock, int]]:
-        """Return the words that a shard owns, as `measured` takes them; the pieces have topics as tokens."""
+        """Return the words that a shard owns, as `measured` takes them.
+
+        The pieces have topics as tokens.
+        """
         block, received = self._receive(at, pieces)
-        others = rows_of_tokens(
-            received.ptr, freeze(received.together()), received.owner.fixed, self.n_components
-        )
+        others = rows_of_tokens(received.ptr, freeze(received.together()), self.n_components)
         local = [] if block is None else [(at.shard, block, int(at.shard.block_ptr[at.number]))]
         return [*local, (received.owner, others, 0)]
 
     def _pieces(
         self, shard: TokenShard, topic: AnyIntegers, tokens: AnyIntegers
     ) -> list[WarpPiece]:
-        """Return the pieces for the owners of all blocks, given topics and tokens; `tokens` may be the topics."""
+        """Return the pieces for the owners of all blocks, given topics and tokens.
+
+        `tokens` may be the topics.
+        """
         parts = (
             make_parts(shard, topic, self.n_components, shard.n_local)
             if shard.n_local.any()
@@ -362,9 +382,12 @@ class WarpLDA(FrozenCountsSampler[WarpState]):
     def _receive(
         self, at: At, pieces: Sequence[WarpPiece]
     ) -> tuple[WordBlock | None, ReceivedWords]:
-        """Return the rows of local words, if there are any, and the other words, from the pieces of all shards."""
+        """Return the rows of local words, if there are any, and the other words.
+
+        Both come from the pieces of all shards.
+        """
         parts = [piece.part for piece in pieces if piece.part is not None]
-        block = freeze(combine_parts(at.number, parts, self.n_components)) if parts else None
+        block = freeze(combine_parts(parts, self.n_components)) if parts else None
         return block, ReceivedWords.of(at, pieces)
 
     def by_word(self, at: At, state: WarpState) -> AnyIntegers:
@@ -376,12 +399,15 @@ class WarpLDA(FrozenCountsSampler[WarpState]):
         return {"moved_by_words": model.moved[0], "moved_by_documents": model.moved[1]}
 
     def state_bytes(self) -> int:
-        """Return how many bytes of a shard's state there are for each token: its topic and its proposals."""
+        """Return how many bytes of a shard's state there are for each token.
+
+        They are for its topic and its proposals.
+        """
         return (1 + self.mh_steps) * topic_bytes(self.n_components)
 
     @property
     def _steps(self) -> tuple[int, ...]:
-        """Return a tuple whose length is the number of proposals, which kernels get as a constant."""
+        """Return a tuple as long as there are proposals, which kernels get as a constant."""
         return (0,) * int(self.mh_steps)
 
 

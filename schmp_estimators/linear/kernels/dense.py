@@ -1,7 +1,7 @@
 """Kernels on dense columns: gradients, sums, and descent on the residual.
 
-Notation: columns x_j, coefficients β, residual r, penalty P (in the scaling of ½‖r‖² + P(β)).  Constant arrays are
-read-only (see `core.values.freeze`), so that each kernel has one signature.
+Notation: columns x_j, coefficients β, residual r, penalty P (in the scaling of ½‖r‖² + P(β)).
+Constant arrays are read-only (see `core.values.freeze`), so that each kernel has one signature.
 """
 
 import numpy as np
@@ -20,8 +20,9 @@ _LENGTH = 2048  # rows of a piece of a sum of columns: 16 KB, which stay in that
 def column_gradient(columns, chosen, vector, out):
     """Set out[t] = x_jᵀ·vector for j = chosen[t].
 
-    `columns` (p, n), one column of X per row, contiguous; any real dtype.  `chosen` (k,) int64, `vector` (n,) float64,
-    `out` (k,) float64 is overwritten. 0.12 ns per int8 element, 0.25 per float64 element (the memory's speed).
+    `columns` (p, n), one column of X per row, contiguous; any real dtype.  `chosen` (k,) int64,
+    `vector` (n,) float64, `out` (k,) float64 is overwritten. 0.12 ns per int8 element, 0.25 per
+    float64 element (the memory's speed).
     """
     for position in range(chosen.shape[0]):
         out[position] = dot(columns[chosen[position]], vector)
@@ -31,9 +32,10 @@ def column_gradient(columns, chosen, vector, out):
 def centre_columns(columns, weights, roots, total, scaled, means, squares):
     """Subtract their weighted means from `columns` (p, n), if the weight `total` is not zero.
 
-    Means are computed from differences to the first row, which are exact if the mean is large relative to the spread.
-    `roots` are those of `weights` (n,), or (0,) if all are one.  `means` and `squares` (p,) are overwritten; the latter
-    are the weighted sums of squares that remain.  Columns that should be `scaled` are multiplied by the roots.
+    Means are computed from differences to the first row, which are exact if the mean is large
+    relative to the spread.  `roots` are those of `weights` (n,), or (0,) if all are one.  `means`
+    and `squares` (p,) are overwritten; the latter are the weighted sums of squares that remain.
+    Columns that should be `scaled` are multiplied by the roots.
     """
     scaling = roots.shape[0] > 0
     own = np.empty_like(roots)
@@ -59,7 +61,8 @@ def centre_columns(columns, weights, roots, total, scaled, means, squares):
 def row_gradient(matrix, vector, out):
     """Set out = Xᵀ·vector for `matrix` X (n, p) stored by rows; any real dtype, `out` (p,) float64 is overwritten.
 
-    It processes strips of columns, two rows at a time, so that the sums stay in a cache; rows are added in their order.
+    It processes strips of columns, two rows at a time, so that the sums stay in a cache; rows are
+    added in their order.
     """
     n_rows, n_columns = matrix.shape
     out[:] = 0.0
@@ -160,8 +163,8 @@ def row_moments(matrix, weights, vector, sums, squares, products):
 def column_passes(columns, norms, coef, residual, penalty, passes):
     """Run cyclic coordinate descent on ½‖r‖² + P(β); `coef` (k,) and `residual` (n,) are updated.
 
-    `columns` (k, n) float64 by columns, `norms` (k,) their squared norms.  About 2·n multiply–adds for a coordinate
-    that moves, n for one that does not.
+    `columns` (k, n) float64 by columns, `norms` (k,) their squared norms.  About 2·n multiply–adds
+    for a coordinate that moves, n for one that does not.
     """
     for _ in range(passes):
         for j in range(columns.shape[0]):

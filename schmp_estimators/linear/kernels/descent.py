@@ -24,14 +24,17 @@ from schmp_estimators.linear.kernels.sparse import (
 )
 from schmp_estimators.linear.penalties.base import prox, value
 
-#: Smallest curvature of a row: far smaller than a penalty, so that rows with nearly certain labels still matter.
+#: Smallest curvature of a row: far smaller than a penalty, so that rows with nearly certain labels
+#: still matter.
 LEAST_CURVATURE = 1e-12
 FEW_PASSES = 20  # if descent needs more passes, it is slow
-#: Passes of descent end when one gains less than this part of the first, because the curvature changes anyway.
+#: Passes of descent end when one gains less than this part of the first, because the curvature
+#: changes anyway.
 PASS_LEFT = 0.1
-#: A step is doubled if the slope of the objective at its end is more than this part of the first slope; longest and
-#: shortest steps.  If classes are separated, the loss falls like an exponential, and a Newton step changes decision
-#: values by about one.  If the slope is below a small part of the objective, it says nothing about a longer step.
+#: A step is doubled if the slope of the objective at its end is more than this part of the first
+#: slope; longest and shortest steps.  If classes are separated, the loss falls like an exponential,
+#: and a Newton step changes decision values by about one.  If the slope is below a small part of
+#: the objective, it says nothing about a longer step.
 _STEEP, _LONGEST, _SHORTEST, _WORTH = 0.1, 8.0, 0.2, 1e-6
 _HALF = np.uint64(32)
 
@@ -240,8 +243,9 @@ def _search(
 ):
     """Make a step along a change of β and of decision values; it is halved, or doubled while the slope is steep.
 
-    `best` is the objective, and `rise` the change of the penalty by the whole step.  Updates β, decision values, slope
-    and curvature; returns the objective, Σ slope, and the length, or 0 if no step lowers the objective.
+    `best` is the objective, and `rise` the change of the penalty by the whole step.  Updates β,
+    decision values, slope and curvature; returns the objective, Σ slope, and the length, or 0 if no
+    step lowers the objective.
     """
     count, n_rows = coef.shape[0], decision.shape[0]
     new, moved = np.empty(count), np.empty(n_rows)

@@ -1,7 +1,7 @@
 """Coordinate descent on a Gram matrix: the problem on candidates, solved without access to X.
 
-Notation: G = X̃ᵀWX̃ of the candidates, q = X̃ᵀWr their gradient, coefficients β, penalty P. A step Δ on β_j changes q
-by −G_jΔ.
+Notation: G = X̃ᵀWX̃ of the candidates, q = X̃ᵀWr their gradient, coefficients β, penalty P. A step
+Δ on β_j changes q by −G_jΔ.
 """
 
 import numpy as np
@@ -78,8 +78,9 @@ def _descend_in_block(block, gradient, coef, penalty, first):
 def _descend(gram, gradient, coef, penalty, block, changes, rows):
     """Make one cyclic pass over blocks of neighbouring columns; only a coordinate that changes needs a row of G.
 
-    Neighbouring columns are often correlated.  `_SWEEPS` passes within a block, which stays in the first-level cache,
-    cost little relative to the rows, and save half of the passes over all columns.
+    Neighbouring columns are often correlated.  `_SWEEPS` passes within a block, which stays in the
+    first-level cache, cost little relative to the rows, and save half of the passes over all
+    columns.
     """
     count = coef.shape[0]
     for start in range(0, count, _WIDTH):
@@ -115,9 +116,10 @@ def _descend(gram, gradient, coef, penalty, block, changes, rows):
 def gram_passes(gram, gradient, coef, penalty, positive, passes, memory):
     """Run block coordinate descent on −qᵀΔ + ½ΔᵀGΔ + P(β) with Anderson extrapolation; changes `gradient` and `coef`.
 
-    `gram` (k, k), `gradient` q, `coef` β (k,), all float64. q is linear in β, so the extrapolated q costs nothing; a
-    point is kept only if the objective falls.  A coordinate that changes takes k multiply–adds.  Bertrand and Massias,
-    "Anderson acceleration of coordinate descent", AISTATS 2021, section 3.
+    `gram` (k, k), `gradient` q, `coef` β (k,), all float64. q is linear in β, so the extrapolated q
+    costs nothing; a point is kept only if the objective falls.  A coordinate that changes takes k
+    multiply–adds.  Bertrand and Massias, "Anderson acceleration of coordinate descent", AISTATS
+    2021, section 3.
     """
     count = coef.shape[0]
     coefs = np.empty((memory + 1, count))

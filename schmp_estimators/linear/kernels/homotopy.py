@@ -1,13 +1,15 @@
 """The Lasso and the elastic net for falling penalties in one call: descent and exact steps on a growing working set.
 
-The problem is min ½‖t − X̃β‖² + λ Σ_j (f_j|β_j| + ½ρ_j β_j²) for one λ after the other.  A solution starts from the
-previous ones: between two changes of the support β is linear in λ.  Columns join the working set unless the strong rule
-discards them (Tibshirani et al., "Strong rules for discarding predictors in lasso-type problems", JRSS-B 2012, section
-2), or if they violate their optimality condition.  On the Gram matrix H of the working set, coordinate descent finds
-the support, and Cholesky steps solve exactly on it.  The gradient over all columns gives the gap of each point.
+The problem is min ½‖t − X̃β‖² + λ Σ_j (f_j|β_j| + ½ρ_j β_j²) for one λ after the other.  A solution
+starts from the previous ones: between two changes of the support β is linear in λ.  Columns join
+the working set unless the strong rule discards them (Tibshirani et al., "Strong rules for
+discarding predictors in lasso-type problems", JRSS-B 2012, section 2), or if they violate their
+optimality condition.  On the Gram matrix H of the working set, coordinate descent finds the
+support, and Cholesky steps solve exactly on it.  The gradient over all columns gives the gap of
+each point.
 
-The squared part of a penalty is like additional rows of X̃: with c = X̃ᵀt and the gradient q = c − (H + λρ)β, ‖r‖² =
-‖t‖² − βᵀ(c + q).
+The squared part of a penalty is like additional rows of X̃: with c = X̃ᵀt and the gradient q = c −
+(H + λρ)β, ‖r‖² = ‖t‖² − βᵀ(c + q).
 """
 
 from typing import NamedTuple
@@ -41,12 +43,12 @@ _INNER = 0.5
 ROUNDING = 1e-13
 #: Number of columns that may join at a time, in addition to twice the present number.
 JOINING = 10
-#: If the working set fills more than this part of its arrays, columns without a coefficient leave before the next
-#: penalty; many would come back.
+#: If the working set fills more than this part of its arrays, columns without a coefficient leave
+#: before the next penalty; many would come back.
 _CROWDED = 0.75
-#: If X has more columns than rows, and the support is more than this part of the number of rows, small changes of the
-#: penalty change most of it.  Then penalties are inserted: ratio of one to the one before, and part of the gap of that
-#: one that is left.
+#: If X has more columns than rows, and the support is more than this part of the number of rows,
+#: small changes of the penalty change most of it.  Then penalties are inserted: ratio of one to the
+#: one before, and part of the gap of that one that is left.
 _CLOSE, _STRIDE, _BETWEEN = 0.25, 0.85, 0.1
 #: Columns of a record of `follow_path`.
 GAP, OBJECTIVE, STEPS, WORK, SUPPORT = range(5)
@@ -55,7 +57,8 @@ GAP, OBJECTIVE, STEPS, WORK, SUPPORT = range(5)
 class Columns(NamedTuple):
     """Centred columns or their products, all arrays float64."""
 
-    #: (p, p), or (0, 0) if `values` (p, n), `target` t (n,) and room for `residual` r (n,) are given
+    #: (p, p), or (0, 0) if `values` (p, n), `target` t (n,) and room for `residual` r (n,) are
+    #: given
     gram: np.ndarray
     values: np.ndarray
     target: np.ndarray
@@ -283,12 +286,13 @@ def _follow(columns, room, energy, asked, part_of_step, most, start, coefs, reco
 def follow_path(columns, room, energy, asked, part_of_step, most, start, coefs, records):
     """Solve for falling penalties λ > 0; returns the number of solved penalties, fewer than all if arrays are full.
 
-    `energy` is ‖t‖².  `asked` (2, n_penalties) has λ and goals of the gap.  A gap must also be at most `part_of_step`
-    times the gap of the previous exact solution at this λ.  Where the support nears the number of rows, penalties are
-    inserted between two of them; their multiply–adds count for the next one, their gradients do not.  ``most[t]``
-    limits the number of gradients.  `start` (p,) are the first coefficients.  Overwritten are `room`,
-    ``columns.residual``, rows of `coefs` (n_penalties, p), which are zero before, and of `records`: gap, objective,
-    number of gradients, multiply–adds, size of the support.
+    `energy` is ‖t‖².  `asked` (2, n_penalties) has λ and goals of the gap.  A gap must also be at
+    most `part_of_step` times the gap of the previous exact solution at this λ.  Where the support
+    nears the number of rows, penalties are inserted between two of them; their multiply–adds count
+    for the next one, their gradients do not.  ``most[t]`` limits the number of gradients.  `start`
+    (p,) are the first coefficients.  Overwritten are `room`, ``columns.residual``, rows of `coefs`
+    (n_penalties, p), which are zero before, and of `records`: gap, objective, number of gradients,
+    multiply–adds, size of the support.
     """
     return _follow(
         handed(columns), handed(room), energy, asked, part_of_step, most, start, coefs, records

@@ -1,9 +1,9 @@
 """The Newton step on the support of a sparse weighted least-squares problem, by conjugate gradients.
 
-Notation as in `linear.kernels.sparse`: X̃ = X − 1x̄ᵀ, row weights w, H = X̃ᵀWX̃ plus the ridges on its diagonal.
-Nearly dependent columns make H ill-conditioned.  They are found by their correlations, and the preconditioner solves
-their blocks of H exactly.  STRADS drops candidates that depend on each other (Lee et al., NIPS 2014, section 3.3); here
-they are kept, and solved together.
+Notation as in `linear.kernels.sparse`: X̃ = X − 1x̄ᵀ, row weights w, H = X̃ᵀWX̃ plus the ridges on
+its diagonal.  Nearly dependent columns make H ill-conditioned.  They are found by their
+correlations, and the preconditioner solves their blocks of H exactly.  STRADS drops candidates that
+depend on each other (Lee et al., NIPS 2014, section 3.3); here they are kept, and solved together.
 """
 
 from typing import NamedTuple
@@ -67,9 +67,10 @@ def _multiply(columns, means, factors, out):
 def conjugate_gradient(columns, quadratic, blocks, free, gradient, max_steps, goal, step, moved):
     """Solve H·step = gradient over the free columns by preconditioned conjugate gradients from zero.
 
-    `free` (k,) bool; `gradient` (k,); `step` (k,), zero where a column is not free, and `moved` = X̃·step (n,) are
-    overwritten.  Stops when the preconditioned energy of the remaining gradient is at most `goal`; returns the number
-    of steps.  A step costs two products with the columns, 4 ns per non-zero.
+    `free` (k,) bool; `gradient` (k,); `step` (k,), zero where a column is not free, and `moved` =
+    X̃·step (n,) are overwritten.  Stops when the preconditioned energy of the remaining gradient is
+    at most `goal`; returns the number of steps.  A step costs two products with the columns, 4 ns
+    per non-zero.
     """
     values, rows, starts = columns
     norms, means, _, weights, ridges = quadratic
@@ -99,7 +100,8 @@ def conjugate_gradient(columns, quadratic, blocks, free, gradient, max_steps, go
         for t in range(count):
             if free[t]:
                 step[t] += length * direction[t]
-                # image is balanced where columns are centred, so that it need not be multiplied by centred columns
+                # image is balanced where columns are centred, so that it need not be multiplied by
+                # centred columns
                 along = column_dot(values, rows, starts[t], starts[t + 1], image)
                 remaining[t] -= length * (along + ridges[t] * direction[t])
         new_energy = _precondition(remaining, diagonal, blocks, free, scaled)
@@ -217,9 +219,10 @@ def _vote(leaders, remembered, votes, voted):
 def dependent_groups(columns, quadratic, threshold, largest):
     """Return groups of at most `largest` columns that are linked by correlations above `threshold`.
 
-    The result is their members, group after group, and the start of each group.  Columns are compared if three of their
-    `_LEADERS` largest entries are in the same rows, with at most `_REMEMBERED` other columns between them.  This finds
-    near-copies, and takes about 1 µs per column, however many entries rows have.
+    The result is their members, group after group, and the start of each group.  Columns are
+    compared if three of their `_LEADERS` largest entries are in the same rows, with at most
+    `_REMEMBERED` other columns between them.  This finds near-copies, and takes about 1 µs per
+    column, however many entries rows have.
     """
     values, rows, starts = columns
     norms, means, _, weights, _ = quadratic
@@ -281,8 +284,8 @@ def group_grams(columns, quadratic, members, group_starts):
 def factorise_groups(grams, group_starts, members, ridges):
     """Return the Cholesky factors of the groups' blocks, lower triangles, stored as `grams`.
 
-    `ridges` (k,), by column, are added to the diagonals.  Diagonals are multiplied by 1 + 1e-9, so that exactly
-    dependent columns have a factor, too.
+    `ridges` (k,), by column, are added to the diagonals.  Diagonals are multiplied by 1 + 1e-9, so
+    that exactly dependent columns have a factor, too.
     """
     factors = grams.copy()
     offset = 0
@@ -328,8 +331,9 @@ def _descend_in_group(gram, gradient, coef, penalty, group):
 def group_pass(columns, quadratic, blocks, coef, residual, penalty):
     """Minimise ½ Σ w r² + P(β) over each group in turn; `coef` (k,) and `residual` v (n,) are updated.
 
-    Within a group at most `_SWEEPS` passes are made on its block of H before the residual is updated.  This chooses
-    among near-copies of a column, for which coordinate descent on the residual takes hundreds of passes.
+    Within a group at most `_SWEEPS` passes are made on its block of H before the residual is
+    updated.  This chooses among near-copies of a column, for which coordinate descent on the
+    residual takes hundreds of passes.
     """
     values, rows, starts = columns
     _, means, sums, weights, _ = quadratic

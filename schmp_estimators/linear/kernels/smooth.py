@@ -1,8 +1,9 @@
 """The rows of a smooth loss: its derivatives, steps along a line, and the quadratic model of a step.
 
-Notation as in `kernels.smooth_path`.  The exponential and the logarithm of the logistic loss are polynomials, so that
-the compiler can vectorise loops over rows.  They take 1 and 2 ns per row, the C functions 5 and 10 ns.  Sums are not
-reordered, and polynomials have the same bits with every instruction set.  Both are exact to 2 units of the last place.
+Notation as in `kernels.smooth_path`.  The exponential and the logarithm of the logistic loss are
+polynomials, so that the compiler can vectorise loops over rows.  They take 1 and 2 ns per row, the
+C functions 5 and 10 ns.  Sums are not reordered, and polynomials have the same bits with every
+instruction set.  Both are exact to 2 units of the last place.
 """
 
 from collections.abc import Callable
@@ -21,7 +22,8 @@ _BLOCK = 8
 _CHANGED = 0.1
 #: Maximum numbers of Newton steps on the intercept, and of halvings of a step.
 _MOST_SETTLING, MOST_HALVINGS = 50, 40
-#: Smallest curvature of a row relative to its slope, because a row that is clearly on the wrong side has none.
+#: Smallest curvature of a row relative to its slope, because a row that is clearly on the wrong
+#: side has none.
 _CURVED = 0.01
 #: Relative rise of the objective that counts as rounding.
 RISE = 1e-13
@@ -166,8 +168,8 @@ def rest_of(loss, columns, rows, scale):
 def go_along(loss, columns, room, rows, penalty, best, push, count):
     """Make a step in the decision values, or a part of it, so that loss plus penalty does not rise.
 
-    The step is from EARLIER coefficients of `count` members to AIM; `push` is the step of the intercept.  Returns loss
-    plus penalty, and the part of the step that was made, or zero.
+    The step is from EARLIER coefficients of `count` members to AIM; `push` is the step of the
+    intercept.  Returns loss plus penalty, and the part of the step that was made, or zero.
     """
     decision, image, kept, vectors = rows.decision, rows.image, rows.kept, room.vectors
     coef, earlier, aims = vectors[COEF], vectors[EARLIER], vectors[AIM]
@@ -260,7 +262,8 @@ def look_at_slopes(rows):
 
 #: Below this x, e^x is not a normal number, and e^−708 is used instead.
 _LEAST = -708.0
-#: If this is added to a number below 2⁵¹, the sum is rounded, and its last bits are those of an integer.
+#: If this is added to a number below 2⁵¹, the sum is rounded, and its last bits are those of an
+#: integer.
 _ROUNDER = 6755399441055744.0
 #: 1/ln 2, and ln 2 in two parts, the first with zeros at its end.
 _INVERSE, _HIGH, _LOW = 1.4426950408889634, 6.93147180369123816490e-01, 1.90821492927058770002e-10

@@ -1,13 +1,15 @@
 """A smooth loss with an L1 penalty or elastic net for falling penalties in one call: proximal Newton steps.
 
-The problem is min Σ s_i ℓ(y_i, u_i) + λ Σ_j (f_j|β_j| + ½ρ_j β_j²), u = b + Xβ, for one λ after the other; the
-intercept b, if there is one, is not penalised.  A step minimises the quadratic model of the loss on a working set, as
-for the squared loss, on the Gram matrix of √w⊙(x − x̄) with the weighted means x̄ (Friedman, Hastie, Tibshirani,
-"Regularization paths for generalized linear models via coordinate descent", J. Stat.  Software 2010, section 3).  The
-weights w of a step may be those of an earlier point, because the gradient is exact and the objective never rises.
+The problem is min Σ s_i ℓ(y_i, u_i) + λ Σ_j (f_j|β_j| + ½ρ_j β_j²), u = b + Xβ, for one λ after the
+other; the intercept b, if there is one, is not penalised.  A step minimises the quadratic model of
+the loss on a working set, as for the squared loss, on the Gram matrix of √w⊙(x − x̄) with the
+weighted means x̄ (Friedman, Hastie, Tibshirani, "Regularization paths for generalized linear models
+via coordinate descent", J. Stat.  Software 2010, section 3).  The weights w of a step may be those
+of an earlier point, because the gradient is exact and the objective never rises.
 
-Let θ_i = −s_i ℓ'(y_i, u_i), Σθ = 0, and let κ ≤ 1 be a factor for which κθ is feasible.  The duality gap is a sum of
-terms that are not negative: Σ_i s_i(ℓ + ℓ* + κθ_iu_i/s_i) over rows, and λf_j|β_j| − κβ_j x_jᵀθ over columns.
+Let θ_i = −s_i ℓ'(y_i, u_i), Σθ = 0, and let κ ≤ 1 be a factor for which κθ is feasible.  The
+duality gap is a sum of terms that are not negative: Σ_i s_i(ℓ + ℓ* + κθ_iu_i/s_i) over rows, and
+λf_j|β_j| − κβ_j x_jᵀθ over columns.
 """
 
 import numpy as np
@@ -56,15 +58,17 @@ from schmp_estimators.linear.kernels.working_set import (
     size_of,
 )
 
-#: The working set is solved to this part of the goal, or of the gap over all columns while that is large; the quadratic
-#: model to this part of its goal, or of its previous gap.
+#: The working set is solved to this part of the goal, or of the gap over all columns while that is
+#: large; the quadratic model to this part of its goal, or of its previous gap.
 _INNER, _OF_GAP, _MODEL, _ENOUGH = 0.3, 0.01, 0.1, 1e-3
-#: A model is used again if its step leaves at most this part of the gap; number of consecutive steps that may gain
-#: nothing.
+#: A model is used again if its step leaves at most this part of the gap; number of consecutive
+#: steps that may gain nothing.
 _SLOW, _IDLE = 0.2, 5
-#: Slope in the intercept that counts as zero, relative to the loss without coefficients, and relative to the goal.
+#: Slope in the intercept that counts as zero, relative to the loss without coefficients, and
+#: relative to the goal.
 _SETTLED, _OF_GOAL = 1e-15, 0.01
-#: Number of further goals of the working set if its gap is not that of all columns, and ratio of two goals.
+#: Number of further goals of the working set if its gap is not that of all columns, and ratio of
+#: two goals.
 _MOST_CLOSER, _CLOSER = 5, 0.1
 #: Columns of a record of `follow_smooth_path`; the last is the intercept.
 N_RECORDS = 6
@@ -109,7 +113,8 @@ def _combine(columns, room, factors, out, count):
 def _move(loss, columns, room, rows, penalty, best, goal, count):
     """Make the step from the earlier coefficients to those of the model, or a part of it.
 
-    Returns loss plus penalty, and whether it has not risen; if every part raises it, the point does not change.
+    Returns loss plus penalty, and whether it has not risen; if every part raises it, the point does
+    not change.
     """
     image, slope, lagged, vectors, push = rows.image, rows.slope, rows.lagged, room.vectors, 0.0
     coef, earlier, change, aims = vectors[COEF], vectors[EARLIER], vectors[SLOPE], vectors[AIM]
@@ -304,11 +309,12 @@ def follow_smooth_path(
 ):
     """Solve for falling penalties λ > 0; returns the number of solved penalties, fewer than all if arrays are full.
 
-    `energy` is the loss without coefficients.  `asked` (2, n_penalties) has λ and goals of the gap.  A gap must also be
-    at most `part_of_step` times the previous solution's gap at this λ.  ``most[t]`` limits Newton steps.  `start` (p,)
-    and ``rows.level[0]`` are the first coefficients and intercept.  Overwritten are `room` and `rows`, and rows of
-    `coefs` (n_penalties, p), which are zero before, and of `records` (n_penalties, N_RECORDS): gap, objective, Newton
-    steps, multiply–adds, size of the support, intercept.
+    `energy` is the loss without coefficients.  `asked` (2, n_penalties) has λ and goals of the gap.
+    A gap must also be at most `part_of_step` times the previous solution's gap at this λ.
+    ``most[t]`` limits Newton steps.  `start` (p,) and ``rows.level[0]`` are the first coefficients
+    and intercept.  Overwritten are `room` and `rows`, and rows of `coefs` (n_penalties, p), which
+    are zero before, and of `records` (n_penalties, N_RECORDS): gap, objective, Newton steps,
+    multiply–adds, size of the support, intercept.
     """
     given = energy, asked, part_of_step, most, start, coefs, records
     return _follow(loss, handed(columns), handed(room), handed(rows), *given)

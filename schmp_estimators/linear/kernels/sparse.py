@@ -1,9 +1,10 @@
 """Kernels on sparse columns: gradients and coordinate descent on the residual.
 
-Notation: columns x_j with weighted means x̄_j, row weights w, coefficients β, residual r, penalty P. All kernels are
-for the problem ½ Σ_i w_i r_i² + P(β) with r = t − (X − 1x̄ᵀ)β, and store v = w⊙r.  Centring is implicit: a step Δ on
-β_j changes every residual by the same amount x̄_jΔ.  The sum of these is one number, `shift`, stored in addition to v:
-w⊙r = v + shift·w.  An empty `weights` stands for w = 1, an all-zero `means` for a model without intercept.
+Notation: columns x_j with weighted means x̄_j, row weights w, coefficients β, residual r, penalty
+P. All kernels are for the problem ½ Σ_i w_i r_i² + P(β) with r = t − (X − 1x̄ᵀ)β, and store v =
+w⊙r.  Centring is implicit: a step Δ on β_j changes every residual by the same amount x̄_jΔ.  The
+sum of these is one number, `shift`, stored in addition to v: w⊙r = v + shift·w.  An empty `weights`
+stands for w = 1, an all-zero `means` for a model without intercept.
 """
 
 from typing import NamedTuple
@@ -39,7 +40,8 @@ class Quadratic(NamedTuple):
     sums: np.ndarray
     #: (n,) float64, or (0,) for w = 1
     weights: np.ndarray
-    #: (p,) float64, the ridges that the penalty adds to the diagonal of H, or (0,) if there are none
+    #: (p,) float64, the ridges that the penalty adds to the diagonal of H, or (0,) if there are
+    #: none
     ridges: np.ndarray
 
 
@@ -47,8 +49,8 @@ class Quadratic(NamedTuple):
 def column_dot(values, rows, start, stop, vector):
     """Return Σ values·vector[rows] of one column; two partial sums hide the latency of the additions.
 
-    Here and below positions are unsigned: so they cannot be negative, and the check for that would take half of the
-    time.
+    Here and below positions are unsigned: so they cannot be negative, and the check for that would
+    take half of the time.
     """
     even = 0.0
     odd = 0.0
@@ -192,7 +194,8 @@ def anderson_weights(changes):
         return np.zeros(count), False
     for a in range(count):
         products[a, a] += 1e-11 * trace
-    # the matrix is positive definite; compiling `np.linalg.solve` with its checks would take 4 seconds
+    # the matrix is positive definite; compiling `np.linalg.solve` with its checks would take 4
+    # seconds
     solution = np.ones(count)
     for a in range(count):
         if not products[a, a] > 0.0:
@@ -237,11 +240,12 @@ def allowed(positive, coef):
 def sparse_passes(columns, quadratic, coef, residual, penalty, positive, passes, memory):
     """Run cyclic coordinate descent on ½ Σ w r² + P(β); `coef` (k,) and `residual` v (n,) are updated.
 
-    `columns` and `quadratic` have the same k columns.  It takes about 2 ns per non-zero of a column that changes.
+    `columns` and `quadratic` have the same k columns.  It takes about 2 ns per non-zero of a column
+    that changes.
 
-    With `memory`, for w = 1 only, β and r are extrapolated every `memory` + 1 passes.  The result is kept if the
-    objective falls and the penalty allows the signs.  Bertrand and Massias, "Anderson acceleration of coordinate
-    descent", AISTATS 2021, section 3.
+    With `memory`, for w = 1 only, β and r are extrapolated every `memory` + 1 passes.  The result
+    is kept if the objective falls and the penalty allows the signs.  Bertrand and Massias,
+    "Anderson acceleration of coordinate descent", AISTATS 2021, section 3.
     """
     count, n_rows = coef.shape[0], residual.shape[0]
     coefs = np.empty((memory + 1, count))

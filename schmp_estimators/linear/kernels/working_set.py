@@ -1,6 +1,7 @@
 """The Lasso and the elastic net on a working set, whose Gram matrix is known: descent, and exact steps on the support.
 
-Coordinate descent finds the support; a step by a Cholesky factorisation is made once passes have cost as much.
+Coordinate descent finds the support; a step by a Cholesky factorisation is made once passes have
+cost as much.
 """
 
 from typing import NamedTuple
@@ -9,18 +10,20 @@ import numpy as np
 
 from schmp_estimators.core.jit import copy_to, inlined, kernel, part
 
-#: Part of the diagonal that is added to a matrix before its factorisation, because columns may be dependent.
+#: Part of the diagonal that is added to a matrix before its factorisation, because columns may be
+#: dependent.
 LIFT = 1e-10
-#: Maximum number of steps on the working set between two gradients over all columns, and of consecutive steps without
-#: gain.
+#: Maximum number of steps on the working set between two gradients over all columns, and of
+#: consecutive steps without gain.
 _MOST_STEPS, _IDLE = 20_000, 100
-#: Largest support on which an exact step that was cut off is followed by another one; on a larger one passes come
-#: first.
+#: Largest support on which an exact step that was cut off is followed by another one; on a larger
+#: one passes come first.
 _CHEAP = 200
-#: Rows of a factor that are subtracted at a time, because each element then moves through memory only once.
+#: Rows of a factor that are subtracted at a time, because each element then moves through memory
+#: only once.
 _PANEL = 4
-#: A step that sets more than one in this many coefficients to zero is cut off; maximum number of times that
-#: coefficients are chosen for this.
+#: A step that sets more than one in this many coefficients to zero is cut off; maximum number of
+#: times that coefficients are chosen for this.
 PINNED, _MOST_PINNING = 6, 6
 #: A step to a smaller part of a coefficient than this counts as a step to zero.
 NOTHING = 1e-14
@@ -224,8 +227,8 @@ def _find_crossing(room, size, count):
 def _hold(room, size, before, count):
     """Set the step to the minimiser with `count` coefficients at zero, of which the first `before` were held already.
 
-    A Lagrange multiplier for each of them means one more right-hand side for the factor; returns whether there are
-    multipliers.
+    A Lagrange multiplier for each of them means one more right-hand side for the factor; returns
+    whether there are multipliers.
     """
     responses, products, pinned = room.responses, room.products, room.pinned
     coef, step, free, right = (
@@ -315,8 +318,9 @@ def _first_crossing(room, size):
 def _exact_step(room, penalty, count, size):
     """Minimise over the support with fixed signs.
 
-    If coefficients would cross zero, the step is the best of three: the first of them ends it; all end at zero; all end
-    at zero and the others minimise what remains.  Returns whether it was one of the first two.
+    If coefficients would cross zero, the step is the best of three: the first of them ends it; all
+    end at zero; all end at zero and the others minimise what remains.  Returns whether it was one
+    of the first two.
     """
     if not _newton(room, penalty, count, size):
         return False
@@ -365,7 +369,8 @@ def find_support(room, count):
 def descend(room, energy, penalty, goal, count, positive):
     """Solve on the working set until its gap is at most `goal`; returns multiply–adds.
 
-    An exact step is made once passes have cost as much, or after one on a small support was cut off.
+    An exact step is made once passes have cost as much, or after one on a small support was cut
+    off.
     """
     vectors, work, spent, least, lowest, idle = room.vectors, 0.0, 0.0, np.inf, np.inf, 0
     for _ in range(_MOST_STEPS):

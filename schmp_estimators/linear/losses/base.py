@@ -85,8 +85,9 @@ class Loss(Protocol):
 class Rowwise(Loss, Protocol):
     """A loss that kernels can evaluate row by row, as `SmoothProblem` needs it.
 
-    It is a named tuple, whose fields are numbers if it has any. numba compiles each kernel once for each type of loss,
-    with the `row` and `conjugate` of that type.  These may use only numbers and `math`, and must not create arrays.
+    It is a named tuple, whose fields are numbers if it has any. numba compiles each kernel once for
+    each type of loss, with the `row` and `conjugate` of that type.  These may use only numbers and
+    `math`, and must not create arrays.
     """
 
     def row(self, target: float, decision: float) -> tuple[float, float, float]:

@@ -11,13 +11,14 @@ from schmp_estimators.linear.losses.base import Derivatives, Floats, derivatives
 class Huber:
     """½r² of an error r = y − u − b up to ε in size, ε|r| − ½ε² beyond.
 
-    P. J. Huber, "Robust estimation of a location parameter", The Annals of Mathematical Statistics 1964.
+    P. J. Huber, "Robust estimation of a location parameter", The Annals of Mathematical Statistics
+    1964.
 
     Parameters
     ----------
     epsilon : float, default=1.35
-        ε > 0, in the unit of y: rows with larger errors count as outliers.  For normal errors, ε = 1.35 times their
-        standard deviation has 95 % of the efficiency of least squares.
+        ε > 0, in the unit of y: rows with larger errors count as outliers.  For normal errors, ε =
+        1.35 times their standard deviation has 95 % of the efficiency of least squares.
 
     Raises
     ------

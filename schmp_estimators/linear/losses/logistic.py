@@ -80,8 +80,8 @@ class Logistic(NamedTuple):
     ) -> Steps:
         """Make Newton steps on sparse or rounded columns, at most `most`; they change `coef` and `decision`, u + b.
 
-        The steps end when the possible gain of descent is at most `goal`, or at most `part` times the first gain.  The
-        objective never rises.  With `centred` they also change b.
+        The steps end when the possible gain of descent is at most `goal`, or at most `part` times
+        the first gain.  The objective never rises.  With `centred` they also change b.
         """
         given = columns, freeze(target), freeze(weights), coef, decision, freeze(penalty)
         descend = compiled_for(penalty, newton_steps)

@@ -12,10 +12,11 @@ from schmp_estimators.linear.losses.base import Floats, Seen, weigh
 class Multinomial:
     """ln Σ_k e^{v_k} − v_y for classes y = 0 … K − 1, each with its own coefficients and intercept.
 
-    The loss does not change if the same number is added to all classes; the penalty determines this number (J.
-    Friedman, T. Hastie and R. Tibshirani, "Regularization paths for generalized linear models via coordinate descent",
-    Journal of Statistical Software 2010, section 4).  Curvatures are at most ½ (D.  Böhning, "Multinomial logistic
-    regression algorithm", Annals of the Institute of Statistical Mathematics 1992).
+    The loss does not change if the same number is added to all classes; the penalty determines this
+    number (J.  Friedman, T. Hastie and R. Tibshirani, "Regularization paths for generalized linear
+    models via coordinate descent", Journal of Statistical Software 2010, section 4).  Curvatures
+    are at most ½ (D.  Böhning, "Multinomial logistic regression algorithm", Annals of the Institute
+    of Statistical Mathematics 1992).
     """
 
     #: K, or 0 for the number of classes in y

@@ -14,8 +14,9 @@ from schmp_estimators.linear.losses.base import Derivatives, Floats, derivatives
 class Poisson:
     """Half of the deviance, y ln(y/μ) − y + μ with μ = e^{u + b}, y ≥ 0.
 
-    P. McCullagh and J. A. Nelder, "Generalized linear models", 1989, section 6.2.  The second derivative μ has no upper
-    bound.  The dual point q = y + scale·(μ − y) is ≥ 0, and so feasible, for any scale ≤ 1.
+    P. McCullagh and J. A. Nelder, "Generalized linear models", 1989, section 6.2.  The second
+    derivative μ has no upper bound.  The dual point q = y + scale·(μ − y) is ≥ 0, and so feasible,
+    for any scale ≤ 1.
     """
 
     smoothness = np.inf

@@ -1,7 +1,8 @@
 """The interface of a penalty, in Python and in kernels.
 
-Every penalty is λ_j|b| + h_j(b) in each coefficient b, with h_j smooth and h_j(0) = h_j'(0) = 0.  It is a named tuple,
-because numba compiles each kernel once for each type of penalty, with the `prox` and `value` of that type.
+Every penalty is λ_j|b| + h_j(b) in each coefficient b, with h_j smooth and h_j(0) = h_j'(0) = 0.
+It is a named tuple, because numba compiles each kernel once for each type of penalty, with the
+`prox` and `value` of that type.
 """
 
 from typing import Any, Protocol, Self, TypeVar
@@ -20,10 +21,12 @@ P = TypeVar("P", bound="Penalty")
 
 
 class Penalty(Protocol):
-    """A penalty that is a sum of λ_j|b_j| + h_j(b_j) over coefficients, with h_j smooth and h_j(0) = h_j'(0) = 0.
+    """A penalty that is a sum over coefficients b_j of λ_j|b_j| and a smooth rest h_j(b_j).
 
-    A penalty is a named tuple.  `prox` and `value` are compiled into kernels, so they may use only numbers, arrays,
-    `at` and `weigh`; `prox` must not create arrays.
+    λ_j is the strength of the penalty.  The rest and its derivative are zero at zero.
+
+    A penalty is a named tuple.  `prox` and `value` are compiled into kernels, so they may use only
+    numbers, arrays, `at` and `weigh`; `prox` must not create arrays.
     """
 
     @property
@@ -222,7 +225,8 @@ def gap_or_merit(
 ) -> float:
     """Return the duality gap of ½‖r‖² + P(β), or if the penalty has none, the possible gain of descent.
 
-    r need not be orthogonal to columns without a penalty here; the possible gain of each of them is added.
+    r need not be orthogonal to columns without a penalty here; the possible gain of each of them is
+    added.
     """
     if not penalty.certified:
         return merit(penalty, coef, gradient, norms)

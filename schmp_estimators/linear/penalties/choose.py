@@ -13,8 +13,8 @@ from schmp_estimators.core.inputs.validation import name_input
 from schmp_estimators.linear.penalties.base import Floats, PerColumn, read_only
 from schmp_estimators.linear.penalties.elastic_net import ElasticNet
 
-#: Smallest and largest penalty: products of penalties, or their inverses, with sample weights must not underflow or
-#: overflow.
+#: Smallest and largest penalty: products of penalties, or their inverses, with sample weights must
+#: not underflow or overflow.
 WEAKEST = 1e-300
 STRONGEST = 1e300
 NO_PENALTY = (
@@ -68,8 +68,8 @@ def labels_of(estimator: Any) -> Any:
 def named_values(name: str, given: Any, others: dict[Any, Any], owner: str = "X") -> Any:
     """Return values in the order of the names in `others`, if a mapping or a Series gives them by name.
 
-    Names that are left out get their value in `others`.  A Series with the labels 0, 1, … is no such Series, unless
-    some of them are names.
+    Names that are left out get their value in `others`.  A Series with the labels 0, 1, … is no
+    such Series, unless some of them are names.
 
     Raises
     ------
@@ -112,8 +112,8 @@ def check_factors(
     Raises
     ------
     ValueError
-        If they are not one finite number ≥ 0 for each column, if all are zero, or if one is zero and coefficients are
-        restricted to be ≥ 0.
+        If they are not one finite number ≥ 0 for each column, if all are zero, or if one is zero
+        and coefficients are restricted to be ≥ 0.
     """
     given = refuse_texts(unmask(given, "penalty_factors"), "penalty_factors")
     options: Any = {"ensure_2d": False, "dtype": np.float64, "input_name": "penalty_factors"}
@@ -198,8 +198,8 @@ class Grid:
     def values(self, largest: float, total: float, unit: float) -> Floats:
         """Return the penalties; `largest` is the smallest λ of the summed loss for which all coefficients are zero.
 
-        `total` is the sum of weights, and `unit` a factor of C. If the largest alpha is only rounding, all penalties
-        are the resolution of floats, as in scikit-learn.
+        `total` is the sum of weights, and `unit` a factor of C. If the largest alpha is only
+        rounding, all penalties are the resolution of floats, as in scikit-learn.
         """
         if self.given is not None:
             return self.given
@@ -256,8 +256,8 @@ def best_of(values: Floats) -> int:
 def end_of(costs: Iterable[float], most: int | None) -> int | None:
     """Return how many costs there are when `most` in a row have been above the least before; None if this never is so.
 
-    snpnet's rule: J. Qian et al., "A fast and scalable framework for large-scale and ultrahigh-dimensional sparse
-    regression", PLOS Genetics 2020.
+    snpnet's rule: J. Qian et al., "A fast and scalable framework for large-scale and
+    ultrahigh-dimensional sparse regression", PLOS Genetics 2020.
     """
     least = np.inf
     worse = 0
@@ -272,8 +272,8 @@ def end_of(costs: Iterable[float], most: int | None) -> int | None:
 def within_one_standard_error(values: Floats) -> int:
     """Return the first row whose mean is at most one standard error below that of the best row.
 
-    The standard error is that of the best row's mean over folds, zero with one fold.  Hastie, Tibshirani and Friedman,
-    "The Elements of Statistical Learning", 2009, section 7.10.
+    The standard error is that of the best row's mean over folds, zero with one fold.  Hastie,
+    Tibshirani and Friedman, "The Elements of Statistical Learning", 2009, section 7.10.
     """
     best = values[best_of(values)]
     error = best.std(ddof=1) / np.sqrt(len(best)) if len(best) > 1 else 0.0

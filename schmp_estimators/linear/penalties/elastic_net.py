@@ -10,8 +10,9 @@ from schmp_estimators.linear.penalties.base import Floats, PerColumn, at, read_o
 class ElasticNet(NamedTuple):
     """λ_j|b| + ½ρ_j b²; without ρ it is the L1 penalty (R. Tibshirani, JRSS-B 1996).
 
-    H. Zou, T. Hastie, "Regularization and variable selection via the elastic net", JRSS-B 2005, section 2: it is an L1
-    penalty with additional rows √ρ_j of X, from which its duality gap follows.
+    H. Zou, T. Hastie, "Regularization and variable selection via the elastic net", JRSS-B 2005,
+    section 2: it is an L1 penalty with additional rows √ρ_j of X, from which its duality gap
+    follows.
     """
 
     strengths: PerColumn

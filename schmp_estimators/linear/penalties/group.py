@@ -15,7 +15,8 @@ from schmp_estimators.linear.penalties.choose import check_factors, named_values
 class Group(NamedTuple):
     """The penalty Σ_g λ_g‖β_g‖₂, where β_g has the coefficients of a group of columns, for all classes.
 
-    M. Yuan and Y. Lin, "Model selection and estimation in regression with grouped variables", JRSS-B 2006.
+    M. Yuan and Y. Lin, "Model selection and estimation in regression with grouped variables",
+    JRSS-B 2006.
     """
 
     #: (G,) λ; a group with 0 has no penalty
@@ -95,16 +96,16 @@ def group_penalty(
         The group of each column, or the columns of each group.  Each column is in one group.
     n_columns : int
     factors : array-like of shape (n_groups,), dict or Series, default=None
-        λ_g ≥ 0, in the order of `groups`, in the order of its sorted values, or by these values.  None, and groups that
-        are not named, stand for √(number of columns).
+        λ_g ≥ 0, in the order of `groups`, in the order of its sorted values, or by these values.
+        None, and groups that are not named, stand for √(number of columns).
     labels : sequence, default=()
         Those of the columns, if X has any.
 
     Raises
     ------
     ValueError
-        If a column is in no group or in two; if factors are not one finite number ≥ 0 for each group, or name unknown
-        groups.
+        If a column is in no group or in two; if factors are not one finite number ≥ 0 for each
+        group, or name unknown groups.
     """
     names, members = _members(unmask(groups, "groups"), list(labels))
     columns = np.concatenate([np.empty(0, np.int64), *members])

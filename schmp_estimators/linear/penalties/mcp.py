@@ -10,10 +10,10 @@ from schmp_estimators.linear.penalties.base import Floats, PerColumn, at, read_o
 class MCP(NamedTuple):
     """The penalty λ_j|b| − b²/2γ up to a size of b of γλ_j, and a constant beyond.
 
-    C.-H.  Zhang, "Nearly unbiased variable selection under minimax concave penalty", The Annals of Statistics 2010.  It
-    is not convex, so there is no duality gap: a fit ends when no update of a single coefficient lowers the objective.
-    In `SparseGLM` γ refers to the mean loss; Zhang's γ is 3 for columns of variance one.  Solvers add up the loss over
-    samples, so they use γ/n.
+    C.-H.  Zhang, "Nearly unbiased variable selection under minimax concave penalty", The Annals of
+    Statistics 2010.  It is not convex, so there is no duality gap: a fit ends when no update of a
+    single coefficient lowers the objective.  In `SparseGLM` γ refers to the mean loss; Zhang's γ is
+    3 for columns of variance one.  Solvers add up the loss over samples, so they use γ/n.
     """
 
     strengths: PerColumn

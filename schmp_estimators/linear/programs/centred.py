@@ -1,8 +1,9 @@
 """Data of solvers that need no rounds, in one place: centred columns of X, or products of these columns.
 
-A small X is brought to one place.  For many rows each partition computes the products of its own rows.  Blocks of rows
-are centred by their own means before they are multiplied, and then combined by the differences of their means (T.  F.
-Chan, G. H. Golub and R. J. LeVeque, "Algorithms for computing the sample variance", The American Statistician 1983).
+A small X is brought to one place.  For many rows each partition computes the products of its own
+rows.  Blocks of rows are centred by their own means before they are multiplied, and then combined
+by the differences of their means (T.  F.  Chan, G. H. Golub and R. J. LeVeque, "Algorithms for
+computing the sample variance", The American Statistician 1983).
 """
 
 from collections.abc import Iterator, Sequence
@@ -158,7 +159,8 @@ class Centred(NamedTuple):
     #: (p,) ‖x̃_j‖, and the norms of columns that are not centred
     lengths: Floats
     raw_lengths: Floats
-    #: (n_targets, p) products of responses and columns, and (n_targets,) of responses with themselves
+    #: (n_targets, p) products of responses and columns, and (n_targets,) of responses with
+    #: themselves
     aims: Floats
     squares: Floats
     #: (p, p) products of columns, or (0, 0)
@@ -171,8 +173,9 @@ class Centred(NamedTuple):
 def centre(rows: Rows, fit_intercept: bool, by_products: bool, eps: float) -> Centred | None:
     """Return rows minus their weighted means; None if columns vary by little more than rounding, or underflow.
 
-    The columns of `rows` are overwritten.  Means are computed from differences to the first row, which are exact if the
-    mean is large relative to the spread.  `eps` is the relative distance of neighbouring numbers in X.
+    The columns of `rows` are overwritten.  Means are computed from differences to the first row,
+    which are exact if the mean is large relative to the spread.  `eps` is the relative distance of
+    neighbouring numbers in X.
 
     Raises
     ------
@@ -204,8 +207,8 @@ def subtract_means(
 ) -> tuple[float, Floats, Floats, Floats]:
     """Subtract the weighted means from the columns, if there is an intercept.
 
-    Returns the weight of the rows, the means, and the weighted sums of squares after and before this.  Columns that
-    should be `scaled` are multiplied by the roots of the weights.
+    Returns the weight of the rows, the means, and the weighted sums of squares after and before
+    this.  Columns that should be `scaled` are multiplied by the roots of the weights.
     """
     n_columns, n_rows = rows.columns.shape
     weights, total = rows.weights, total_of(rows.weights, n_rows)

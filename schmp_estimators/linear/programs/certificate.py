@@ -1,7 +1,8 @@
 """What ends a fit: its duality gap, and steps that change nothing; and which columns it looks at.
 
-Full gradients take most of the time of a dense fit, so columns whose coefficients will probably remain zero are
-skipped.  The other columns are the *scope*.  A solution on a scope must be verified on all columns.
+Full gradients take most of the time of a dense fit, so columns whose coefficients will probably
+remain zero are skipped.  The other columns are the *scope*.  A solution on a scope must be verified
+on all columns.
 """
 
 from collections.abc import Callable
@@ -15,18 +16,19 @@ from schmp_estimators.linear.programs.matrix import Indices
 
 #: Part of the objective at zero below which gaps are rounding errors.
 LEAST = 1e-12
-#: Part of the objective, at this point or at zero, by which a gap may be negative, because its sums are rounded.
+#: Part of the objective, at this point or at zero, by which a gap may be negative, because its sums
+#: are rounded.
 ROUNDING = 1e-11
-#: Number of steps that change the objective only by rounding, and this change relative to the objective, after which
-#: the fit ends.
+#: Number of steps that change the objective only by rounding, and this change relative to the
+#: objective, after which the fit ends.
 STALLED, LAST_BITS = 10, 1e-14
-#: How often a point with a negative gap is computed again, and how often a fit goes on although no step has lowered the
-#: objective.
+#: How often a point with a negative gap is computed again, and how often a fit goes on although no
+#: step has lowered the objective.
 _MOST_DOUBTS, _MOST_STEP_BACKS = 2, 2
 FEW = 0.1  # violators per column of the support, below which a working set is nearly complete
 NEAR = 0.85  # part of the penalty above which a gradient nearly violates
-#: A column is likely if its gradient exceeds this part of the penalty, at first and in later steps; part of all columns
-#: above which likely columns are too many to be useful.
+#: A column is likely if its gradient exceeds this part of the penalty, at first and in later steps;
+#: part of all columns above which likely columns are too many to be useful.
 _LIKELY, _FEW_LIKELY = (0.6, 0.7, 0.8), 0.35
 
 
@@ -48,9 +50,9 @@ class Screening:
     ) -> NDArray[np.bool_] | None:
         """Choose the likely columns as the scope if they are few, or narrow the scope.
 
-        Likely are those that stay, and those whose gradient exceeds a part of the penalty; this part rises as the
-        solution settles.  A new scope is left when its gap is at most `goal`.  Returns which of the columns with these
-        `numbers` remain, or None.
+        Likely are those that stay, and those whose gradient exceeds a part of the penalty; this
+        part rises as the solution settles.  A new scope is left when its gap is at most `goal`.
+        Returns which of the columns with these `numbers` remain, or None.
         """
         if self.scope is not None:
             self.steps += 1
@@ -87,7 +89,8 @@ class Certificate:
     def certify(self, objective: float, gap: float, screening: Screening) -> None:
         """Take the objective and the gap at the present point, with the best dual value so far.
 
-        On a scope, `gap` is that of the problem on the scope, and gives no bound on the whole problem.
+        On a scope, `gap` is that of the problem on the scope, and gives no bound on the whole
+        problem.
         """
         before = self.objective, self.gap
         bound = self if screening.scope is None else screening

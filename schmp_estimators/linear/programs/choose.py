@@ -27,16 +27,18 @@ from schmp_estimators.linear.programs.smooth_path import smooth_problem
 
 #: A setting of tests: small problems are solved by rounds, as large ones are.
 BY_ROUNDS = "schmp-estimators.by-rounds"
-#: Solvers that have all columns in one place and need no rounds; largest number of entries of X for them.
+#: Solvers that have all columns in one place and need no rounds; largest number of entries of X for
+#: them.
 AT_HAND = frozenset({"gram", "columns", "newton"})
 _MOST_AT_HAND = 1 << 22
-#: Rows per column from which the solver "gram" is chosen, and its largest numbers of columns: per fit if X is in one
-#: place, per fit if it is not, and for any number of fits.
+#: Rows per column from which the solver "gram" is chosen, and its largest numbers of columns: per
+#: fit if X is in one place, per fit if it is not, and for any number of fits.
 _ROWS, _MULTIPLIED, _MULTIPLIED_THERE, _MOST_MULTIPLIED = 2, 64, 1000, 4096
-#: Arrays as large as the coefficients of a problem in blocks, and bytes from which the memory left is looked up.
+#: Arrays as large as the coefficients of a problem in blocks, and bytes from which the memory left
+#: is looked up.
 _COPIES, _WORTH_ASKING = 6, 1 << 28
-#: Largest support, that is number of rows or of columns, for which the solver "columns" is faster than rounds, which
-#: factorise with LAPACK.
+#: Largest support, that is number of rows or of columns, for which the solver "columns" is faster
+#: than rounds, which factorise with LAPACK.
 _MOST_SUPPORT = 700
 
 
@@ -48,14 +50,16 @@ def choose_solver(asked: Any, size: Extent, n_fits: int, penalty: Penalty, loss:
     asked : object
         Its attributes `schedule` and `checkpoint` are used, if it has them.
     size : Extent
-        That of X.  With more than 700 rows and columns, the squared loss is fitted by "rounds" instead of "columns".
+        That of X.  With more than 700 rows and columns, the squared loss is fitted by "rounds"
+        instead of "columns".
     n_fits : int
         Number of fits to the same rows.
     penalty : Penalty
-        Without a duality gap the solver is "rounds"; so it is for columns without a penalty, if X is large or the loss
-        is not the squared loss.
+        Without a duality gap the solver is "rounds"; so it is for columns without a penalty, if X
+        is large or the loss is not the squared loss.
     loss : Loss
-        If kernels do not know it, or if X is large and it is not the squared loss, the solver is "rounds".
+        If kernels do not know it, or if X is large and it is not the squared loss, the solver is
+        "rounds".
 
     Returns
     -------
@@ -112,7 +116,8 @@ def make_problem(
 ) -> ProblemAtHand | None:
     """Return the problem for a solver in `AT_HAND`, with a penalty of strength one; None if rounds should solve it.
 
-    The columns of `rows` are overwritten.  `eps` is the relative distance of neighbouring numbers in X.
+    The columns of `rows` are overwritten.  `eps` is the relative distance of neighbouring numbers
+    in X.
 
     Raises
     ------

@@ -28,7 +28,8 @@ class Design:
     means: Floats = field(default_factory=lambda: NO_CHANGE)
     #: (p,) Σ s (x_j − x̄_j)²
     norms: Floats = field(default_factory=lambda: NO_CHANGE)
-    #: (p,) numbers that were subtracted from the columns of X at the start, see `offsets`; (0,) if there are none
+    #: (p,) numbers that were subtracted from the columns of X at the start, see `offsets`; (0,) if
+    #: there are none
     shifts: Floats = field(default_factory=lambda: NO_CHANGE)
     #: columns that vary by less than rounding, and those of them that are not constant
     constant: Indices = field(default_factory=lambda: NO_COLUMNS)

@@ -1,7 +1,8 @@
 """Folds of a cross-validation on row partitions: while a fold is fitted, a partition has only the rows of that fold.
 
-Rows are in the same group if every fold fits them equally often, and holds them out equally often.  A partition knows
-the group of each of its rows, so a fold is described by one number for each group.
+Rows are in the same group if every fold fits them equally often, and holds them out equally often.
+A partition knows the group of each of its rows, so a fold is described by one number for each
+group.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,7 +24,8 @@ from schmp_estimators.linear.programs.input import (
 from schmp_estimators.linear.programs.jobs import RowPartition
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 
-#: Largest number of groups for which products of columns are computed once for all folds, group by group.
+#: Largest number of groups for which products of columns are computed once for all folds, group by
+#: group.
 _MOST_GROUPS = 24
 
 
@@ -133,7 +135,8 @@ def restore_fold(rows: RowPartition, saved: tuple[Take | None, SavedPartition]) 
     return restore_partition(rows if fold is None else Take(*fold)(rows)[0], own)
 
 
-# -- what is held out ------------------------------------------------------------------------------------------------
+# -- what is held out
+# ------------------------------------------------------------------------------------------------
 
 
 class Functions(NamedTuple):
@@ -168,7 +171,8 @@ class Functions(NamedTuple):
         yield self.levels[..., None] + found.reshape(*self.levels.shape, -1), slice(len(found[0]))
 
 
-#: Gets decisions (t, k, n), responses (n,) and weights (n,) or (0,) of some rows, and returns sums over these rows.
+#: Gets decisions (t, k, n), responses (n,) and weights (n,) or (0,) of some rows, and returns sums
+#: over these rows.
 Score = Callable[[Floats, Floats, Floats], Floats]
 
 

@@ -1,7 +1,7 @@
 """The problem on the candidates, solved on their Gram matrix: coordinate descent, extrapolation, Newton steps.
 
-The problem is min ½‖t − X̃β‖² + P(β) over the candidates.  It is given by G = X̃ᵀX̃, the gradient q = X̃ᵀr and ‖r‖², so
-neither the solution nor the duality gap needs a pass over the data.
+The problem is min ½‖t − X̃β‖² + P(β) over the candidates.  It is given by G = X̃ᵀX̃, the gradient q
+= X̃ᵀr and ‖r‖², so neither the solution nor the duality gap needs a pass over the data.
 """
 
 from dataclasses import dataclass
@@ -46,7 +46,8 @@ class GramProblem:
     #: ‖r‖²
     energy: float
     penalty: Penalty
-    #: order of passes over the candidates, with neighbouring columns next to each other; None: their own order
+    #: order of passes over the candidates, with neighbouring columns next to each other; None:
+    #: their own order
     order: Indices | None = None
     #: multiply–adds made
     work: float = 0.0
@@ -113,8 +114,8 @@ class _ActiveSet(GramProblem):
     def descend(self, target: float, newton: bool, stubborn: bool = False) -> None:
         """Make passes, and Newton steps once the support has settled, until the gap is `target`.
 
-        If columns are nearly equal, coordinate descent takes long to choose among them.  A `stubborn` call makes Newton
-        steps from the beginning, however many coordinates cross zero.
+        If columns are nearly equal, coordinate descent takes long to choose among them.  A
+        `stubborn` call makes Newton steps from the beginning, however many coordinates cross zero.
         """
         previous_gap, previous_support, second_order = (
             np.inf,
@@ -200,8 +201,9 @@ def pinned_solution(
 ) -> tuple[Floats | None, Indices]:
     """Return the Newton step that keeps the signs of `coef`, and the positions that it sets to zero, at most `most`.
 
-    One Cholesky factor is enough: setting coordinates F to zero adds Lagrange multipliers, that is, one right-hand side
-    for each.  The step is None if `hessian` (k, k), which is overwritten, is not positive definite.
+    One Cholesky factor is enough: setting coordinates F to zero adds Lagrange multipliers, that is,
+    one right-hand side for each.  The step is None if `hessian` (k, k), which is overwritten, is
+    not positive definite.
     """
     count = len(coef)
     nothing = np.empty(0, np.int64)

@@ -1,10 +1,10 @@
 """The squared loss with all columns in one place, solved by one call of a kernel: fits, and whole paths.
 
-If there are many more rows than columns, the kernel gets the Gram matrix of the columns.  Its rounding errors are
-bounded: each product of columns is a sum over n rows, with an error of at most γ‖x̃_j‖‖x̃_k‖ with γ = n·ε (Higham,
-"Accuracy and stability of numerical algorithms", section 3.1), and so is each entry of the gradient by at most ‖x̃_j‖·δ
-with δ = γ(‖y‖ + Σ_k‖x̃_k‖|β_k|).  This bound is added to the gap; if the gap is then too large, the columns are used
-instead.
+If there are many more rows than columns, the kernel gets the Gram matrix of the columns.  Its
+rounding errors are bounded: each product of columns is a sum over n rows, with an error of at most
+γ‖x̃_j‖‖x̃_k‖ with γ = n·ε (Higham, "Accuracy and stability of numerical algorithms", section 3.1),
+and so is each entry of the gradient by at most ‖x̃_j‖·δ with δ = γ(‖y‖ + Σ_k‖x̃_k‖|β_k|).  This
+bound is added to the gap; if the gap is then too large, the columns are used instead.
 """
 
 from typing import Any, NamedTuple
@@ -25,9 +25,11 @@ _NONE: Floats = np.empty((0, 0))
 _EPS = np.finfo(float).eps
 #: Part of the gap at larger penalties, which a fit solves for first, that is left.
 _ON_THE_WAY = 0.1
-#: Part of the largest penalty below which gradients are rounding errors, so that no penalties are inserted.
+#: Part of the largest penalty below which gradients are rounding errors, so that no penalties are
+#: inserted.
 _FARTHEST = 1e-14
-#: Initial size of a working set, in addition to twice the number of rows; it is doubled when it is full.
+#: Initial size of a working set, in addition to twice the number of rows; it is doubled when it is
+#: full.
 _ROOM = 100
 
 
@@ -66,7 +68,8 @@ class ProblemAtHand:
 
     penalty: Penalty
     shape: Shape
-    #: whether columns are known, not only their products, so that other solvers could not be more precise
+    #: whether columns are known, not only their products, so that other solvers could not be more
+    #: precise
     at_hand = True
     #: ratio of two of the penalties that a fit solves for on its way
     stride = 0.3
@@ -236,8 +239,8 @@ class HomotopyProblem(ProblemAtHand):
     def _hidden(self, target: int, points: Points) -> Floats:
         """Return a bound on the error of the gaps from rounding of the Gram matrix.
 
-        With η = max_j ‖x̃_j‖δ/(λf_j) a dual point has to be smaller by 1 + η, and terms of the gap are at most 1, 2 and
-        η times the objective.
+        With η = max_j ‖x̃_j‖δ/(λf_j) a dual point has to be smaller by 1 + η, and terms of the gap
+        are at most 1, 2 and η times the objective.
         """
         n_rows, n_columns = self.data.n_rows, len(self.data.means)
         spread = np.abs(points.coefs) @ self.data.lengths

@@ -22,8 +22,8 @@ _VALUES_PER_PARTITION = 1 << 28
 _BY_COLUMNS = 16000
 _BY_PRODUCTS = 800
 NOTHING_BESIDE: Floats = np.empty((0, 0))
-#: Number of entries up to which a sparse X may become dense, and number of stored values up to which overhead around
-#: kernels would take most of the time.
+#: Number of entries up to which a sparse X may become dense, and number of stored values up to
+#: which overhead around kernels would take most of the time.
 SMALL = 1 << 18
 
 
@@ -73,8 +73,8 @@ def split_rows(
 ) -> list[RowPartition]:
     """Divide X, and the arrays over its rows, into consecutive partitions; their target is the first response.
 
-    `responses` has shape (n,) or (n_targets, n); `weights` and `beside` may be empty.  For `missing` see
-    `with_missing`.
+    `responses` has shape (n,) or (n_targets, n); `weights` and `beside` may be empty.  For
+    `missing` see `with_missing`.
     """
     matrix = as_matrix(X)
     responses = np.atleast_2d(responses)
@@ -111,7 +111,8 @@ def join_parts(arrays: tuple[Any, ...], used: np.ndarray, *parts: tuple[Storage,
     return partition(matrix if used.all() else matrix.rows(np.flatnonzero(used)), *arrays)
 
 
-# -- between fits --------------------------------------------------------------------------------------------------
+# -- between fits
+# --------------------------------------------------------------------------------------------------
 
 
 class Target(NamedTuple):

@@ -33,13 +33,15 @@ class RowPartition(NamedTuple):
     members: tuple[tuple[Indices, Floats], ...] = ()
     #: (k, n_p) the targets, or the numbers of the classes
     responses: Floats = np.empty((0, 0))
-    #: (p,) numbers that were subtracted from the columns of X, see `offsets`; (0,) if there are none
+    #: (p,) numbers that were subtracted from the columns of X, see `offsets`; (0,) if there are
+    #: none
     shifts: Floats = np.empty(0)
     #: (f, n_p) the columns of F, see `joint_jobs`
     extra: Floats = np.empty((0, 0))
     #: (k, n_p) the fold group of each row, and its weight in scores, see `folds`
     beside: Floats = np.empty((0, 0))
-    #: while a fold is fitted: the partition with all rows, and the job that selected the rows of the fold
+    #: while a fold is fitted: the partition with all rows, and the job that selected the rows of
+    #: the fold
     whole: Any = None
     fold: Any = None
     #: number of the first row among those of all partitions

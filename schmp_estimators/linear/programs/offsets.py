@@ -1,13 +1,15 @@
 """Columns that are centred before rounds begin, and columns without a penalty.
 
-If the mean of a column is large relative to its spread, as with time stamps, years and identifiers, centring loses most
-digits.  This is so for centred sums, Σ x² − n x̄², and for centred products, xᵀr − x̄ Σ r.  So a number near the mean
-is subtracted from the values of such a column before anything is summed; these differences are exact.  Only these
-columns need it, and only problems with an intercept.
+If the mean of a column is large relative to its spread, as with time stamps, years and identifiers,
+centring loses most digits.  This is so for centred sums, Σ x² − n x̄², and for centred products,
+xᵀr − x̄ Σ r.  So a number near the mean is subtracted from the values of such a column before
+anything is summed; these differences are exact.  Only these columns need it, and only problems with
+an intercept.
 
-A fit is exact over columns without a penalty whenever a gap is computed, as it is over the intercept: a dual point
-gives a bound only if it is orthogonal to them.  Newton steps are made on an orthonormal basis of their span, because
-covariates may be nearly dependent, such as powers of a year.
+A fit is exact over columns without a penalty whenever a gap is computed, as it is over the
+intercept: a dual point gives a bound only if it is orthogonal to them.  Newton steps are made on an
+orthonormal basis of their span, because covariates may be nearly dependent, such as powers of a
+year.
 """
 
 from collections.abc import Generator
@@ -29,8 +31,8 @@ from schmp_estimators.linear.programs.jobs import (
 )
 from schmp_estimators.linear.programs.matrix import TOGETHER, Floats, Indices
 
-#: If centring leaves less than this part of a squared norm, the column is shifted first: mean/sd is then 1000, and a
-#: gradient has lost three digits.
+#: If centring leaves less than this part of a squared norm, the column is shifted first: mean/sd is
+#: then 1000, and a gradient has lost three digits.
 OFFSET = 1e-6
 #: Spread, in units of the distance of neighbouring floats, below which a column is only rounding.
 SPREAD = 0.125
@@ -105,7 +107,8 @@ def centre(design: Design) -> Generator[Any, Any, list[Sums]]:
 def check_small(design: Design, strengths: PerColumn, energy: float) -> None:
     """Raise SumsError if a column whose squares underflow might need a coefficient, or if all columns are so.
 
-    No gradient exceeds √`energy` times the norm: this is twice the objective at zero, times the bound on curvatures.
+    No gradient exceeds √`energy` times the norm: this is twice the objective at zero, times the
+    bound on curvatures.
     """
     most = np.sqrt(SMALLEST_NORM) * np.sqrt(energy) if design.norms.any() else np.inf
     lost = design.small[np.broadcast_to(strengths, design.n_columns)[design.small] < most]
@@ -155,10 +158,10 @@ class Triangle(NamedTuple):
 def find_span(design: Design, columns: Indices) -> Generator[Any, Any, Span | None]:
     """Find a basis of those of some columns that vary, if there are any.
 
-    The concatenated triangles of all partitions have the singular values of all rows (J.  Demmel et al.,
-    "Communication-optimal parallel and sequential QR and LU factorizations", SIAM J. Sci.  Comput. 2012).  Directions
-    no longer than the rounding of the columns are left out.  The second pass makes the directions of the first
-    orthonormal.
+    The concatenated triangles of all partitions have the singular values of all rows (J.  Demmel et
+    al., "Communication-optimal parallel and sequential QR and LU factorizations", SIAM J. Sci.
+    Comput. 2012).  Directions no longer than the rounding of the columns are left out.  The second
+    pass makes the directions of the first orthonormal.
     """
     columns = columns[design.norms[columns] > 0.0]
     if not len(columns):

@@ -1,8 +1,9 @@
 """The problem on a working set of sparse columns, solved on the residual by descent and Newton steps.
 
-The problem is min ½ Σ w_i r_i² + P(β) with r = t − (X − 1x̄ᵀ)β over the columns of the working set.  A round is one
-pass over the set, and a group of passes over its support.  When the support has settled, Newton steps by conjugate
-gradients follow; coordinates that would cross zero are set to zero, and the others are solved again.
+The problem is min ½ Σ w_i r_i² + P(β) with r = t − (X − 1x̄ᵀ)β over the columns of the working set.
+A round is one pass over the set, and a group of passes over its support.  When the support has
+settled, Newton steps by conjugate gradients follow; coordinates that would cross zero are set to
+zero, and the others are solved again.
 """
 
 from collections.abc import Callable
@@ -91,8 +92,8 @@ class NewtonSystem:
 class Pace:
     """The rule for changing from descent to Newton steps; it is kept from one working set to the next.
 
-    Newton steps that are made too early waste most time.  So they begin when the support has settled and descent has
-    slowed down, and descent returns when too many coordinates cross zero.
+    Newton steps that are made too early waste most time.  So they begin when the support has
+    settled and descent has slowed down, and descent returns when too many coordinates cross zero.
     """
 
     #: number of passes over the support after the pass over the set
@@ -181,8 +182,8 @@ class ResidualProblem:
     ) -> None:
         """Change the point until merit(gradient) ≤ goal, or unless `may_finish` until only Newton steps would help.
 
-        `may_finish` says whether the working set seems complete.  If it does not, it is cheaper to ask for a better set
-        than to finish on this one.
+        `may_finish` says whether the working set seems complete.  If it does not, it is cheaper to
+        ask for a better set than to finish on this one.
         """
         previous_merit, previous_support = np.inf, np.zeros(len(self.coef), bool)
         pace.second_order = pace.second_order and may_finish and self.penalty.certified

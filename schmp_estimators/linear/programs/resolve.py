@@ -100,8 +100,9 @@ class Resolve(JointPoint):
     def restart(self, penalty: Penalty, part: float | None = None) -> Steps:
         """Continue from the present solution with another penalty; the strong rule skips columns.
 
-        The gap must also be at most `part` times the present solution's gap for the new penalty.  Tibshirani et al.,
-        "Strong rules for discarding predictors in lasso-type problems", JRSS-B 2012, sections 2 and 5.
+        The gap must also be at most `part` times the present solution's gap for the new penalty.
+        Tibshirani et al., "Strong rules for discarding predictors in lasso-type problems", JRSS-B
+        2012, sections 2 and 5.
         """
         certificate, known = self.certificate, self.screening.scope is None
         previous, self.penalty = self.penalty, penalty
@@ -189,8 +190,8 @@ class Path:
     unit : Penalty
         That of strength one.
     ahead : callable
-        Returns falling penalties; its arguments are the smallest one whose solution is zero, and the weight of the
-        rows.
+        Returns falling penalties; its arguments are the smallest one whose solution is zero, and
+        the weight of the rows.
     most : float, default=1.0
         Explained share of the loss at which the path ends.
     """
@@ -203,7 +204,8 @@ class Path:
         most: float = 1.0,
     ) -> None:
         self.program, self._unit, self._ahead, self._most = program, unit, ahead, most
-        #: penalties, coefficients, other fields of `Points`, and the smallest penalty whose solution is zero
+        #: penalties, coefficients, other fields of `Points`, and the smallest penalty whose
+        #: solution is zero
         self.penalties: Sequence[float] = ()
         self.coefs = np.empty((0, 0))
         self.found = list[tuple[Any, ...]]()

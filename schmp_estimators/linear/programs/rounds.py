@@ -1,7 +1,8 @@
 """The schedules of the papers as programs: a few coefficients at a time, all from the same residual.
 
-A round updates n_parallel coefficients by their own one-dimensional minimisers (Lee et al., NIPS 2014, section 3.3;
-Bradley et al., ICML 2011).  From time to time a full gradient gives the duality gap and updates all priorities.
+A round updates n_parallel coefficients by their own one-dimensional minimisers (Lee et al., NIPS
+2014, section 3.3; Bradley et al., ICML 2011).  From time to time a full gradient gives the duality
+gap and updates all priorities.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,8 +34,8 @@ from schmp_estimators.linear.programs.solution import Point, Solution
 
 #: A fit counts as diverging if the objective exceeds this multiple of its value at zero.
 _DIVERGED = 1e3
-#: A change of the residual by this multiple of the square root of the objective at zero ends the rounds, before numbers
-#: overflow.
+#: A change of the residual by this multiple of the square root of the objective at zero ends the
+#: rounds, before numbers overflow.
 _RUNAWAY = 1e50
 
 
@@ -88,7 +89,8 @@ class Scheduled(Resolve):
     def __init__(self, *given: Any, rounds: DynamicRegressionSchedule, **start: Any) -> None:
         super().__init__(*given, **start)
         self.rounds = rounds
-        #: coefficients of all columns, those that the partitions know, and rounds until the next gap
+        #: coefficients of all columns, those that the partitions know, and rounds until the next
+        #: gap
         self._coef = self._known = NO_CHANGE
         self._left = 0
         #: coefficients updated so far, and entries of X multiplied to check them

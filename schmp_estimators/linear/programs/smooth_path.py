@@ -61,7 +61,8 @@ class SmoothProblem(ProblemAtHand):
             bool(fit_intercept),
             self.shape.positive,
         )
-        #: for each target, the smallest λ for which all coefficients are zero, and the intercept there
+        #: for each target, the smallest λ for which all coefficients are zero, and the intercept
+        #: there
         self._null: dict[int, tuple[float, float]] = {}
 
     def square(self, target: int) -> float:

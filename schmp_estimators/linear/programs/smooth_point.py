@@ -19,11 +19,12 @@ from schmp_estimators.linear.programs.matrix import Columns, Floats, Indices
 from schmp_estimators.linear.programs.residual import Pace, ResidualProblem, ridges_of
 from schmp_estimators.linear.programs.stored import Dense
 
-#: If the merit is at most this multiple of its goal, one more Newton step is enough, because convergence is quadratic.
+#: If the merit is at most this multiple of its goal, one more Newton step is enough, because
+#: convergence is quadratic.
 _ONE_MORE = 50.0
 _MANY_HALVINGS = 3
-#: From zero, larger penalties come first: the first relative to the largest with a nonzero solution, and the ratio of
-#: the following ones.
+#: From zero, larger penalties come first: the first relative to the largest with a nonzero
+#: solution, and the ratio of the following ones.
 _FIRST, _NEXT = 0.1, 0.2
 #: Part of its first size to which the gap on likely columns falls before all columns are checked.
 _TRUSTED = 0.01
@@ -32,8 +33,9 @@ _TRUSTED = 0.01
 def damped(damping: float, halvings: int) -> float:
     """Return the damping after a step that was halved `halvings` times.
 
-    If the curvature at a point differs from that nearby, as for losses with flat pieces, a larger curvature is used.
-    With damping 1, the upper bound on the curvature, every step lowers the objective.
+    If the curvature at a point differs from that nearby, as for losses with flat pieces, a larger
+    curvature is used.  With damping 1, the upper bound on the curvature, every step lowers the
+    objective.
     """
     if halvings >= _MANY_HALVINGS:
         return min(1.0, max(10.0 * damping, 0.01))
@@ -45,7 +47,8 @@ def stages(
 ) -> Iterator[tuple[Penalty, float, int]]:
     """Yield falling penalties, each with the part of its merit to leave and its maximum number of steps.
 
-    `highest` is the multiple of the penalty for which the start is the solution, or zero if there is none.
+    `highest` is the multiple of the penalty for which the start is the solution, or zero if there
+    is none.
     """
     part = _FIRST * highest
     while part > 1.0:

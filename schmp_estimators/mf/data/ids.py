@@ -1,7 +1,8 @@
 """Ids of users and items, of any kind, and the rows of the factors that belong to them.
 
-The ids that occur are *numbered*: row n of the factors belongs to the n-th entry of a table.  In a first fit the table
-is in ascending order; later fits append new ids.  The ids of a matrix are its row and column numbers.
+The ids that occur are *numbered*: row n of the factors belongs to the n-th entry of a table.  In a
+first fit the table is in ascending order; later fits append new ids.  The ids of a matrix are its
+row and column numbers.
 """
 
 import warnings
@@ -19,7 +20,8 @@ from schmp_estimators.core.typing import Array, Integers
 
 #: The number of an unknown id: beyond all rows.
 UNKNOWN = np.iinfo(np.int64).max
-#: Numbers below this many times their count are counted and looked up in an array: sorting and searching take longer.
+#: Numbers below this many times their count are counted and looked up in an array: sorting and
+#: searching take longer.
 _SPAN = 4
 #: What is wrong with a missing id.
 _MISSING = "is missing. Drop these rows first, for example with dropna()"
@@ -69,8 +71,8 @@ def read_ids(column: Any, kind: str, source: str = "pairs") -> Array:
     if code not in "iuf":
         refuse(
             True,
-            f"has the dtype {array.dtype}; ids are whole numbers or strings. Convert them, for example "
-            "with .astype(str)",
+            f"has the dtype {array.dtype}; ids are whole numbers or strings. Convert them, for "
+            "example with .astype(str)",
         )
     if code == "f":
         refuse(np.isnan(array), _MISSING)
@@ -95,8 +97,8 @@ def warn_of_unknown(ids: Array, kind: str, source: str) -> None:
     if names:
         shown, more = names[:3], names[3:]
         warnings.warn(
-            f"{source} holds {len(names)} ids of {kind}s that were in no fit, so that nothing is known of them: "
-            f"{', '.join(map(str, shown))}{', …' if more else ''}",
+            f"{source} holds {len(names)} ids of {kind}s that were in no fit, so that nothing is "
+            f"known of them: {', '.join(map(str, shown))}{', …' if more else ''}",
             UserWarning,
             stacklevel=4,
         )
@@ -124,8 +126,9 @@ def _read_objects(array: Array, kind: str, source: str) -> Array:
     )
     names = sorted(one.__name__ for one in types)
     raise ValueError(
-        f"{source} holds the {kind} {array[row]!r} in row {row}, and {kind}s of the types {', '.join(names)}; ids are "
-        "whole numbers or strings, and all alike. Pass them as strings, for example with .astype(str)."
+        f"{source} holds the {kind} {array[row]!r} in row {row}, and {kind}s of the types "
+        f"{', '.join(names)}; ids are whole numbers or strings, and all alike. Pass them as "
+        "strings, for example with .astype(str)."
     )
 
 
@@ -184,20 +187,26 @@ def merge(tables: Sequence[Table], kind: str) -> Table:
         return tables[0] if tables else np.empty(0, np.int64)
     if len({type(table[0]) if is_text(table) else int for table in tables}) > 1:
         raise ValueError(
-            f"some {kind}s are of other types than others; they must all be whole numbers, or all strings; convert "
-            "them, for example with .astype(str)"
+            f"some {kind}s are of other types than others; they must all be whole numbers, or all "
+            "strings; convert them, for example with .astype(str)"
         )
     return distinct(_joined(tables))
 
 
 def extend(known: Table, found: Table, kind: str) -> Table:
-    """Return a table with new ids appended: those in `found`, from `distinct`, that it does not have yet."""
+    """Return a table with new ids appended: those in `found` that it does not have yet.
+
+    `found` comes from `distinct`.
+    """
     new = found[number(found, known, kind) == UNKNOWN]
     return _joined([known, new] if known.size else [new])
 
 
 def _joined(tables: list[Table]) -> Table:
-    """Return tables of one kind one after the other; numbers as int64, or as uint64 if some are too large for that."""
+    """Return tables of one kind one after the other.
+
+    Numbers are int64, or uint64 if some are too large for that.
+    """
     if is_text(tables[0]):
         return np.concatenate(tables)
     numbers = np.concatenate([table.astype(np.uint64) for table in tables])
@@ -211,7 +220,10 @@ def are_positions(table: Table) -> bool:
 
 
 def look_up(table: Table) -> Rows:
-    """Return a function that finds the rows of ids, which must be of the same kind as those of `table`."""
+    """Return a function that finds the rows of ids.
+
+    They must be of the same kind as those of `table`.
+    """
     if is_text(table):
         rows = {one: row for row, one in enumerate(table)}
         return lambda ids: np.fromiter(map(rows.get, ids, repeat(UNKNOWN)), np.int64, ids.size)

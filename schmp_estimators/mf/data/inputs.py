@@ -1,4 +1,7 @@
-"""Inputs of ratings: a matrix of users and items with missing entries, or pairs of ids with one rating each."""
+"""Inputs of ratings.
+
+A matrix of users and items with missing entries, or pairs of ids with one rating each.
+"""
 
 import warnings
 from collections.abc import Callable
@@ -27,14 +30,18 @@ da: Any = Later("dask.array")
 _LEAST_RANGE, _LARGEST_RATING = 1e-30, 1e36
 
 _TABLE = (
-    "Pass pairs of ids and, apart, their ratings: fit(df[['user', 'item']], df['rating']) for a data "
-    "frame, fit(X[:, :2], X[:, 2]) for an array. Of a log of clicks pass their numbers: counts = "
-    "df.groupby(['user', 'item'], as_index=False).size(); fit(counts[['user', 'item']], counts['size'])."
+    "Pass pairs of ids and, apart, their ratings: fit(df[['user', 'item']], df['rating']) for a "
+    "data frame, fit(X[:, :2], X[:, 2]) for an array. Of a log of clicks pass their numbers: "
+    "counts = df.groupby(['user', 'item'], as_index=False).size(); fit(counts[['user', 'item']], "
+    "counts['size'])."
 )
 
 
 def columns_of(X: Any) -> list[Any] | None:
-    """Return the columns of a dense X in memory, as arrays or as narwhals Series; None if it has none."""
+    """Return the columns of a dense X in memory, as arrays or as narwhals Series.
+
+    None if it has none.
+    """
     if sparse.issparse(X) or isinstance(X, str):
         return None
     # for an array, narwhals takes longer to find out that it is no frame than a prediction takes
@@ -58,7 +65,10 @@ def are_pairs(X: Any, y: Any) -> bool:
 
 
 def pair_columns(X: Any) -> list[Any] | None:
-    """Return both columns of a dense X with two, as `columns_of` does, else None; for a Dask collection empty ones."""
+    """Return both columns of a dense X with two, as `columns_of` does, else None.
+
+    Those of a Dask collection are empty.
+    """
     if is_dask(X):
         meta = getattr(X, "_meta", None)
         if not hasattr(meta, "columns"):
@@ -74,9 +84,12 @@ def pair_columns(X: Any) -> list[Any] | None:
 
 
 def _are_labelled(X: Any, y: Any) -> bool:
-    """Return whether X are measurements, of which none but 0 is whole and none occurs twice, and y labels of classes.
+    """Return whether X are measurements, and y labels of classes.
 
-    scikit-learn's checks pass such X and y to every estimator.  Ids are never like this, because some must occur twice.
+    No measurement but 0 is whole, and none occurs twice.
+
+    scikit-learn's checks pass such X and y to every estimator.  Ids are never like this, because
+    some must occur twice.
     """
     arrays = isinstance(X, np.ndarray) and isinstance(y, np.ndarray)
     if not (arrays and X.dtype.kind == "f" and y.dtype.kind in "iu" and np.isfinite(X).all()):
@@ -99,23 +112,26 @@ def warn_unused(y: Any, n_rows: int) -> None:
     if not is_dask(y) or (isinstance(y, da.Array) and not np.isnan(y.shape[0])):
         check_consistent_length(range(n_rows), y)
     warnings.warn(
-        "y is not used: X is a matrix, whose entries are the ratings. Leave y out; or pass pairs, two columns with the "
-        "ids of a user and an item, beside their ratings as y",
+        "y is not used: X is a matrix, whose entries are the ratings. Leave y out; or pass pairs, "
+        "two columns with the ids of a user and an item, beside their ratings as y",
         UserWarning,
         stacklevel=2,
     )
 
 
 def check_no_text(X: Any) -> None:
-    """Raise ValueError if X, which holds no pairs, is no table, or has a column of text or dates, which is named."""
+    """Raise ValueError if X, which holds no pairs, is no table, or has text or dates.
+
+    The column of text or dates is named.
+    """
     X = getattr(X, "_meta", X) if is_dask(X) else X
     dtypes = X.dtypes if hasattr(X, "dtypes") else [getattr(X, "dtype", None)]
     if is_dask(X) or all(map(_is_numeric, dtypes)):  # of Delayed objects nothing is known
         return
     if (columns := columns_of(X)) is None and not hasattr(X, "__array__"):
         raise ValueError(
-            f"X is {X!r:.80}; pass a matrix of ratings with a row for each user, or pairs: two columns with the ids of "
-            "a user and an item"
+            f"X is {X!r:.80}; pass a matrix of ratings with a row for each user, or pairs: two "
+            "columns with the ids of a user and an item"
         )
     columns = columns or []
     for at, column in enumerate(columns):
@@ -132,8 +148,8 @@ def check_no_text(X: Any) -> None:
             continue
         if len(columns) == 1 and isinstance(found, str):
             raise ValueError(
-                "X is one column of text. Pass pairs, two columns with the ids of user and item, and "
-                "their ratings as y"
+                "X is one column of text. Pass pairs, two columns with the ids of user and item, "
+                "and their ratings as y"
             )
         fault = f"the column {name!r} of X holds {found!r:.100}, which is no rating"
         if n_missing := sum(map(is_missing, entries)):
@@ -150,7 +166,10 @@ def _is_numeric(dtype: Any) -> bool:
 
 
 def is_table(rows: Any) -> bool:
-    """Return whether `rows` have two or three columns without a missing entry, of which the first two may be ids."""
+    """Return whether `rows` may be pairs of ids, with or without ratings.
+
+    They have two or three columns without a missing entry, and the first two may be ids.
+    """
     if sparse.issparse(rows) or rows.shape[1] not in (2, 3) or np.isnan(rows).any():
         return False
     return bool((rows[:, :2] >= 0).all() and (rows[:, :2] == np.floor(rows[:, :2])).all())
@@ -169,8 +188,8 @@ def check_duplicates_kept(X: Any, converted: Any) -> None:
     """Raise if scikit-learn's conversion of `X` from the COO format has summed duplicates."""
     if sparse.issparse(X) and X.format == "coo" and X.nnz != converted.nnz:
         raise ValueError(
-            f"X stores {X.nnz - converted.nnz} entries more than once; each user may rate an item once. "
-            "Sum or average duplicates first, for example with X.sum_duplicates()."
+            f"X stores {X.nnz - converted.nnz} entries more than once; each user may rate an item "
+            "once. Sum or average duplicates first, for example with X.sum_duplicates()."
         )
 
 
@@ -204,8 +223,9 @@ def check_one_for_each(n_weights: float, n_ratings: int) -> None:
     """Raise ValueError if there is not one weight for each rating of a matrix."""
     if n_weights != n_ratings:
         raise ValueError(
-            f"sample_weight has {n_weights} entries, but X holds {n_ratings} ratings, and each has a weight; give them "
-            "in the order of X.data if X is sparse and in memory, else row by row, without those of missing entries"
+            f"sample_weight has {n_weights} entries, but X holds {n_ratings} ratings, and each has "
+            "a weight; give them in the order of X.data if X is sparse and in memory, else row by "
+            "row, without those of missing entries"
         )
 
 
@@ -215,7 +235,10 @@ def read_weights(weights: Any) -> Floats:
 
 
 def weighed(ratings: Any, weights: Any, *, clicks: bool) -> Any:
-    """Add weights to ratings, if there are any; ratings of weight 0 are left out, unless they are clicks."""
+    """Add weights to ratings, if there are any.
+
+    Ratings of weight 0 are left out, unless they are clicks.
+    """
     if weights is None:
         return ratings
     ratings = ratings._replace(values=ratings.values + 1j * weights)
@@ -227,7 +250,9 @@ def weighed(ratings: Any, weights: Any, *, clicks: bool) -> Any:
 
 
 def ratings_of_rows(rows: Any) -> UserRows:
-    """Return the observed entries of a CSR matrix (all stored ones) or of an array (all that are not NaN).
+    """Return the observed entries of a CSR matrix or of an array.
+
+    They are all stored entries of the matrix, or all of the array that are not NaN.
 
     Raises
     ------
@@ -246,7 +271,9 @@ def ratings_of_rows(rows: Any) -> UserRows:
 
 
 def user_ratings(rows: Any, weights: Any = None) -> UserRatings:
-    """Return the observed entries of `rows`, as in `ratings_of_rows`, as float64, sorted by user and item.
+    """Return the observed entries of `rows` as float64, sorted by user and item.
+
+    They are those of `ratings_of_rows`.
 
     Values are complex if there are weights, which are the imaginary parts.
 
@@ -261,7 +288,8 @@ def user_ratings(rows: Any, weights: Any = None) -> UserRatings:
     if pair:
         row, column = pair
         raise ValueError(
-            f"X stores the entry of row {row} and column {column} more than once; call X.sum_duplicates() first"
+            f"X stores the entry of row {row} and column {column} more than once; call "
+            "X.sum_duplicates() first"
         )
     return UserRatings(*ratings[1:])
 
@@ -277,7 +305,8 @@ def read_pairs(pairs: Any, source: str = "pairs") -> tuple[Array, Array]:
     columns = columns_of(pairs)
     if columns is None or len(columns) != 2:
         raise ValueError(
-            "pairs must have two columns, the ids of a user and of an item; ranking.as_pairs makes them of a matrix"
+            "pairs must have two columns, the ids of a user and of an item; ranking.as_pairs makes "
+            "them of a matrix"
         )
     users, items = map(_as_array, columns, KINDS)
     return read_ids(users, "user", source), read_ids(items, "item", source)
@@ -291,8 +320,8 @@ def read_ratings(
     Raises
     ------
     ValueError
-        As `read_pairs`; also if ratings are not finite or too large, if weights are not finite or negative, or if
-        lengths differ.
+        As `read_pairs`; also if ratings are not finite or too large, if weights are not finite or
+        negative, or if lengths differ.
     """
     check_consistent_length(pairs, values)
     users, items = read_pairs(pairs, "with y, two columns are pairs: X")
@@ -305,7 +334,9 @@ def read_ratings(
 
 
 def clicks_of(values: Array, confidence: Callable[[Array], Any]) -> tuple[Array, Array]:
-    """Return ratings, 1 for values above 0 and else 0, and the results of `confidence` for the values.
+    """Return ratings, and the results of `confidence` for the values.
+
+    Ratings are 1 for values above 0 and else 0.
 
     Raises
     ------
@@ -316,8 +347,8 @@ def clicks_of(values: Array, confidence: Callable[[Array], Any]) -> tuple[Array,
     found = np.asarray(unmask(returned, "confidence"))
     if found.shape != values.shape:
         raise ValueError(
-            f"confidence returned {type(returned).__name__} of shape {found.shape}, not an array of a "
-            f"confidence for each of the {values.size} values"
+            f"confidence returned {type(returned).__name__} of shape {found.shape}, not an array "
+            f"of a confidence for each of the {values.size} values"
         )
     return (values > 0).astype(np.float64), _check_weights(found, "confidence")
 
@@ -329,7 +360,10 @@ def confide(confidence: Callable[[Array], Any], ratings: Any) -> Any:
 
 
 def read_column(values: Any, name: str, what: str) -> Array:
-    """Return the input `name`, one column of any library, as an array; errors call its entries `what`."""
+    """Return the input `name`, one column of any library, as an array.
+
+    Errors call its entries `what`.
+    """
     values = unmask(values, name)
     series = nw.from_native(values, allow_series=True, eager_only=True, pass_through=True)
     if isinstance(series, nw.DataFrame) and series.shape[1] == 1:
@@ -347,14 +381,18 @@ def _check_weights(weights: Array, name: str = "sample_weight") -> Floats:
     wrong = np.flatnonzero(~((weights >= 0) & (weights <= _LARGEST_RATING)))
     if wrong.size:
         raise ValueError(
-            f"{name} holds {weights[wrong[0]]} in row {wrong[0]}, but weights must be finite numbers from 0 to "
-            f"{_LARGEST_RATING:g}. Leave pairs out that nothing is known of; 1 is the weight of the others."
+            f"{name} holds {weights[wrong[0]]} in row {wrong[0]}, but weights must be finite "
+            f"numbers from 0 to {_LARGEST_RATING:g}. Leave pairs out that nothing is known of; 1 "
+            "is the weight of the others."
         )
     return weights
 
 
 def _as_numbers(values: Any, name: str, what: str) -> Array:
-    """Return values as real numbers, if possible in their own dtype; strings are none, whatever they say."""
+    """Return values as real numbers, if possible in their own dtype.
+
+    Strings are none, whatever they say.
+    """
     array = refuse_dates(np.asarray(values), name)
     if array.dtype.kind == "c":
         raise ValueError(f"Complex data not supported: {name} holds complex {what}s")
@@ -363,7 +401,8 @@ def _as_numbers(values: Any, name: str, what: str) -> Array:
     for row, one in enumerate(array):
         if not isinstance(one, Real | Decimal):
             raise ValueError(
-                f"{name} holds a {what} that is no number: {one!r} in row {row}; convert {what}s to numbers"
+                f"{name} holds a {what} that is no number: {one!r} in row {row}; convert {what}s "
+                "to numbers"
             )
     return array.astype(np.float64)
 
@@ -380,7 +419,9 @@ def _as_array(column: Any, what: str) -> Array:
 
 
 def check_values(values: Any, name: str, rows: UserRows | None = None) -> Array:
-    """Return ratings as float32 if it holds their dtype, else as float64; errors name the place, also in a matrix.
+    """Return ratings as float32 if it holds their dtype, else as float64.
+
+    Errors name the place, also in a matrix.
 
     Raises
     ------
@@ -397,27 +438,30 @@ def check_values(values: Any, name: str, rows: UserRows | None = None) -> Array:
             row = np.searchsorted(rows.indptr, wrong, "right") - 1
             place = f"row {row} and column {rows.items[wrong]}"
         raise ValueError(
-            f"{name} holds the rating {array[wrong]} in {place}, but ratings must be finite numbers of at "
-            f"most {_LARGEST_RATING:g}, not infinity or NaN. Leave missing ratings out, or mark them in a dense matrix "
-            "as NaN; scale others down."
+            f"{name} holds the rating {array[wrong]} in {place}, but ratings must be finite "
+            f"numbers of at most {_LARGEST_RATING:g}, not infinity or NaN. Leave missing ratings "
+            "out, or mark them in a dense matrix as NaN; scale others down."
         )
     return array
 
 
 def check_taken(lowest: float) -> None:
-    """Raise ValueError if a value is not above 0: a ranking loss ranks what users took above what they did not."""
+    """Raise ValueError if a value is not above 0.
+
+    A ranking loss ranks what users took above what they did not.
+    """
     if lowest <= 0:
         raise ValueError(
-            f"a value is {lowest:g}, but with this loss each pair is an item that the user took, of a value above 0; "
-            "leave other pairs out, as in fit(pairs[y > 0], y[y > 0])"
+            f"a value is {lowest:g}, but with this loss each pair is an item that the user took, "
+            "of a value above 0; leave other pairs out, as in fit(pairs[y > 0], y[y > 0])"
         )
 
 
 def nothing_to_draw(loss: str) -> ValueError:
     """Return the error about a ranking loss, if all users took all items."""
     return ValueError(
-        f"with loss={loss!r} no item can be drawn beside any pair, as all users took all items; rank more items, or "
-        "mark in a dense matrix as NaN what a user did not take"
+        f"with loss={loss!r} no item can be drawn beside any pair, as all users took all items; "
+        "rank more items, or mark in a dense matrix as NaN what a user did not take"
     )
 
 
@@ -425,6 +469,6 @@ def check_range(low: float, high: float) -> None:
     """Raise ValueError if ratings differ by so little that factors would underflow."""
     if 0.0 < high - low < _LEAST_RANGE:
         raise ValueError(
-            f"ratings differ by {high - low:g} at most, too little for float32; multiply them, for example by "
-            f"{10.0 ** -np.floor(np.log10(high - low)):g}"
+            f"ratings differ by {high - low:g} at most, too little for float32; multiply them, for "
+            f"example by {10.0 ** -np.floor(np.log10(high - low)):g}"
         )

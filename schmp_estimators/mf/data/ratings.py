@@ -1,9 +1,10 @@
 """Ratings as programs use them: assigned to shards of users and blocks of items.
 
-Ratings of any input come in *pieces*, in any order: rows of users, with their numbers in the whole data.  A piece of a
-matrix in memory consists of views of its arrays, which may be memory-mapped.  A shard copies the rows of its users from
-all pieces, and sorts those that are not sorted, so it does not depend on the pieces.  Until then a rating with a weight
-is one complex number, ``value + 1j * weight``, so that both are moved together.
+Ratings of any input come in *pieces*, in any order: rows of users, with their numbers in the whole
+data.  A piece of a matrix in memory consists of views of its arrays, which may be memory-mapped.  A
+shard copies the rows of its users from all pieces, and sorts those that are not sorted, so it does
+not depend on the pieces.  Until then a rating with a weight is one complex number,
+``value + 1j * weight``, so that both are moved together.
 """
 
 from collections.abc import Sequence
@@ -38,11 +39,14 @@ from schmp_estimators.mf.kernels.tally import Tally, count_rows
 
 #: Fewer ratings are not divided: they take 5 ms of work at rank 40.
 UNDIVIDED = 200_000
-#: About the number of ratings of a block of a rotation, whose work is large compared with the cost of a task.
+#: About the number of ratings of a block of a rotation, whose work is large compared with the cost
+#: of a task.
 RATINGS_PER_BLOCK = 400_000
-#: Ratings per shard for partial sums: each shard needs memory for its sums, and sends them in every round.
+#: Ratings per shard for partial sums: each shard needs memory for its sums, and sends them in every
+#: round.
 RATINGS_PER_SUM = 1_000_000
-#: The work on the sums of an item is that of three to four ratings: 5 % if a shard has this many ratings of the item.
+#: The work on the sums of an item is that of three to four ratings: 5 % if a shard has this many
+#: ratings of the item.
 RATINGS_OF_A_SUMMED_ITEM = 64
 #: Up to this number, further shards for partial sums gain more than that costs.
 SHARDS_FOR_SUMS = 8
@@ -50,7 +54,8 @@ SHARDS_FOR_SUMS = 8
 ITEMS_TO_DRAW_FROM = 8
 #: More shards than these need more steps, or more memory for sums, than they gain.
 MAX_SHARDS = 64
-#: With two shards, two threads would wait for each other: 1.0 instead of 1.7 times as fast as one thread.
+#: With two shards, two threads would wait for each other: 1.0 instead of 1.7 times as fast as one
+#: thread.
 FEWEST_SHARDS = 4
 
 
@@ -69,22 +74,25 @@ class RatingShard(NamedTuple):
 
     #: (n_users,) numbers of the users in the whole data.
     user_ids: Integers
-    #: (n_users,) number of ratings, without held-out ones; if ratings, but not clicks, have weights, the sum of these.
+    #: (n_users,) number of ratings, without held-out ones; if ratings, but not clicks, have
+    #: weights, the sum of these.
     user_counts: Array
-    #: Numbers in the whole data of the items of the block with the number of the shard; or of all items, those with the
-    #: most ratings first.
+    #: Numbers in the whole data of the items of the block with the number of the shard; or of all
+    #: items, those with the most ratings first.
     item_ids: Integers
     #: For each of these items the same as `user_counts`, over all shards.
     item_counts: Array
     #: `CutRatings`, or `UserRatings`.
     train: Any
-    #: Ratings that are only predicted: `CutRatings`, or a `RatingBlock`, complex if there are weights.
+    #: Ratings that are only predicted: `CutRatings`, or a `RatingBlock`, complex if there are
+    #: weights.
     held_out: Any
     #: (n_ratings,) weights of sorted ratings; None if all are 1.
     confidences: Floats32 | None = None
     #: Only for clicks.
     by_item: ByItem | None = None
-    #: For each block the offsets of the users, and the items that each has taken, ascending; empty if not needed.
+    #: For each block the offsets of the users, and the items that each has taken, ascending; empty
+    #: if not needed.
     taken: tuple[tuple[Integers, Integers32], ...] = ()
 
 
@@ -106,7 +114,8 @@ class ShardPlan(NamedTuple):
     items: layout.Placement
     item_counts: Array
     hold_out: HoldOut
-    #: Whether the shard is cut into blocks, one for each group of items; otherwise the items are one group.
+    #: Whether the shard is cut into blocks, one for each group of items; otherwise the items are
+    #: one group.
     blocks: bool
     #: Whether to return the items that each user has rated.
     keep_seen: bool
@@ -119,12 +128,17 @@ class ShardPlan(NamedTuple):
 
     @property
     def item_ids(self) -> Integers:
-        """Numbers of the items in the whole data, in the order of their rows in shards and in `Seen`."""
+        """Numbers of the items in the whole data.
+
+        They are in the order of the items' rows in shards and in `Seen`.
+        """
         return np.arange(self.items.group.size) if self.blocks else self.items.members[0]
 
 
 def usual_shards(n_ratings: int, n_items: int, gradients: bool) -> int:
-    """Return the number of shards, for steps or for partial sums; it depends only on the size of the data.
+    """Return the number of shards, for steps or for partial sums.
+
+    It depends only on the size of the data.
 
     It is a power of two, which divides evenly among workers, often as many.
     """
@@ -144,7 +158,10 @@ def hash_pairs(pairs: RatingBlock, key: np.uint64) -> NDArray[np.uint64]:
 
 
 def held_out_mask(ratings: RatingBlock, hold_out: HoldOut) -> Masks:
-    """Return which ratings are only predicted; this depends only on the user and the item of a rating."""
+    """Return which ratings are only predicted.
+
+    This depends only on the user and the item of a rating.
+    """
     if not hold_out.threshold:
         return np.zeros(ratings.values.size, np.bool_)
     return hash_pairs(ratings, hold_out.key) < hold_out.threshold
@@ -153,7 +170,10 @@ def held_out_mask(ratings: RatingBlock, hold_out: HoldOut) -> Masks:
 def count_and_measure(
     shape: IntPair, hold_out: HoldOut, grid: Grid, sums_rows: bool, piece: UserRows
 ) -> Tally:
-    """Count and measure some of the ratings; `sums_rows` says whether sums of users and items are needed."""
+    """Count and measure some of the ratings.
+
+    `sums_rows` says whether sums of users and items are needed.
+    """
     size = sum(shape)
     tally = Tally(
         np.zeros((2, size), np.int64),
@@ -169,8 +189,8 @@ def count_and_measure(
 def choose_hold_out(pieces: Rows, key: np.uint64, share: float) -> HoldOut:
     """Return a hold-out of a share of the ratings: of one at least, and of all but one at most.
 
-    If chance holds out none, it is the one with the smallest hash; if chance holds out all, the one with the largest
-    hash is fitted.  This depends only on the ids and the key.
+    If chance holds out none, it is the one with the smallest hash; if chance holds out all, the one
+    with the largest hash is fitted.  This depends only on the ids and the key.
 
     Raises
     ------
@@ -180,8 +200,8 @@ def choose_hold_out(pieces: Rows, key: np.uint64, share: float) -> HoldOut:
     hashes = set(pieces.reduce(partial(_ends_of_piece, key), _ends, "mf-hold-out").tolist())
     if len(hashes) < 2:
         raise ValueError(
-            "some ratings are held out, to be judged by what the others say, but there are fewer than two; pass more, "
-            "or fit with early_stopping=False"
+            "some ratings are held out, to be judged by what the others say, but there are fewer "
+            "than two; pass more, or fit with early_stopping=False"
         )
     least, greatest = sorted(hashes)
     return HoldOut(key, np.uint64(min(max(int(share * 2.0**64), least + 1), greatest)))
@@ -280,7 +300,10 @@ def make_shard(
 
 
 def _taken(ratings: UserRows, items: layout.Placement) -> Arguments:
-    """Return for each block the offsets of the users, and the items that each has in it, in ascending order."""
+    """Return for each block the offsets of the users, and the items that each has in it.
+
+    The items are in ascending order.
+    """
     found = []
     for number, members in enumerate(items.members):
         mine = layout.select(ratings, items.group[ratings.items] == number)
@@ -290,7 +313,10 @@ def _taken(ratings: UserRows, items: layout.Placement) -> Arguments:
 
 
 def sort_by_item(ratings: UserRatings, confidences: Floats32 | None, n_items: int) -> ByItem:
-    """Sort ratings, which are sorted by user, by item; ratings of one item keep the order of the users."""
+    """Sort ratings, which are sorted by user, by item.
+
+    Ratings of one item keep the order of the users.
+    """
     indptr, items, values = ratings
     places = np.arange(values.size, dtype=np.int32)
     found = sparse.csr_matrix((places, items, indptr), (indptr.size - 1, n_items)).tocsc()

@@ -107,7 +107,8 @@ def open_ratings(
     ----------
     X, y : as in `ModelParallelMF.fit`
     estimator : Recommender
-        Its number and names of features become those of the two columns of pairs, or of the items of a matrix.
+        Its number and names of features become those of the two columns of pairs, or of the items
+        of a matrix.
     wanted : Wanted
     weights : array-like, optional
         Weights of the ratings.
@@ -120,7 +121,8 @@ def open_ratings(
     clicks = wanted.clicks
     anew = earlier is None
     if pairs:
-        # Pairs and matrices may follow each other, so only a second table of pairs has columns to compare.
+        # Pairs and matrices may follow each other, so only a second table of pairs has columns to
+        # compare.
         if anew or estimator._fitted_on_pairs:
             check_pair_columns(X, estimator, reset=anew)
         rows = _open_pairs(X, y, weights, place, clicks)
@@ -150,7 +152,8 @@ def open_ratings(
             raise ValueError("there are no ratings to fit; X must store, or y hold, at least one")
         if not heaviest:
             raise ValueError(
-                "all weights are 0, those of sample_weight or confidence; one at least must be above 0"
+                "all weights are 0, those of sample_weight or confidence; one at least must be "
+                "above 0"
             )
         inputs.check_range(low, high)
         if wanted.ranking:
@@ -170,7 +173,10 @@ def open_ratings(
 
 
 def check_pair_columns(X: Any, estimator: Any, *, reset: bool) -> None:
-    """Set or compare the names of the two columns of pairs; a list of pairs has none, and needs no warning of this."""
+    """Set or compare the names of the two columns of pairs.
+
+    A list of pairs has none, and needs no warning of this.
+    """
     if isinstance(X, list | tuple) and not reset:
         return
     if is_dask(X):
@@ -186,7 +192,10 @@ def map_chunks(
     name: str,
     shape: tuple[int, ...] = (),
 ) -> Any:
-    """Return ``function(pairs, model)``, float64 of a shape for each pair: at once in memory, lazily on Dask."""
+    """Return ``function(pairs, model)``, float64 of a shape for each pair.
+
+    It is computed at once in memory, lazily on Dask.
+    """
     if not is_dask(pairs):
         return function(pairs, model)
     run = uuid4().hex
@@ -201,11 +210,15 @@ def map_chunks(
 
 
 def _part_of_rows(rows: Any, X: Any = None, weights: Any = None, clicks: bool = False) -> _Part:
-    """Return the ratings of some rows of a matrix, or of all; `rows` is X as scikit-learn has converted it."""
+    """Return the ratings of some rows of a matrix, or of all.
+
+    `rows` is X as scikit-learn has converted it.
+    """
     inputs.check_duplicates_kept(X, rows)
     if rows.shape[1] > _LARGEST_SIDE:
         raise ValueError(
-            f"X has {rows.shape[1]} columns, but rows and columns are numbered in 32 bits; pass pairs of ids"
+            f"X has {rows.shape[1]} columns, but rows and columns are numbered in 32 bits; pass "
+            "pairs of ids"
         )
     ratings = inputs.ratings_of_rows(rows)
     if weights is not None:
@@ -214,7 +227,10 @@ def _part_of_rows(rows: Any, X: Any = None, weights: Any = None, clicks: bool = 
 
 
 def _number_users(rows: Rows, estimator: Any, asked: tuple[int | None, int | None]) -> IntPair:
-    """Replace the parts of a matrix by ratings, with users numbered on from part to part; return the shape."""
+    """Replace the parts of a matrix by ratings, and return the shape.
+
+    Users are numbered on from part to part.
+    """
     shapes = rows.here(rows.each(itemgetter(slice(3)), "mf-shape"))
     widths = {width for _, width, _ in shapes}
     if len(widths) != 1:
@@ -233,7 +249,8 @@ def _number_users(rows: Rows, estimator: Any, asked: tuple[int | None, int | Non
     for kind, size, given in zip(KINDS, shape, asked, strict=True):
         if given not in (None, size):
             raise ValueError(
-                f"n_{kind}s={given} is for pairs of ids, but X is a matrix of {size} {kind}s; leave it None"
+                f"n_{kind}s={given} is for pairs of ids, but X is a matrix of {size} {kind}s; "
+                "leave it None"
             )
     return shape
 
@@ -263,13 +280,14 @@ def _open_pairs(pairs: Any, values: Any, weights: Any, place: Place | None, clic
 
 
 def _table_of(kind: str, limit: int | None, known: Table, found: Table | None) -> Table | range:
-    """Return the ids of a side: the numbers below a limit that is given, or else the ids that occur."""
+    """Return the ids of a side: numbers below a limit that is given, or else those that occur."""
     if limit is None or not rating_ids.are_positions(known):
         assert found is not None
         return rating_ids.extend(known, found, kind)
     if found is not None and rating_ids.is_text(found):
         raise ValueError(
-            f"n_{kind}s={limit} needs {kind}s that are numbers from 0 on, not strings; leave it None"
+            f"n_{kind}s={limit} needs {kind}s that are numbers from 0 on, not strings; leave it "
+            "None"
         )
     if found is not None and found[-1] >= limit:
         raise ValueError(
@@ -279,15 +297,19 @@ def _table_of(kind: str, limit: int | None, known: Table, found: Table | None) -
 
 
 def _check_size(n_users: int, n_items: int, n_ratings: int, n_components: int) -> None:
-    """Raise ValueError if factors would be large, and nearly all of them those of users or items without ratings."""
+    """Raise ValueError if factors would be large, and nearly all of them without ratings.
+
+    They are the factors of users or items.
+    """
     n_rows, row = n_users + n_items, 4 * padded_width(n_components)
     for kind, size in zip(KINDS, (n_users, n_items), strict=True):
         rated_hardly = size > 8 * n_ratings and size >= n_rows / 2
         if size > _LARGEST_SIDE or (rated_hardly and n_rows * row > 2 << 30):
             raise ValueError(
                 f"the factors of {size} {kind}s would take {size * row / 2**30:.3g} GiB, "
-                f"but {n_ratings} ratings are those of at most {n_ratings} {kind}s. Leave n_{kind}s None, and pass "
-                "pairs of ids: those that have no ratings take no memory then."
+                f"but {n_ratings} ratings are those of at most {n_ratings} {kind}s. Leave "
+                f"n_{kind}s None, and pass pairs of ids: those that have no ratings take no memory "
+                "then."
             )
 
 
@@ -298,7 +320,8 @@ def _side_by_side(pairs: Any, columns: Named) -> list[Arguments]:
         all(hasattr(one, "map_partitions") for one in frames)
         and len({one.npartitions for one in frames}) == 1
     ):
-        # In one expression: by themselves, columns read from small files come in fewer partitions than X.
+        # In one expression: by themselves, columns read from small files come in fewer partitions
+        # than X.
         joined = pairs.map_partitions(
             lambda *columns: columns,
             *frames[1:],
@@ -321,21 +344,25 @@ def _side_by_side(pairs: Any, columns: Named) -> list[Arguments]:
         if not np.isnan(n_pairs + values.shape[0]):
             if n_pairs != values.shape[0]:
                 raise ValueError(
-                    f"Found input variables with inconsistent numbers of samples: {[n_pairs, values.shape[0]]}"
+                    "Found input variables with inconsistent numbers of samples: "
+                    f"{[n_pairs, values.shape[0]]}"
                 )
             values = values.rechunk({0: lengths})
         elif len(lengths) != values.numblocks[0]:
             raise ValueError(
-                f"X has {len(lengths)} partitions and {name} {values.numblocks[0]}, of unknown lengths; take both "
-                "from one data frame, or pass Dask arrays whose chunk sizes are known, for example from "
-                "frame.to_dask_array(lengths=True)"
+                f"X has {len(lengths)} partitions and {name} {values.numblocks[0]}, of unknown "
+                "lengths; take both from one data frame, or pass Dask arrays whose chunk sizes are "
+                "known, for example from frame.to_dask_array(lengths=True)"
             )
         aligned.append(values.to_delayed().ravel())
     return list(zip(*aligned, strict=True))
 
 
 def _as_column(values: Any) -> Any:
-    """Return ratings, on Dask or not, as a Dask array of one or two dimensions, whose columns are undivided."""
+    """Return ratings, on Dask or not, as a Dask array of one or two dimensions.
+
+    Its columns are undivided.
+    """
     if is_dask(values) and not isinstance(values, da.Array):
         values = values.to_dask_array()
     elif not is_dask(values):
@@ -350,8 +377,8 @@ def _ratings_of_chunk(
         pairs, values, weights = (*pairs, None)[:3]
     if len(pairs) != len(values):
         raise ValueError(
-            f"a chunk of X has {len(pairs)} pairs, but that of y {len(values)} ratings; X and y must have the same "
-            "length, and the same partitions if their lengths are not known"
+            f"a chunk of X has {len(pairs)} pairs, but that of y {len(values)} ratings; X and y "
+            "must have the same length, and the same partitions if their lengths are not known"
         )
     return inputs.read_ratings(pairs, values, weights, clicks=clicks)
 

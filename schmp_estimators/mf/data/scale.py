@@ -1,8 +1,11 @@
-"""Ratings without their mean, divided by their spread, so that a penalty and a step mean the same on every scale.
+"""Ratings without their mean, divided by their spread.
 
-The moments are exact sums over ratings that are rounded to whole steps; 2**31 steps or fewer cover the range of all
-ratings.  So the moments depend neither on the order of the ratings nor on how these are divided.  Their error is at
-most 2**-30 of a standard deviation times the root of the number of ratings.
+So a penalty and a step mean the same on every scale.
+
+The moments are exact sums over ratings that are rounded to whole steps; 2**31 steps or fewer cover
+the range of all ratings.  So the moments depend neither on the order of the ratings nor on how
+these are divided.  Their error is at most 2**-30 of a standard deviation times the root of the
+number of ratings.
 """
 
 from collections.abc import Sequence
@@ -16,7 +19,10 @@ from schmp_estimators.mf.kernels.tally import CARRIED, STEP_BITS
 
 
 class Grid(NamedTuple):
-    """Steps to which ratings are rounded: whole multiples of 1 / `inverse_step`, counted from `middle`."""
+    """Steps to which ratings are rounded.
+
+    They are whole multiples of 1 / `inverse_step`, counted from `middle`.
+    """
 
     middle: float
     inverse_step: float
@@ -45,14 +51,20 @@ AS_THEY_ARE = Scale(0.0, 1.0)
 
 
 def choose_grid(low: float, high: float, heaviest: float) -> Grid:
-    """Return the finest grid of powers of two for ratings between `low` and `high`, with weights up to `heaviest`."""
+    """Return the finest grid of powers of two for ratings between `low` and `high`.
+
+    Weights are at most `heaviest`.
+    """
     middle = low / 2 + high / 2
     exponents = frexp(max(high - middle, middle - low))[1], frexp(heaviest)[1]
     return Grid(middle, *(ldexp(1.0, STEP_BITS - exponent) for exponent in exponents))
 
 
 def read_moments(sums: Integers) -> tuple[Moments, Moments]:
-    """Return the moments in a `Tally`, without and with weights, which are the same if there are no weights."""
+    """Return the moments in a `Tally`, without and with weights.
+
+    They are the same if there are no weights.
+    """
     sides = np.reshape((sums[0].astype(object) << CARRIED) + sums[1], (2, 4))
     plain, weighted = (
         Moments(size, total, (high << STEP_BITS) + low) for size, total, high, low in sides
@@ -68,12 +80,15 @@ def mean_and_spread(moments: Moments, grid: Grid) -> FloatPair:
 
 
 def left_by_biases(moments: Moments, counts: Sequence[Integers], sums: Sequence[Integers]) -> float:
-    """Estimate the standard deviation that biases leave of standardised ratings, from moments alone.
+    """Estimate the standard deviation that biases leave of standardised ratings.
 
-    Let a rating be the sum of a user's part, an item's part and noise, all independent, with variances a, b and e.  Let
-    n of N·M pairs be rated, a share p of all, at random.  The mean rating of a user with k ratings then has the
-    variance ``a + ((1 - p) b + e) / k``, that of an item likewise, and a rating has ``a + b + e``.  These are three
-    equations, whose left sides are measured.
+    It is estimated from moments alone.
+
+    Let a rating be the sum of a user's part, an item's part and noise, all independent, with
+    variances a, b and e.  Let n of N·M pairs be rated, a share p of all, at random.  The mean
+    rating of a user with k ratings then has the variance ``a + ((1 - p) b + e) / k``, that of an
+    item likewise, and a rating has ``a + b + e``.  These are three equations, whose left sides are
+    measured.
 
     Parameters
     ----------
@@ -104,7 +119,8 @@ def left_by_biases(moments: Moments, counts: Sequence[Integers], sums: Sequence[
 def choose_scale(mean: float, spread: float, fit_bias: bool) -> Scale:
     """Return the scale that standardises ratings; without biases the mean stays in them.
 
-    The unit is the standard deviation in both cases: with the root mean square as the unit, the effect of a penalty
-    would grow with an offset.  If all ratings are equal, the unit is their size; if all are zero, it is 1.
+    The unit is the standard deviation in both cases: with the root mean square as the unit, the
+    effect of a penalty would grow with an offset.  If all ratings are equal, the unit is their
+    size; if all are zero, it is 1.
     """
     return Scale(mean if fit_bias else 0.0, spread or abs(mean) or 1.0)

@@ -1,4 +1,7 @@
-"""The items that each user has rated: they are left out of recommendations, and no pair may be rated twice."""
+"""The items that each user has rated.
+
+They are left out of recommendations, and no pair may be rated twice.
+"""
 
 from typing import Any, NamedTuple
 
@@ -41,7 +44,10 @@ class SeenItems(NamedTuple):
         return self.item_ids[items[indptr[row] : indptr[row + 1]]]
 
     def pairs(self, among: Masks) -> Integers:
-        """Return the pairs of users that are true in `among`, each as one number: 32 bits of user, then item."""
+        """Return the pairs of users that are true in `among`, each as one number.
+
+        A number has 32 bits of user, then those of the item.
+        """
         found = [np.empty(0, np.int64)]
         for (indptr, items), members in zip(self.parts, self.users.members, strict=True):
             users = np.repeat(members, np.diff(indptr))
@@ -77,13 +83,14 @@ class DuplicateRatingError(ValueError):
         """Return a message with the pair and the remedy."""
         if self.earlier:
             return (
-                f"user {self.user} rated item {self.item} in an earlier call; leave the pairs of earlier calls out of "
-                "partial_fit, or begin anew with fit and one rating of each pair"
+                f"user {self.user} rated item {self.item} in an earlier call; leave the pairs of "
+                "earlier calls out of partial_fit, or begin anew with fit and one rating of each "
+                "pair"
             )
         return (
-            f"user {self.user} rated item {self.item} more than once; keep one rating of each pair, for example the "
-            "mean (pandas: frame.groupby(['user', 'item']).mean()); for clicks, keep their number (….size()) and set "
-            "confidence=numpy.log1p"
+            f"user {self.user} rated item {self.item} more than once; keep one rating of each "
+            "pair, for example the mean (pandas: frame.groupby(['user', 'item']).mean()); for "
+            "clicks, keep their number (….size()) and set confidence=numpy.log1p"
         )
 
 

@@ -1,16 +1,21 @@
-"""Coordinate descent for matrix factorisation, eight components at a time, from sums that shards compute in parts.
+"""Coordinate descent for matrix factorisation, eight components at a time.
 
-Components are processed in *chunks* of `LANES`.  One round improves one chunk, of all users and then of all items, with
-everything else fixed.  For a user, let r be the residuals without the chunk, and h the chunks of the items it rated:
+Shards compute parts of the sums that it needs.
 
-    products = Σ h hᵀ      numerators = Σ r h      minimise  wᵀ(products + λ)w − 2 wᵀnumerators   by coordinate descent
+Components are processed in *chunks* of `LANES`.  One round improves one chunk, of all users and
+then of all items, with everything else fixed.  For a user, let r be the residuals without the
+chunk, and h the chunks of the items it rated:
 
-For an item it is the same with sums over users, to which each shard of users gives a part.  Chunks of one component
-would be CCD++ (Yu et al., ICDM 2012), and one chunk of all components the sweep of a row of Lee et al. (NIPS 2014,
-supplement §2).  With chunks of eight an epoch has K / 8 rounds; the objective falls a little further than with CCD++,
-and the epoch takes a quarter of the time.
+    products = Σ h hᵀ      numerators = Σ r h
+    minimise  wᵀ(products + λ)w − 2 wᵀnumerators   by coordinate descent
 
-The biases are a chunk too: a user's row is (b_u, 1, 0, …), an item's is (1, b_i, 0, …), and each side changes its own.
+For an item it is the same with sums over users, to which each shard of users gives a part.  Chunks
+of one component would be CCD++ (Yu et al., ICDM 2012), and one chunk of all components the sweep of
+a row of Lee et al. (NIPS 2014, supplement §2).  With chunks of eight an epoch has K / 8 rounds; the
+objective falls a little further than with CCD++, and the epoch takes a quarter of the time.
+
+The biases are a chunk too: a user's row is (b_u, 1, 0, …), an item's is (1, b_i, 0, …), and each
+side changes its own.
 """
 
 from typing import NamedTuple
@@ -69,9 +74,12 @@ def solve_rows(sums, penalties, first, stop, positive, rows):
 
 @kernel
 def improve_users(
-    ratings, weights, residuals, before, now, items, penalties, pull, target, first, stop, positive, sums
+    ratings, weights, residuals, before, now, items, penalties, pull, target, first, stop, positive,
+    sums
 ):  # fmt: skip
-    """Do one round for a shard of users: improve their chunk, and compute the sums that the items need for theirs.
+    """Do one round for a shard of users.
+
+    It improves their chunk, and computes the sums that the items need for theirs.
 
     Parameters
     ----------
@@ -79,15 +87,17 @@ def improve_users(
     weights : (n_ratings,) float32, or None
         Their weights; None if all are 1.
     residuals : (n_ratings,) float32
-        Residuals without the chunk of the last round, on return without that of this round; mutated.
+        Residuals without the chunk of the last round, on return without that of this round;
+        mutated.
     before, now : (n_users, LANES) float32
         The users' chunk of the last round, and that of this round, which is mutated.
     items : (n_items, 2 * LANES) float32
-        The items' chunk of the last round, negated, beside that of this round: one dot product corrects a residual for
-        both.
+        The items' chunk of the last round, negated, beside that of this round: one dot product
+        corrects a residual for both.
     penalties : (n_users,) float32
     pull, target : (n_users, LANES) float32
-        Influence of earlier ratings on the diagonal of the products and on the numerators; (0, LANES) for none.
+        Influence of earlier ratings on the diagonal of the products and on the numerators; (0,
+        LANES) for none.
     first, stop, positive
         As in `solve_rows`.
     sums : (n_items * SUMS, LANES) float32
@@ -153,7 +163,10 @@ def shift_residuals(ratings, residuals, before, now, items):
 
 @kernel
 def close_round(ratings, weights, residuals, user_chunk, item_chunk):
-    """Include the last chunk in `residuals` again (mutated); return the weighted sum of their squares, in float64."""
+    """Include the last chunk in `residuals` again (mutated).
+
+    The weighted sum of their squares is returned, in float64.
+    """
     total, weight = 0.0, ONE
     for user in range(user_chunk.shape[0]):
         for rating in range(ratings.indptr[user], ratings.indptr[user + 1]):

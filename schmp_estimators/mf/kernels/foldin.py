@@ -1,6 +1,7 @@
 """Uses of a fitted factorisation: fold in new users, predict ratings, recommend items.
 
-The result for a user depends only on the ratings of this user and on the item factors, never on other rows.
+The result for a user depends only on the ratings of this user and on the item factors, never on
+other rows.
 """
 
 import numpy as np
@@ -38,7 +39,10 @@ def _solve_cholesky(gram, size):
 
 @inlined
 def _solve_positive(gram, target, free_from, size, out):
-    """Minimise ``xᵀ gram x − 2 xᵀ target`` with ``x[k] >= 0`` for k below `free_from`; reads the lower triangle."""
+    """Minimise ``xᵀ gram x − 2 xᵀ target`` with ``x[k] >= 0`` for k below `free_from`.
+
+    Only the lower triangle of `gram` is read.
+    """
     out[:] = 0.0
     for _ in range(1000):
         moved, largest = 0.0, 0.0
@@ -62,19 +66,22 @@ def _solve_positive(gram, target, free_from, size, out):
 def fold_in(ratings, weights, features, penalties, start, n_penalised, positive, out):
     """Solve the ridge problem of every user with the items fixed.
 
-    Minimises ``Σ c (w·f_i)² − 2 Σ a w·f_i + wᵀ start w + penalty ‖w‖²`` over w for each user, exactly.
+    Minimises ``Σ c (w·f_i)² − 2 Σ a w·f_i + wᵀ start w + penalty ‖w‖²`` over w for each user,
+    exactly.
 
     Parameters
     ----------
     ratings : UserRatings
-        The values a are what remains without the global mean and the items' biases, times their confidences.
+        The values a are what remains without the global mean and the items' biases, times their
+        confidences.
     weights : (n_ratings,) float64
         Their confidences, minus what `start` has counted of them.
     features : (n_items, n_features) float64
         Item factors; a column of ones after them makes the user's bias.
     penalties : (n_users,) float64
     start : (n_features, n_features) float64
-        Zeros, or the contribution of all items, whether in `ratings` or not; only the lower triangle is read.
+        Zeros, or the contribution of all items, whether in `ratings` or not; only the lower
+        triangle is read.
     n_penalised : int
         Features below this number are kept at or above zero if `positive`.
     positive : bool
@@ -137,7 +144,10 @@ def predict_pairs(users, items, user_factors, item_factors, user_bias, item_bias
 
 @inlined
 def insert(score, item, scores, items):
-    """Put an item in its place among the best, of falling score and rising number, in place of the last one."""
+    """Put an item in its place among the best, in place of the last one.
+
+    The best are in the order of falling score, then of rising number.
+    """
     place = scores.size - 1
     while place > 0 and (
         score > scores[place - 1] or (score == scores[place - 1] and item < items[place - 1])

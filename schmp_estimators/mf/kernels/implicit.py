@@ -1,12 +1,16 @@
-"""Block coordinate descent for implicit feedback: missing pairs count as zeros, without being visited.
+"""Block coordinate descent for implicit feedback.
 
-The objective of Hu, Koren & Volinsky (ICDM 2008), with confidences c and the weight u of missing pairs, is
+Missing pairs count as zeros, without being visited.
+
+The objective of Hu, Koren & Volinsky (ICDM 2008), with confidences c and the weight u of missing
+pairs, is
 
     Σ_seen c (r − ŵ)² + u Σ_missing ŵ² = Σ_seen [c (r − ŵ)² − u ŵ²] + u · tr(WᵀW HᵀH) ,    ŵ = w·h .
 
-The last term, over all pairs, needs only the K × K matrices WᵀW and HᵀH.  As for ratings, one round improves a chunk of
-eight components of all users, then of all items: these are the subspaces of iALS++ (Rendle, Krichene, Zhang & Koren,
-2021).  Let p be the prediction without the chunk, and d = c − u.  The objective depends on a user's chunk x by
+The last term, over all pairs, needs only the K × K matrices WᵀW and HᵀH.  As for ratings, one round
+improves a chunk of eight components of all users, then of all items: these are the subspaces of
+iALS++ (Rendle, Krichene, Zhang & Koren, 2021).  Let p be the prediction without the chunk, and d =
+c − u.  The objective depends on a user's chunk x by
 
     xᵀ (d Σ h hᵀ + u G + λ) x − 2 xᵀ (Σ (c r − d p) h − u G_rest w_rest) ,    G = HᵀH ,
 
@@ -26,13 +30,16 @@ from schmp_estimators.mf.kernels.registers import (
     solve_tile,
 )
 
-#: Number of rows whose products are added up in float32, before the sum is added to a total in float64.
+#: Number of rows whose products are added up in float32, before the sum is added to a total in
+#: float64.
 _RUN = 64
 
 
 @kernel
 def gram_rows(chunks, rows, first, step):
-    """Return the products of all `chunks` of a matrix with one chunk, which are rows of its Gram matrix.
+    """Return the products of all `chunks` of a matrix with one chunk.
+
+    They are rows of its Gram matrix.
 
     Parameters
     ----------
@@ -57,7 +64,10 @@ def gram_rows(chunks, rows, first, step):
 
 @part
 def _add_rows(sums, rows, first, size, gram, ends, others, clicks, confidences, unobserved, left):
-    """Add to `sums` what all chunks, and the clicks, contribute to the chunk of ``rows[:, first : first + size]``."""
+    """Add what all chunks, and the clicks, contribute to one chunk to its `sums`.
+
+    The chunk is that of ``rows[:, first : first + size]``.
+    """
     m = rows.shape[0]
     n = rows.shape[1]
     indptr, ids, values = clicks
@@ -81,8 +91,8 @@ def _add_rows(sums, rows, first, size, gram, ends, others, clicks, confidences, 
 
 @kernel
 def improve_clicks(
-    clicks, confidences, unobserved, left, before, users, number, items, gram, diagonal, penalties, pull, target, stop,
-    positive,
+    clicks, confidences, unobserved, left, before, users, number, items, gram, diagonal, penalties,
+    pull, target, stop, positive,
 ):  # fmt: skip
     """Improve a chunk of all users of a shard.
 
@@ -95,7 +105,8 @@ def improve_clicks(
     unobserved : float32
         The weight u of a missing pair.
     left : (n_clicks,) float32
-        Negated predictions, without the chunk of the last round; on return without that of this round.  Mutated.
+        Negated predictions, without the chunk of the last round; on return without that of this
+        round.  Mutated.
     before : (n_users, LANES) float32
         The users' chunk of the last round.
     users : (n_chunks, n_users, LANES) float32
@@ -194,7 +205,7 @@ def close_clicks(clicks, confidences, unobserved, left, user_chunk, item_chunk):
 
 @kernel
 def pass_on(clicks, chunk, passed):
-    """Compute the mean of `chunk` over the items of each user, and add up these means over the users of each item.
+    """Add up, over the users of each item, the means of `chunk` over each user's items.
 
     Parameters
     ----------
@@ -217,7 +228,9 @@ def pass_on(clicks, chunk, passed):
 
 @kernel
 def centre_chunk(passed, counts, first, stop, spread, chunk):
-    """Remove from a turned chunk what is proportional to the items' numbers of clicks, and scale the rest.
+    """Remove what is proportional to numbers of clicks from a turned chunk; scale the rest.
+
+    The numbers are those of the items.
 
     Parameters
     ----------
@@ -226,7 +239,8 @@ def centre_chunk(passed, counts, first, stop, spread, chunk):
     counts : (n_items,) int64
         Number of clicks of each item.
     first, stop : int
-        Range of the coordinates that are used; those before `first` become proportional to the numbers of clicks.
+        Range of the coordinates that are used; those before `first` become proportional to the
+        numbers of clicks.
     spread : float
         Root mean square of the coordinates afterwards.
     chunk : (n_items, LANES) float32

@@ -1,11 +1,12 @@
 """Storage order of ratings: the shard and block of each rating, and when it is visited there.
 
-Users and items are assigned to shards and blocks in the order of falling weight, so that all of them have nearly the
-same number of ratings.  They are renumbered in this order, so that factors are read in storage order and the busiest
-rows share cache lines.  A block is cut into strips of items, whose factors stay in the second cache while all users are
-visited.  Inside a strip the ratings of some users take turns.  Consecutive steps then change different rows, so that
-the processor overlaps them (91 against 47 million ratings per second at rank 40 without adaptive steps), and the rows
-of these users stay in the first cache.
+Users and items are assigned to shards and blocks in the order of falling weight, so that all of
+them have nearly the same number of ratings.  They are renumbered in this order, so that factors are
+read in storage order and the busiest rows share cache lines.  A block is cut into strips of items,
+whose factors stay in the second cache while all users are visited.  Inside a strip the ratings of
+some users take turns.  Consecutive steps then change different rows, so that the processor overlaps
+them (91 against 47 million ratings per second at rank 40 without adaptive steps), and the rows of
+these users stay in the first cache.
 """
 
 from typing import Any, NamedTuple
@@ -22,9 +23,11 @@ from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 #: Number of users whose ratings take turns, unless rows are long; more than eight gain nothing.
 TILE = 8
-#: If they would have more factors than this, a quarter of the first cache, fewer users take turns, at least two.
+#: If they would have more factors than this, a quarter of the first cache, fewer users take turns,
+#: at least two.
 _TILE_FACTORS = 1 << 11
-#: Number of the factors of a strip of items: half of the second cache of the machine where this was measured.
+#: Number of the factors of a strip of items: half of the second cache of the machine where this was
+#: measured.
 _STRIP_FACTORS = 1 << 16
 #: The group of a row that is in no group.
 NOWHERE = -1
@@ -48,7 +51,10 @@ class UserRows(NamedTuple):
 
 
 class CutRatings(NamedTuple):
-    """Ratings block by block, in a few arrays for all blocks, because each step of a rotation gets all of them."""
+    """Ratings block by block, in a few arrays for all blocks.
+
+    They are few because each step of a rotation gets all of them.
+    """
 
     ratings: RatingBlock
     offsets: np.ndarray  #: (n_blocks + 1,) int64
@@ -60,10 +66,12 @@ class CutRatings(NamedTuple):
 
 
 def deal(counts: np.ndarray, n_groups: int, taking_part: Any = None) -> Placement:
-    """Assign rows with `counts` ratings to `n_groups` groups, heaviest first, to the groups in turn, there and back.
+    """Assign rows with `counts` ratings to `n_groups` groups, heaviest first.
 
-    Rows of equal weight keep their order, so the placement depends only on the arguments.  A row for which
-    `taking_part`, (n,) bool, is False is in no group.
+    Groups take turns, there and back.
+
+    Rows of equal weight keep their order, so the placement depends only on the arguments.  A row
+    for which `taking_part`, (n,) bool, is False is in no group.
     """
     order = np.argsort(-counts, kind="stable")
     order = order if taking_part is None else order[taking_part[order]]
@@ -96,10 +104,12 @@ def _copy(ratings, position, out, target):
 
 @kernel
 def copy_rows(ratings, groups, rows, group, scale, ends, items, values, weights):
-    """Copy the ratings of the users of a group to `items`, `values` and, unless it is empty, `weights`.
+    """Copy the ratings of the users of a group to `items`, `values` and `weights`.
 
-    `groups` and `rows` are those of a `Placement`.  The ratings of row r begin at ``ends[r]``, and it becomes the end.
-    Values are put in units of the scale, computed in float64.
+    If `weights` is empty, it stays so.
+
+    `groups` and `rows` are those of a `Placement`.  The ratings of row r begin at ``ends[r]``, and
+    it becomes the end.  Values are put in units of the scale, computed in float64.
     """
     mean, unit = scale
     for number in range(ratings.users.size):
@@ -116,7 +126,9 @@ def copy_rows(ratings, groups, rows, group, scale, ends, items, values, weights)
 
 @kernel
 def _cut_rows(ratings, strips, rows, ends, out):
-    """Copy `ratings` to `out`, sorted by the strips of their items, which get the numbers in `rows`.
+    """Copy `ratings` to `out`, sorted by the strips of their items.
+
+    Items get the numbers in `rows`.
 
     `ends` (n_strips + 2,) must be zeros; on return ``ends[:-1]`` are the offsets of the strips.
     """
@@ -145,11 +157,13 @@ def _end_of_user(users, start, stop):
 
 @kernel
 def _take_turns(ratings, offsets, heads, tails, room):
-    """Let some users of each strip alternate in `ratings`, which are sorted by strip and user; mutates them.
+    """Let some users of each strip alternate in `ratings`; mutates them.
 
-    After the last rating of a user the next user takes over, so fewer users alternate only at the end of a strip.
-    The others are work space: `room` for the ratings of a strip; the length of `heads` and `tails` is the number of
-    users that alternate.
+    The ratings are sorted by strip and user.
+
+    After the last rating of a user the next user takes over, so fewer users alternate only at the
+    end of a strip.  The others are work space: `room` for the ratings of a strip; the length of
+    `heads` and `tails` is the number of users that alternate.
     """
     tile = heads.size
     for strip in range(offsets.size - 1):
@@ -180,7 +194,10 @@ def _take_turns(ratings, offsets, heads, tails, room):
 
 
 def rows_of(ratings: RatingBlock, n_users: int) -> UserRows:
-    """Return the ratings of users ``0 … n_users - 1`` row by row; those of a user keep their order."""
+    """Return the ratings of users ``0 … n_users - 1`` row by row.
+
+    Those of a user keep their order.
+    """
     users, items, values = ratings
     # SciPy transposes by counting: a row for each rating becomes a column
     by_user = sparse.csr_matrix(
@@ -191,7 +208,7 @@ def rows_of(ratings: RatingBlock, n_users: int) -> UserRows:
 
 
 def sort_items(ratings: UserRows, n_items: int) -> tuple[UserRows, IntPair | None]:
-    """Return ratings with ascending items in each row, and the first row and item that are there twice."""
+    """Return ratings with ascending items in each row, and the first row and item found twice."""
     users, indptr, items, values = ratings
     # a matrix has indices of 32 bits wherever that is enough, an array has not
     given = sparse.csr_matrix((values, items, indptr), (users.size, n_items))
@@ -226,12 +243,15 @@ def select(ratings: UserRows, mask: Masks) -> UserRows:
 
 
 def narrow(size: int) -> Any:
-    """Return the smallest dtype for numbers below `size` among those that kernels are compiled for."""
+    """Return the smallest dtype for numbers below `size` that kernels are compiled for."""
     return np.uint16 if size <= 1 << 16 else np.int32
 
 
 def _empty(size: int, *kinds: Any) -> RatingBlock:
-    """Return arrays in one piece of memory: the C library returns only large pieces to the system at once."""
+    """Return arrays in one piece of memory.
+
+    The C library returns only large pieces to the system at once.
+    """
     ends = np.cumsum([(size + size % 2) * np.dtype(kind).itemsize for kind in kinds])
     parts = np.split(np.empty(ends[-1], np.uint8), ends[:-1])
     return RatingBlock(*(part.view(kind)[:size] for part, kind in zip(parts, kinds, strict=True)))
@@ -240,8 +260,8 @@ def _empty(size: int, *kinds: Any) -> RatingBlock:
 def cut_blocks(ratings: UserRows, items: Placement, width: int = LANES) -> CutRatings:
     """Cut the ratings of users into item blocks, each in the order in which it will be visited.
 
-    `width` is the length of a row of factors.  Items are renumbered by their rows in the block.  A rating takes 8
-    bytes, or 10 or 12 if there are more than 65,536 users, or items in a block.
+    `width` is the length of a row of factors.  Items are renumbered by their rows in the block.  A
+    rating takes 8 bytes, or 10 or 12 if there are more than 65,536 users, or items in a block.
     """
     n_rows = max(1, _STRIP_FACTORS // width)
     tile = min(max(2, _TILE_FACTORS // width), TILE)

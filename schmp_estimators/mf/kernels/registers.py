@@ -1,6 +1,7 @@
 """Sums and small systems of many rows in registers: most of the work of coordinate descent.
 
-Rows of a small system are solved side by side, one row in each lane, so that additions of different rows overlap.
+Rows of a small system are solved side by side, one row in each lane, so that additions of different
+rows overlap.
 """
 
 from typing import Any
@@ -21,16 +22,19 @@ from schmp_estimators.core.lanes import (
 
 #: Registers per row of sums: the products, then the numerators.
 SUMS = PRODUCTS + 1
-#: Passes over the coordinates of a chunk; more lowered the objective after an epoch by less than 1e-5.
+#: Passes over the coordinates of a chunk; more lowered the objective after an epoch by less than
+#: 1e-5.
 PASSES = 2
 #: Number of rows that are solved side by side: their sums fill a quarter of the first cache.
 TILE = 32
-#: Registers that hold one number of each row of a tile; their chains of additions hide each other's latency.
+#: Registers that hold one number of each row of a tile; their chains of additions hide each other's
+#: latency.
 _ACROSS = TILE // LANES
 #: Number of clicks between those that are processed and those whose rows are prefetched.
 _AHEAD = 12
 
-#: Orders of lanes that processors can mix in one instruction; lanes of the second register count from `LANES`.
+#: Orders of lanes that processors can mix in one instruction; lanes of the second register count
+#: from `LANES`.
 _LOW_HALVES, _HIGH_HALVES = [0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13, 14, 15]
 _LOW_PAIRS, _HIGH_PAIRS = [0, 1, 8, 9, 4, 5, 12, 13], [2, 3, 10, 11, 6, 7, 14, 15]
 _LOW_ONES, _HIGH_ONES = [0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15]
@@ -45,7 +49,9 @@ def copy_register(code, target, at, source, row):
 
 @emitted()
 def transpose(code, target, at, step, source, first, stride):
-    """Transpose `LANES` registers of `source`, `stride` apart from `first` on, to `target`, `step` apart from `at` on.
+    """Transpose `LANES` registers of `source` to `target`.
+
+    They are `stride` apart from `first` on, and then `step` apart from `at` on.
 
     Lane l of register n becomes lane n of register l.
     """
@@ -65,10 +71,12 @@ def transpose(code, target, at, step, source, first, stride):
 
 @emitted()
 def add_outer(code, target, at, left, left_at, right, right_at, step, size):
-    """Add ``Σ_n left[left_at + n]ᵀ right[right_at + step n]``, n < size, to `LANES` registers of `target` from `at`.
+    """Add ``Σ_n left[left_at + n]ᵀ right[right_at + step n]``, n < size, to `target`.
 
-    Number l of a left register contributes to register l of the sum.  Each register of the sum is added up in the order
-    of n in float32, then added to `target`, which is float64.
+    The sum has `LANES` registers from `at` on.
+
+    Number l of a left register contributes to register l of the sum.  Each register of the sum is
+    added up in the order of n in float32, then added to `target`, which is float64.
     """
     sums = code.totals(LANES)
     with code.loop(0, size) as number:
@@ -85,7 +93,10 @@ def add_outer(code, target, at, left, left_at, right, right_at, step, size):
 
 
 def _combiner(count: int) -> Any:
-    """Make an instruction that combines the registers of a matrix for `count` neighbouring rows at once."""
+    """Make an instruction that combines the registers of a matrix.
+
+    It does so for `count` neighbouring rows at once.
+    """
 
     def subtract_combinations(code, target, at, distance, rows, first, stride, matrix, size):
         sums = code.totals(count)
@@ -104,17 +115,18 @@ def _combiner(count: int) -> Any:
     return emitted()(subtract_combinations)
 
 
-#: ``subtract_combination(target, at, distance, rows, first, stride, matrix, size)`` subtracts from register `at` of
-#: `target` the sum of ``rows[first + number * stride][l] * matrix[number * LANES + l]`` over l and all numbers below
+#: ``subtract_combination(target, at, distance, rows, first, stride, matrix, size)`` subtracts from
+#: register `at` of `target` the sum of
+#: ``rows[first + number * stride][l] * matrix[number * LANES + l]`` over l and all numbers below
 #: `size`, in this order.
 subtract_combination = _combiner(1)
-#: The same for rows ``first … first + LANES - 1``, into registers that are `distance` apart, with the same bits; their
-#: chains of additions hide each other's latency.
+#: The same for rows ``first … first + LANES - 1``, into registers that are `distance` apart, with
+#: the same bits; their chains of additions hide each other's latency.
 subtract_some_combinations = _combiner(LANES)
 
 
 def fold_eight(vectors: list[Value]) -> Value:
-    """Return a register with the sums of eight registers, each as `Value.folded` would compute it."""
+    """Return a register with the sums of eight registers, as `Value.folded` would compute them."""
     pairs = [(vectors[number], vectors[number + LANES // 2]) for number in range(LANES // 2)]
     for lower, upper in ((_LOW_HALVES, _HIGH_HALVES), (_LOW_PAIRS, _HIGH_PAIRS), (_EVEN, _ODD)):
         sums = [one.mixed(other, lower) + one.mixed(other, upper) for one, other in pairs]
@@ -128,10 +140,11 @@ def add_clicks(
 ):
     """Process the clicks of one row in their order.
 
-    First, p = ``left[click]`` is raised by the product of row `row` of `ends` with row ``ids[click]`` of `others`,
-    which have two registers per row.  Let h be the second register of the latter row, r the value, d = c - `missing`
-    and c = ``confidences[click]``, or 1 if they are None.  Then ``d h hᵀ``, in the layout of `add_products`, is added
-    to `target` from register `at`, and ``(c r + d p) h`` to the next register.
+    First, p = ``left[click]`` is raised by the product of row `row` of `ends` with row
+    ``ids[click]`` of `others`, which have two registers per row.  Let h be the second register of
+    the latter row, r the value, d = c - `missing` and c = ``confidences[click]``, or 1 if they are
+    None.  Then ``d h hᵀ``, in the layout of `add_products`, is added to `target` from register
+    `at`, and ``(c r + d p) h`` to the next register.
     """
     old = ends[row * 2]
     new = ends[row * 2 + 1]
@@ -181,7 +194,9 @@ def add_clicks(
 
 @emitted()
 def _improve_columns(code, turned, weights, chunk, first, stop, positive):
-    """Do one pass of coordinate descent over coordinates ``first … stop - 1`` of the columns of `chunk` (mutated).
+    """Do one pass of coordinate descent over coordinates ``first … stop - 1``.
+
+    They are those of the columns of `chunk` (mutated).
 
     Arrays as in `solve_tile`.
     """
@@ -210,7 +225,10 @@ def _improve_columns(code, turned, weights, chunk, first, stop, positive):
 
 @maker
 def room_of_tile():
-    """Return arrays that `solve_tile` works in: sums and a chunk of the rows of a tile, and their penalties."""
+    """Return arrays that `solve_tile` works in.
+
+    They are the sums and a chunk of the rows of a tile, and their penalties.
+    """
     turned = np.zeros((SUMS * LANES, TILE), np.float32)
     chunk = np.zeros((LANES, TILE), np.float32)
     return turned, chunk, np.zeros(TILE, np.float32)
@@ -220,10 +238,10 @@ def room_of_tile():
 def solve_tile(sums, start, size, penalties, first, stop, positive, rows, room):
     """Improve coordinates ``first … stop - 1`` of ``rows[start : start + size]``; mutates `rows`.
 
-    Coordinate descent never raises the objective, whatever the sums are.  The rows of a tile are solved side by side,
-    so that a register holds one number of several rows.  This takes a fifth of the time of one row after the other,
-    whose additions are a chain.  `sums` (size * SUMS, LANES) begins with those of row `start`.  `room` is that
-    of `room_of_tile`.
+    Coordinate descent never raises the objective, whatever the sums are.  The rows of a tile are
+    solved side by side, so that a register holds one number of several rows.  This takes a fifth of
+    the time of one row after the other, whose additions are a chain.  `sums` (size * SUMS, LANES)
+    begins with those of row `start`.  `room` is that of `room_of_tile`.
     """
     turned, chunk, weights = room
     whole = size - size % LANES
@@ -253,6 +271,9 @@ def solve_tile(sums, start, size, penalties, first, stop, positive, rows, room):
 
 @kernel
 def lay_beside(chunk, at, out):
-    """Copy `chunk` (n, LANES) to the register `at`, 0 or 1, of each row of `out` (n, 2 * LANES), mutated; float32."""
+    """Copy `chunk` (n, LANES) to the register `at` of each row of `out`, mutated; float32.
+
+    `at` is 0 or 1, and `out` has the shape (n, 2 * LANES).
+    """
     for row in range(chunk.shape[0]):
         copy_register(out, 2 * row + at, chunk, row)

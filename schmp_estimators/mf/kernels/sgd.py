@@ -1,23 +1,29 @@
-"""Stochastic gradient descent over one block of ratings, with an adaptive step for every user and item.
+"""Stochastic gradient descent over one block of ratings.
 
-The objective is ``Σ (a − b_u − b_i − w_u·h_i)² + Σ_u λ_u (‖w_u‖² + b_u²) + Σ_i λ_i (‖h_i‖² + b_i²)``.  A rating
-of a row with n ratings carries λ n^(ν−1), its share of the penalty λ n^ν of the row (Kim et al., EuroSys 2016, §4.3,
-with ν = 0).
+Every user and item has an adaptive step.
 
-The step is that of Chin et al., "A Learning-rate Schedule for Stochastic Gradient Methods to Matrix Factorization"
-(PAKDD 2015), §3: rate / √(sum of mean squared gradients of the row).  The squared gradient of a row follows from ‖w‖²,
-‖h‖² and w·h, and the norms after a step follow from those before it, so no further pass over the rows is needed.
+The objective is
+``Σ (a − b_u − b_i − w_u·h_i)² + Σ_u λ_u (‖w_u‖² + b_u²) + Σ_i λ_i (‖h_i‖² + b_i²)``.  A rating of a
+row with n ratings carries λ n^(ν−1), its share of the penalty λ n^ν of the row (Kim et al., EuroSys
+2016, §4.3, with ν = 0).
 
-Losses that rank compare each observed pair with an item that is drawn.  A user took item i, and item j is drawn from
-the items that the user has not taken.  With the scores s = c_i + w·h_i and t = c_j + w·h_j, a loss returns its value
-and its pull on each score, which is a negative derivative.  The steps are those for ratings, with the pulls as errors:
-first that of i, then that of j, whose product uses the user's row after the first step.  Both pulls are computed before
-the steps.  Draws are addressed: they depend only on a key, the user's number in the whole data, the item and the
+The step is that of Chin et al., "A Learning-rate Schedule for Stochastic Gradient Methods to Matrix
+Factorization" (PAKDD 2015), §3: rate / √(sum of mean squared gradients of the row).  The squared
+gradient of a row follows from ‖w‖², ‖h‖² and w·h, and the norms after a step follow from those
+before it, so no further pass over the rows is needed.
+
+Losses that rank compare each observed pair with an item that is drawn.  A user took item i, and
+item j is drawn from the items that the user has not taken.  With the scores s = c_i + w·h_i and t =
+c_j + w·h_j, a loss returns its value and its pull on each score, which is a negative derivative.
+The steps are those for ratings, with the pulls as errors: first that of i, then that of j, whose
+product uses the user's row after the first step.  Both pulls are computed before the steps.  Draws
+are addressed: they depend only on a key, the user's number in the whole data, the item and the
 attempt.
 
-The bits are those of one rating after the other.  But consecutive ratings without a common row are processed together:
-the steps of two in one register, and the product of a rating while the rows of an earlier one change.  A processor does
-not find this by itself, because hundreds of instructions in between wait for an error.
+The bits are those of one rating after the other.  But consecutive ratings without a common row are
+processed together: the steps of two in one register, and the product of a rating while the rows of
+an earlier one change.  A processor does not find this by itself, because hundreds of instructions
+in between wait for an error.
 """
 
 import math
@@ -72,7 +78,9 @@ class StepSizes(NamedTuple):
 
 @kernel
 def draw_factors(ids, first, n_components, key, centre, spread, out):
-    """Fill ``out[r, k]`` with ``centre + spread * u``, u uniform on [−1, 1), a hash of (key, ids[r], first + k) only.
+    """Fill ``out[r, k]`` with ``centre + spread * u``, u uniform on [−1, 1).
+
+    u is a hash of (key, ids[r], first + k) only.
 
     Parameters
     ----------
@@ -95,7 +103,10 @@ def draw_factors(ids, first, n_components, key, centre, spread, out):
 
 @part
 def clip_row(side, row):
-    """Set negative factors of `row` to zero, and its squared length; mutates `side`, a `FactorBlock`."""
+    """Set negative factors of `row` to zero, and its squared length.
+
+    Mutates `side`, a `FactorBlock`.
+    """
     factors = side.factors[row]
     for k in range(factors.size):
         factors[k] = max(ZERO, factors[k])
@@ -136,7 +147,10 @@ def _differ(first, second, third, fourth):
 
 @part
 def _one_by_one(ratings, start, stop, users, items, sizes, positive):
-    """Visit the ratings from `start` to `stop`, at least one; return the sum of the squared errors."""
+    """Visit the ratings from `start` to `stop`, at least one.
+
+    Return the sum of the squared errors.
+    """
     total, last = 0.0, index(stop - 1)
     # An unsigned index needs no check whether it counts from the end.
     rows = index(ratings.users[start]), index(ratings.items[start])
@@ -156,7 +170,10 @@ def _one_by_one(ratings, start, stop, users, items, sizes, positive):
 
 @part
 def _two_by_two(ratings, users, items, sizes, positive):
-    """Visit all ratings, two at a time if they share no row; return the sum of the squared errors."""
+    """Visit all ratings, two at a time if they share no row.
+
+    Return the sum of the squared errors.
+    """
     total, number, size = 0.0, 0, ratings.values.size
     w, h = users.factors, items.factors
     while number < size:
@@ -220,7 +237,9 @@ def _visit(ratings, users, items, steps, positive):
 
 @kernel
 def sgd_block(ratings, users, items, steps, positive):
-    """Visit each rating once in the order of storage; each step moves the row of one user and of one item.
+    """Visit each rating once in the order of storage.
+
+    Each step moves the row of one user and of one item.
 
     Parameters
     ----------
@@ -264,7 +283,8 @@ def sgd_blocks(visits, ratings, offsets, users, items, width, types, steps, posi
     offsets : (n_shards, n_blocks + 1) int64
         Where those of each block begin.
     users, items : (n, 3) int64
-        Address of the factors of each `FactorBlock`, that of its numbers, and how many rows it has; mutated there.
+        Address of the factors of each `FactorBlock`, that of its numbers, and how many rows it has;
+        mutated there.
     width : int
         Columns of factors.
     types : RatingBlock
@@ -292,7 +312,10 @@ def sgd_blocks(visits, ratings, offsets, users, items, width, types, steps, posi
 
 @kernel
 def squared_error(ratings, users, items):
-    """Return the sum of squared errors over `ratings`, in float64, with the rows of two `FactorBlock`."""
+    """Return the sum of squared errors over `ratings`, with the rows of two `FactorBlock`.
+
+    It is added up in float64.
+    """
     total = 0.0
     for position in range(ratings.values.size):
         user = ratings.users[position]
@@ -308,7 +331,8 @@ def squared_error(ratings, users, items):
     return total
 
 
-#: Number of draws for a pair; the first item that the user has not taken is used, and without one the pair is skipped.
+#: Number of draws for a pair; the first item that the user has not taken is used, and without one
+#: the pair is skipped.
 ATTEMPTS = 8
 _NEXT = np.uint64(1)
 
@@ -345,17 +369,22 @@ def _has_taken(items, start, stop, item):
 
 
 def candidates_of(counts: np.ndarray) -> np.ndarray:
-    """Return (n,) int64 the rows that may be drawn, each as often as the root of its number of pairs, rounded up.
+    """Return (n,) int64 the rows that may be drawn.
 
-    If all were drawn equally often, most draws would be items that few users take, which teach little about the first
-    places of a ranking.
+    Each is there as often as the root of its number of pairs, rounded up.
+
+    If all were drawn equally often, most draws would be items that few users take, which teach
+    little about the first places of a ranking.
     """
     return freeze(part_of_each(np.ceil(np.sqrt(counts)).astype(np.int64)))
 
 
 @part
 def draw_item(candidates, items, start, stop, key, user_number, item):
-    """Return one of `candidates` that is not among ``items[start:stop]``, or -1 if no attempt finds one."""
+    """Return one of `candidates` that is not among ``items[start:stop]``.
+
+    It is -1 if no attempt finds one.
+    """
     address = mix(
         mix(key + GAMMA * (np.uint64(user_number) + _NEXT)) + GAMMA * (np.uint64(item) + _NEXT)
     )
@@ -370,7 +399,9 @@ def draw_item(candidates, items, start, stop, key, user_number, item):
 
 @kernel
 def rank_block(loss, pairs, taken, candidates, user_ids, key, users, items, steps, positive):
-    """Visit each pair once in the order of storage; move the rows of its user, its item and an item that is drawn.
+    """Visit each pair once in the order of storage.
+
+    The rows of its user, its item and an item that is drawn are moved.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 """A step of stochastic gradient descent on a user and an item at once, in registers.
 
-All numbers of a row except its factors are neighbours in memory, and those of a user and an item fill half a register.
-So the roots, quotients and products of a rating, or of two ratings without a common row, take only a few instructions.
-The bits are those of one number after the other.
+All numbers of a row except its factors are neighbours in memory, and those of a user and an item
+fill half a register.  So the roots, quotients and products of a rating, or of two ratings without a
+common row, take only a few instructions.  The bits are those of one number after the other.
 """
 
 from typing import Any
@@ -22,8 +22,9 @@ from schmp_estimators.core.lanes import (
     zero_rows,
 )
 
-#: Columns of the numbers of a row, in the order that `take_steps` needs: the sum of its mean squared gradients so far,
-#: and that of its bias, both > 0; its squared length; its bias; the penalty of each rating, for the row and the bias.
+#: Columns of the numbers of a row, in the order that `take_steps` needs: the sum of its mean
+#: squared gradients so far, and that of its bias, both > 0; its squared length; its bias; the
+#: penalty of each rating, for the row and the bias.
 SQUARE, BIAS_SQUARE, NORM, BIAS, PENALTY, BIAS_PENALTY = range(6)
 #: Number of columns, which keeps each row within one cache line.
 NUMBERS = LANES
@@ -35,7 +36,10 @@ _STEP = types.UniTuple(types.float32, 4)
 
 
 def numbers_of(factors: np.ndarray, penalty: Any) -> np.ndarray:
-    """Return (n, NUMBERS) the numbers of rows that no rating has moved yet; `penalty` is a number or (n,)."""
+    """Return (n, NUMBERS) the numbers of rows that no rating has moved yet.
+
+    `penalty` is a number or (n,).
+    """
     numbers = zero_rows(len(factors), NUMBERS)
     numbers[:, SQUARE] = numbers[:, BIAS_SQUARE] = 1
     numbers[:, NORM] = (factors**2).sum(axis=1)
@@ -44,7 +48,10 @@ def numbers_of(factors: np.ndarray, penalty: Any) -> np.ndarray:
 
 
 def _mixed(one: Value, other: Value, order: list[int]) -> Value:
-    """Return lanes of both, in an order where those of `other` count from 4; the same for every rating."""
+    """Return lanes of both, in an order where those of `other` count from 4.
+
+    The order is the same for every rating.
+    """
     count = one.value.type.count
     lanes = [
         first + lane + (count - _HALF) * (lane >= _HALF)
@@ -83,7 +90,7 @@ def _together(values: list[Value]) -> Value:
 def take_steps(
     code, users, rows, items, other_rows, rate, bias_rate, inverse_rank, errors, products
 ):
-    """Change all numbers of a user and an item, except their factors, by the step of one of their ratings.
+    """Change all numbers of a user and an item, except factors, by the step of a rating.
 
     It is done for one rating, or for two ratings without a common row.
 
@@ -101,8 +108,8 @@ def take_steps(
     Returns
     -------
     tuple of tuples of four float32
-        For each rating multipliers for the new factors of the user: that of the user's own factors, and that of the
-        item's factors, which are added; then the same two for the item.
+        For each rating multipliers for the new factors of the user: that of the user's own factors,
+        and that of the item's factors, which are added; then the same two for the item.
     """
     n_lanes = _HALF * len(rows)
     ratings = range(len(rows))
@@ -130,7 +137,8 @@ def take_steps(
     step = rates / _root(squares)
     shrink = _from_zero(one - step * penalty)  # if it were negative, a large penalty would diverge
     push = step * error
-    # ‖shrink·w + push·h‖² from ‖w‖², w·h and ‖h‖², and in the same way the mean squared gradient of the row.
+    # ‖shrink·w + push·h‖² from ‖w‖², w·h and ‖h‖², and in the same way the mean squared gradient of
+    # the row.
     length = shrink * shrink * own + two * shrink * push * product + push * push * other
     square = error * error * other - two * error * penalty * product + penalty * penalty * own
     gradient = error - penalty * own  # of the bias
@@ -150,11 +158,14 @@ def take_steps(
 
 @emitted(lambda *kinds: types.float32)
 def move_rows(code, left, i, right, j, factors, k, l):  # noqa: E741
-    """Set ``left[i]`` to ``factors[0] * left[i] + factors[1] * right[j]``, and ``right[j]`` at once with the other two.
+    """Set ``left[i]`` to ``factors[0] * left[i] + factors[1] * right[j]``, and ``right[j]``.
 
-    Return the product of rows k and l as `row_dot` would, if neither of them changes; otherwise the result has no
-    meaning.  The product is computed here because a processor looks ahead only so far: it would not begin it by itself
-    after rows that wait for their factors.  All rows are C-contiguous float32 of the same padded width.
+    ``right[j]`` is set at once with the other two factors.
+
+    Return the product of rows k and l as `row_dot` would, if neither of them changes; otherwise the
+    result has no meaning.  The product is computed here because a processor looks ahead only so
+    far: it would not begin it by itself after rows that wait for their factors.  All rows are
+    C-contiguous float32 of the same padded width.
     """
     width, totals = left.shape[1], code.totals(UNROLLED)
     starts = [row * width for row in (i, j, k, l)]

@@ -1,16 +1,19 @@
-"""The influence of earlier ratings on a later fit: a quadratic around the earlier vector of each row.
+"""The influence of earlier ratings on a later fit.
 
-An earlier fit ends where the gradient of its objective is zero.  Take a row x with n ratings and the earlier vector x̂,
-and rows of the other side with vectors y, of which row o has n_o ratings.  Near x̂ the objective is about
+A quadratic around the earlier vector of each row.
+
+An earlier fit ends where the gradient of its objective is zero.  Take a row x with n ratings and
+the earlier vector x̂, and rows of the other side with vectors y, of which row o has n_o ratings.
+Near x̂ the objective is about
 
     Σ_k n (c_k + λ) (x_k − x̂_k)² ,      c_k = Σ n_o y_ok² / Σ n_o ,
 
 so only the numbers n of the ratings must be kept.
 
-For clicks, missing pairs count exactly: they have one weight u, so their part is the product of the Gram matrices of
-both sides, u tr(WᵀW HᵀH).  The quadratic is about the rest: n c_k becomes a (C − u n) c_k, where C is the sum of the
-row's confidences and a is `ALIKE`, and its gradient at x̂ is −2 u G x̂, with the earlier Gram matrix G of the other
-side.
+For clicks, missing pairs count exactly: they have one weight u, so their part is the product of the
+Gram matrices of both sides, u tr(WᵀW HᵀH).  The quadratic is about the rest: n c_k becomes a (C − u
+n) c_k, where C is the sum of the row's confidences and a is `ALIKE`, and its gradient at x̂ is −2 u
+G x̂, with the earlier Gram matrix G of the other side.
 """
 
 from __future__ import annotations
@@ -26,14 +29,17 @@ from schmp_estimators.mf.kernels.implicit import gram_rows
 
 Chunks = Floats32
 
-#: How much more the clicks of a row hold it than mean squares say: vectors of one user's clicks are similar, and their
-#: products add up along the user's own vector.  With 1, known items fell behind new ones: the NDCG of both was 11 %
-#: below that of a fit to all clicks; with 4 it is 2 % below.
+#: How much more the clicks of a row hold it than mean squares say: vectors of one user's clicks are
+#: similar, and their products add up along the user's own vector.  With 1, known items fell behind
+#: new ones: the NDCG of both was 11 % below that of a fit to all clicks; with 4 it is 2 % below.
 ALIKE = 4
 
 
 class Anchors(NamedTuple):
-    """The quadratic ``Σ x (pull x − 2 target) + offset`` of some rows, without the penalty that their program adds."""
+    """The quadratic ``Σ x (pull x − 2 target) + offset`` of some rows.
+
+    It is without the penalty that their program adds.
+    """
 
     pull: Chunks  #: (m, n, LANES)
     target: Chunks  #: (m, n, LANES)
@@ -46,8 +52,8 @@ class Anchored(NamedTuple):
     users: Anchors
     #: For the chunks of the items that the shard stores.
     items: Anchors
-    #: (n_chunks * LANES, n_chunks * LANES) products of the users who are in no shard; only the first shard has them,
-    #: and only if missing pairs count.
+    #: (n_chunks * LANES, n_chunks * LANES) products of the users who are in no shard; only the
+    #: first shard has them, and only if missing pairs count.
     gram: Any
 
 
@@ -55,7 +61,8 @@ class Earlier(NamedTuple):
     """One side of an earlier fit."""
 
     rows: Chunks  #: (n_chunks, n, LANES)
-    #: (n, 2) as in `MFFit.counts`: of each row the clicks and their confidences, or the ratings twice.
+    #: (n, 2) as in `MFFit.counts`: of each row the clicks and their confidences, or the ratings
+    #: twice.
     counts: Floats32
 
     def pick(self, ids: Integers) -> Earlier:
@@ -68,7 +75,7 @@ class Earlier(NamedTuple):
         return Earlier(rows, counts)
 
     def mean_squares(self) -> Floats32:
-        """Return (n_chunks, LANES) the mean square of each component, weighted by the ratings of the rows."""
+        """Return (n_chunks, LANES) each component's mean square, weighted by the rows' ratings."""
         weights = self.counts[:, 1].astype(np.float64)
         sums = [
             np.sum(weights[:, None] * rows.astype(np.float64) ** 2, axis=0) for rows in self.rows

@@ -1,12 +1,16 @@
-"""Matrix factorisation by coordinate descent on partial sums (Lee et al., NIPS 2014, supplement §2).
+"""Matrix factorisation by coordinate descent on partial sums.
 
-A shard owns users.  One round improves a chunk of eight components of its users, and computes its part of the sums that
-the items need.  `aggregate` adds up these parts in a fixed order and improves the same chunk of the items.  Nothing is
-approximated: the number of shards only changes the order of additions.
+The source is Lee et al. (NIPS 2014, supplement §2).
 
-The items are divided among the shards, too, by components: chunk c is stored by shard c modulo the number of shards.
-This shard sends the chunk with its report of the round before.  Every shard reads the chunk in its own round, and the
-shard that stores it takes the improved chunk from the model of the next round.
+A shard owns users.  One round improves a chunk of eight components of its users, and computes its
+part of the sums that the items need.  `aggregate` adds up these parts in a fixed order and improves
+the same chunk of the items.  Nothing is approximated: the number of shards only changes the order
+of additions.
+
+The items are divided among the shards, too, by components: chunk c is stored by shard c modulo the
+number of shards.  This shard sends the chunk with its report of the round before.  Every shard
+reads the chunk in its own round, and the shard that stores it takes the improved chunk from the
+model of the next round.
 """
 
 from collections.abc import Sequence
@@ -33,7 +37,8 @@ from schmp_estimators.mf.programs.anchors import (
 )
 from schmp_estimators.mf.programs.factors import ITEMS, USERS, Factorization, Side
 
-#: Items whose sums are added and solved together: all shards' reports about them fit into the second cache.
+#: Items whose sums are added and solved together: all shards' reports about them fit into the
+#: second cache.
 ITEMS_AT_ONCE = 512
 
 
@@ -58,14 +63,15 @@ class CcdModel(NamedTuple):
     items: Floats32
     #: (n_items,) number of ratings of each item.
     item_counts: Integers
-    #: (3,) the sum of squared errors after the sweep, the same again, and that on the held-out ratings; for clicks the
-    #: sum of squared errors, the objective without the penalty, and 0.
+    #: (3,) the sum of squared errors after the sweep, the same again, and that on the held-out
+    #: ratings; for clicks the sum of squared errors, the objective without the penalty, and 0.
     errors: Floats
     #: (2,) number of ratings, and of held-out ratings.
     sizes: Integers
     #: Penalty of users and items, after the sweep.
     penalty: float
-    #: For clicks, (n_chunks * LANES, n_chunks * LANES) products of the components of the users, and of the items.
+    #: For clicks, (n_chunks * LANES, n_chunks * LANES) products of the components of the users, and
+    #: of the items.
     user_gram: Any = None
     item_gram: Any = None
     #: Whether a sweep has completed those of the items.
@@ -129,13 +135,19 @@ class CcdFactorization(Factorization):
         ]
 
     def init(self, at: At) -> tuple[CcdState, Numbered]:
-        """Return users that are zero, and items that are random, so that the first round can improve the users."""
+        """Return users that are zero, and items that are random.
+
+        So the first round can improve the users.
+        """
         return self.restore(at, CcdState(self._draw_items(at.shard.item_ids, self._mine(at))))
 
     def restore(self, at: At, saved: CcdState) -> tuple[CcdState, Numbered]:
-        """Return a saved state, or one in which only the items are set: the first rounds make the users.
+        """Return a saved state, or one in which only the items are set.
 
-        Residuals are saved, because they would differ in their last bits if they were computed again.
+        In the latter the first rounds make the users.
+
+        Residuals are saved, because they would differ in their last bits if they were computed
+        again.
         """
         shard, state = at.shard, own(saved)
         if state.users is not None:
@@ -150,7 +162,7 @@ class CcdFactorization(Factorization):
         return state._replace(users=users, residuals=residuals, tested=tested), {}
 
     def report(self, at: At, state: CcdState) -> CcdReport:
-        """Return the first report: the number of ratings of each item, and the first chunk of the items."""
+        """Return the first report: each item's number of ratings, and the items' first chunk."""
         counts = None if at.number else at.shard.item_counts
         return CcdReport(-1, counts, self._swap(at, state, -1, 0))
 
@@ -178,7 +190,10 @@ class CcdFactorization(Factorization):
         return self._answer(model, tree_merge(reports, self.merge))
 
     def _answer(self, model: Any, report: CcdReport) -> CcdModel:
-        """Set the first chunk of the items, improve the current one, or set the errors, as the sum of reports says."""
+        """Set the items' first chunk, improve the current one, or set the errors.
+
+        The sum of reports says which.
+        """
         chunk, sums, following, _, _, *measured = report
         if chunk < 0:
             counts = sums if model is None else model.item_counts
@@ -199,7 +214,7 @@ class CcdFactorization(Factorization):
         return improved
 
     def harvest(self, at: At, state: CcdState) -> tuple[Side, Chunks]:
-        """Return the users, in the order of the shard, and the chunks of the items that it stores."""
+        """Return the users, in the order of the shard, and the item chunks that it stores."""
         return self._side(state.users, USERS), state.items
 
     def sides(self, harvest: Harvest) -> tuple[Sequence[Side], Sequence[Side]]:
@@ -230,7 +245,8 @@ class CcdFactorization(Factorization):
         members : sequence of int64
             The users of each shard.
         item_ids, item_counts : (n_items,) int64
-            The items, in the order of their rows in shards, and their numbers of ratings in this run.
+            The items, in the order of their rows in shards, and their numbers of ratings in this
+            run.
         """
         rows = map(self._in_chunks, sides, (USERS, ITEMS))
         users, items = map(Earlier, rows, counts)
@@ -271,7 +287,10 @@ class CcdFactorization(Factorization):
         return found._replace(offset=found.offset + fixed)
 
     def _of_all_pairs(self, model: CcdModel, chunk: int) -> Any:
-        """Return what missing pairs add to the sums of each item for a chunk: nothing, or (SUMS, LANES)."""
+        """Return what missing pairs add to the sums of each item for a chunk.
+
+        It is nothing, or of shape (SUMS, LANES).
+        """
         return np.float32(0)
 
     def _in_chunks(self, given: Side, side: int) -> Chunks:
@@ -295,7 +314,10 @@ class CcdFactorization(Factorization):
         return self.fit_bias and chunk == 0
 
     def _free(self, chunk: int, side: int) -> tuple[int, int, bool]:
-        """Return the range of coordinates of a chunk that are fitted, and whether they stay at or above zero."""
+        """Return the range of coordinates of a chunk that are fitted.
+
+        Whether they stay at or above zero is returned, too.
+        """
         if self._is_bias(chunk):
             return side, side + 1, False
         return 0, min(LANES, self.n_components - LANES * (chunk - self.fit_bias)), self.positive
@@ -321,14 +343,20 @@ class CcdFactorization(Factorization):
         return range(at.number, self.n_chunks, at.n_shards)
 
     def _swap(self, at: At, state: CcdState, last: int, wanted: int) -> Any:
-        """Store chunk `last` of the items, which was improved, and return chunk `wanted`; each only if it is here."""
+        """Store chunk `last` of the items, which was improved, and return chunk `wanted`.
+
+        Each is done only if the chunk is here.
+        """
         mine = self._mine(at)
         if last in mine:
             np.negative(at.model.items[:, :LANES], out=state.items[mine.index(last)])
         return state.items[mine.index(wanted)] if wanted in mine else None
 
     def _anchor_items(self, at: At, state: CcdState, chunk: int, sums: Floats32) -> None:
-        """Add the influence of earlier ratings to the sums of a chunk of the items, if this shard stores the chunk."""
+        """Add the influence of earlier ratings to the sums of a chunk of the items.
+
+        Only the shard that stores the chunk does so.
+        """
         mine = self._mine(at)
         if state.anchored is not None and chunk in mine:
             pull, target, _ = state.anchored.items
@@ -350,7 +378,10 @@ class CcdFactorization(Factorization):
         return items
 
     def measure(self, at: At, state: CcdState) -> tuple[CcdState, CcdReport]:
-        """Include the last chunk in the residuals again; measure errors and the penalty of what this shard stores."""
+        """Include the last chunk in the residuals again.
+
+        Then errors and the penalty of what this shard stores are measured.
+        """
         following = self._swap(at, state, self.n_chunks - 1, 0)
         put_back = np.negative(at.model.items[:, :LANES], order="C")
         last = freeze((state.users[-1], put_back))
@@ -359,7 +390,10 @@ class CcdFactorization(Factorization):
         return state, CcdReport(-1, None, following, None, None, *found)
 
     def _close(self, at: At, state: CcdState, users: Floats32, items: Floats32) -> Arguments:
-        """Include the last chunk again; return the state, errors and numbers of ratings as in `CcdModel`."""
+        """Include the last chunk again.
+
+        The state, errors and numbers of ratings are returned as in `CcdModel`.
+        """
         shard, confidences = at.shard, at.shard.confidences
         loss = kernels.close_round(shard.train, confidences, state.residuals, users, items)
         nothing = freeze(np.zeros_like(users))
@@ -372,7 +406,7 @@ class CcdFactorization(Factorization):
         return state, np.array([loss, loss, tested]), sizes
 
     def _penalty_of(self, at: At, state: CcdState) -> float:
-        """Return the penalty of all that a shard stores, including the influence of earlier ratings."""
+        """Return the penalty of all that a shard stores, with the influence of earlier ratings."""
         penalty = 0.0
         of_users = at.shard.user_counts, range(self.n_chunks), state.users
         of_items = at.shard.item_counts, self._mine(at), state.items

@@ -1,4 +1,4 @@
-"""The base of all programs for matrix factorisation: their parameters, the first factors, and the records."""
+"""The base of all programs for matrix factorisation: parameters, first factors, records."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -58,9 +58,12 @@ class Factorization(Program[Any, Any, Any, Any]):
     unit: float = 1.0
 
     def start_range(self, side: int) -> FloatPair:
-        """Return centre and half-width of the first factors, so that their products have the size of what they fit.
+        """Return centre and half-width of the first factors.
 
-        With biases that is about zero; without biases it is the mean of the ratings, and the items take its sign.
+        Their products then have the size of what they fit.
+
+        With biases that is about zero; without biases it is the mean of the ratings, and the items
+        take its sign.
         """
         spread = 0.5 * np.sqrt(1 / self.n_components)
         if self.fit_bias:
@@ -80,7 +83,9 @@ class Factorization(Program[Any, Any, Any, Any]):
         first: int = 0,
         width: int = 1,
     ) -> None:
-        """Fill the first `size` columns of `out` with the components from `first` on, as if drawn, of `ids`.
+        """Fill the first `size` columns of `out` with components of `ids`, as if drawn.
+
+        They are the components from `first` on.
 
         `stream` is `USERS` or `ITEMS`; `width` multiplies the range around the centre.
         """
@@ -89,7 +94,10 @@ class Factorization(Program[Any, Any, Any, Any]):
         draw_factors(freeze(ids), first, size, stream_key(self.seed, stream), *limits, out)
 
     def record(self, sweep: int, model: Any) -> Named:
-        """Return root mean squared errors of the sweep and of held-out ratings, and the objective if measured."""
+        """Return errors of the sweep and of held-out ratings, and the objective if measured.
+
+        The errors are root mean squares.
+        """
 
         def rmse(kind: int, of: int) -> float:
             return self.unit * float(np.sqrt(model.errors[kind] / (model.sizes[of] or 1)))
@@ -106,7 +114,10 @@ class Factorization(Program[Any, Any, Any, Any]):
 
 
 def gather(sides: Sequence[Side], placement: Placement, unit: float = 1.0) -> Side:
-    """Return the rows of all groups in the order of the data, rescaled by `unit`; rows in no group are zeros."""
+    """Return the rows of all groups in the order of the data, rescaled by `unit`.
+
+    Rows in no group are zeros.
+    """
     n = placement.group.size
     gathered = Side(np.zeros((n, sides[0].factors.shape[1]), np.float32), np.zeros(n, np.float32))
     for rows, side in zip(placement.members, sides, strict=True):
@@ -115,19 +126,25 @@ def gather(sides: Sequence[Side], placement: Placement, unit: float = 1.0) -> Si
 
 
 def rescaled(side: Side, unit: float, out: Sequence[Any] = (None, None)) -> Side:
-    """Convert a side for ratings in units to one for the ratings themselves: a product of two factors has one unit."""
+    """Convert a side for ratings in units to one for the ratings themselves.
+
+    A product of two factors has one unit.
+    """
     return Side(*map(np.multiply, side, (np.float32(sqrt(unit)), np.float32(unit)), out))
 
 
 def has_not_improved(
     names: Sequence[str], tol: float, patience: int, records: Sequence[Named]
 ) -> bool:
-    """Return whether what a fit monitors has not fallen by `tol` below its best for `patience` evaluations.
+    """Return whether what a fit monitors has stopped falling.
+
+    It has not fallen by `tol` below its best for `patience` evaluations.
 
     Parameters
     ----------
     names : sequence of str
-        What may be monitored: it is the first of these that the last record has.  If it has none, the result is False.
+        What may be monitored: it is the first of these that the last record has.  If it has none,
+        the result is False.
     tol : float
         The smallest fall that counts, relative to the best value before.
     patience : int

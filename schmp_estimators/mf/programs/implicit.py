@@ -1,14 +1,18 @@
-"""Matrix factorisation of implicit feedback: the chunks of `ccd`, and two Gram matrices for all missing pairs.
+"""Matrix factorisation of implicit feedback.
 
-A sweep improves all chunks of the users, and then all chunks of the items.  If chunks of both alternated, the objective
-would fall as fast, but recommendations would be an epoch or two behind.  In a round for users, shards need all products
-of the current chunk of the items, and report those of their users.  In a round for items, they compute the sums that
-the items need; the shard that stores a chunk of the items computes the part of these sums that comes from the chunk.
-`aggregate` adds up the parts in a fixed order and improves the current chunk.
+It has the chunks of `ccd`, and two Gram matrices for all missing pairs.
 
-Both Gram matrices are part of the model.  That of the items is updated by the rows that change: the shards compute the
-products of a chunk with the others in the round after it was improved.  At the start this matrix is not known, and need
-not be: users are zero then, so it is enough to compute the products of a chunk in the round of its users.
+A sweep improves all chunks of the users, and then all chunks of the items.  If chunks of both
+alternated, the objective would fall as fast, but recommendations would be an epoch or two behind.
+In a round for users, shards need all products of the current chunk of the items, and report those
+of their users.  In a round for items, they compute the sums that the items need; the shard that
+stores a chunk of the items computes the part of these sums that comes from the chunk.  `aggregate`
+adds up the parts in a fixed order and improves the current chunk.
+
+Both Gram matrices are part of the model.  That of the items is updated by the rows that change: the
+shards compute the products of a chunk with the others in the round after it was improved.  At the
+start this matrix is not known, and need not be: users are zero then, so it is enough to compute the
+products of a chunk in the round of its users.
 """
 
 from dataclasses import dataclass
@@ -33,13 +37,17 @@ from schmp_estimators.mf.programs.factors import ITEMS, USERS
 
 Gram = Floats
 
-#: The two coordinates whose product each lane of the registers of products holds, as `add_products` lays them out.
+#: The two coordinates whose product each lane of the registers of products holds, as `add_products`
+#: lays them out.
 _LEFT = np.broadcast_to(np.arange(LANES), (PRODUCTS, LANES))
 _RIGHT = (_LEFT + np.arange(PRODUCTS)[:, None]) % LANES
 
 
 class Turned(CcdReport):
-    """The report of a shard on a chunk of the items before the first sweep, made by `turn` or `begin`."""
+    """The report of a shard on a chunk of the items before the first sweep.
+
+    It is made by `turn` or `begin`.
+    """
 
 
 @dataclass(frozen=True)
@@ -65,20 +73,29 @@ class ImplicitFactorization(CcdFactorization):
     name: ClassVar[str] = "mf-implicit"
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
-        """Return one round for each chunk of the users, one for each chunk of the items, and one to measure errors."""
+        """Return rounds for the chunks of users, for those of items, and one to measure errors.
+
+        Each chunk has a round.
+        """
         stages = [*self._rounds(self.chunk, self.gather), each(self.measure, reports=True)]
         if sweep or not self.anew:
             return stages
         return [*self._rounds(self.turn), each(self.begin, reports=True), *stages]
 
     def init(self, at: At) -> tuple[CcdState, Numbered]:
-        """Return users that are zero, and items that are random; items without clicks are zero and stay so."""
+        """Return users that are zero, and items that are random.
+
+        Items without clicks are zero and stay so.
+        """
         items = self._draw_items(at.shard.item_ids, self._mine(at))
         items[:, at.shard.item_counts == 0] = 0
         return self.restore(at, CcdState(items))
 
     def turn(self, at: At, state: CcdState, number: int) -> tuple[CcdState, CcdReport]:
-        """Multiply a chunk of the items by the clicks and back, as in a power iteration; `aggregate` scales it."""
+        """Multiply a chunk of the items by the clicks and back, as in a power iteration.
+
+        `aggregate` scales it.
+        """
         shard, items = at.shard, at.model.items
         following = self._swap(at, state, number - 1, number + 1)
         shares = (1 / np.sqrt(np.maximum(shard.item_counts, 1))).astype(np.float32)
@@ -127,14 +144,14 @@ class ImplicitFactorization(CcdFactorization):
         for at_register, chunk in enumerate((number - 1, number)):
             lay_beside(chunks[chunk], at_register, users)
         kernels.gather_clicks(
-            shard.by_item.clicks, shard.by_item.confidences, np.float32(self.unobserved), state.residuals,
-            model.items, *freeze((users, state.items, mine)), sums,
+            shard.by_item.clicks, shard.by_item.confidences, np.float32(self.unobserved),
+            state.residuals, model.items, *freeze((users, state.items, mine)), sums,
         )  # fmt: skip
         self._anchor_items(at, state, number, sums)
         return state, CcdReport(number, sums, following, share)
 
     def _answer(self, model: Any, report: CcdReport) -> CcdModel:
-        """Set the first chunk of the items, add up Gram matrices, improve a chunk, or set the errors."""
+        """Set the items' first chunk, add up Gram matrices, improve a chunk, or set the errors."""
         chunk, _, following, share, own, *_ = report
         if isinstance(report, Turned):
             return self._turned(model, report)
@@ -161,7 +178,10 @@ class ImplicitFactorization(CcdFactorization):
         return CcdModel(*made[:2], errors, *made[3:5], *grams, is_complete=True)
 
     def measure(self, at: At, state: CcdState) -> tuple[CcdState, CcdReport]:
-        """Include the last chunk again, and measure errors and the penalty of what this shard stores."""
+        """Include the last chunk again.
+
+        Then errors and the penalty of what this shard stores are measured.
+        """
         state, report = super().measure(at, state)
         return state, report._replace(share=self._share(at, state, self.n_chunks))
 
@@ -175,7 +195,10 @@ class ImplicitFactorization(CcdFactorization):
         return state._replace(residuals=residuals), np.array([*errors, 0.0]), sizes
 
     def _turned(self, model: CcdModel, report: CcdReport) -> CcdModel:
-        """Return the model with a chunk of the items turned towards the clicks, and the following one beside it."""
+        """Return the model with a chunk of the items turned towards the clicks.
+
+        The following chunk is beside it.
+        """
         number, passed, following, *_ = report
         if number < 0:
             return self._with_diagonal(model._replace(items=beside(None, following)), 0)
@@ -192,14 +215,17 @@ class ImplicitFactorization(CcdFactorization):
         return shared
 
     def record(self, sweep: int, model: Any) -> Named:
-        """Return the root mean squared error of the clicks, and the objective, which counts all pairs."""
+        """Return the clicks' root mean squared error, and the objective, which counts all pairs."""
         squares, loss, _ = map(float, model.errors)
         rmse = float(np.sqrt(squares / max(model.sizes[0], 1)))
         objective = {"objective": loss + float(model.penalty), "penalty": float(model.penalty)}
         return {"running_rmse": rmse, "train_rmse": rmse, **objective}
 
     def _share(self, at: At, state: CcdState, stop: int, *, last: bool = True) -> Gram:
-        """Return products of this shard's chunks below `stop` with the current chunk or the last one; else zeros."""
+        """Return products of this shard's chunks below `stop` with a chunk; else zeros.
+
+        That is the current chunk or the last one.
+        """
         share = np.zeros((self.n_chunks, LANES, LANES))
         resting = share[at.number : stop : at.n_shards]
         mine = freeze(state.items)[: len(resting)]
@@ -208,7 +234,10 @@ class ImplicitFactorization(CcdFactorization):
         return share.reshape(-1, LANES)
 
     def _cross(self, gram: Gram, chunk: int) -> tuple[Floats32, Floats32]:
-        """Return u times the products with a chunk, with zeros for its own, and its own as sums hold them."""
+        """Return u times the products with a chunk, and those of the chunk with itself.
+
+        The former have zeros in place of the latter, which are as sums hold them.
+        """
         of_chunk = slice(chunk * LANES, (chunk + 1) * LANES)
         with np.errstate(over="ignore"):
             cross = (self.unobserved * gram[:, of_chunk]).astype(np.float32)

@@ -1,12 +1,16 @@
-"""Matrix factorisation by stochastic gradient descent on rotating item blocks (Kim et al., EuroSys 2016, §4.3).
+"""Matrix factorisation by stochastic gradient descent on rotating item blocks.
 
-A shard owns users, a block owns items, and no two shards hold the same block at the same time.  So every step moves a
-user and an item that no other shard uses, and the result is that of a serial pass over the same blocks.
+The source is Kim et al. (EuroSys 2016, §4.3).
 
-Rotation is compared with bulk synchronous steps (BSP): in each epoch, every shard takes the steps of all its ratings on
-a copy of all items, as they were at the last barrier.  At the next barrier the changes of all shards are added up.
-There is one barrier per epoch, and another one if errors are measured.  An item takes as many steps from one starting
-point as there are shards, so the steps must be smaller if there are more shards; and each worker holds all items.
+A shard owns users, a block owns items, and no two shards hold the same block at the same time.  So
+every step moves a user and an item that no other shard uses, and the result is that of a serial
+pass over the same blocks.
+
+Rotation is compared with bulk synchronous steps (BSP): in each epoch, every shard takes the steps
+of all its ratings on a copy of all items, as they were at the last barrier.  At the next barrier
+the changes of all shards are added up.  There is one barrier per epoch, and another one if errors
+are measured.  An item takes as many steps from one starting point as there are shards, so the steps
+must be smaller if there are more shards; and each worker holds all items.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,8 +41,9 @@ class SgdState(NamedTuple):
     """The state of a shard."""
 
     users: FactorBlock
-    #: (4, n_blocks) sums of squared errors, or of another loss: during the sweep, after it, and on held-out ratings;
-    #: and the penalty of the block with the number of the shard, if it is measured.
+    #: (4, n_blocks) sums of squared errors, or of another loss: during the sweep, after it, and on
+    #: held-out ratings; and the penalty of the block with the number of the shard, if it is
+    #: measured.
     errors: Floats
 
 
@@ -49,11 +54,11 @@ class SgdReport(NamedTuple):
     errors: Floats
     #: (2,) number of ratings, and of held-out ratings.
     sizes: Integers
-    #: If shards work on copies: the changes of this copy of the items, or the copy itself if it is the only one; in the
-    #: model all items.
+    #: If shards work on copies: the changes of this copy of the items, or the copy itself if it is
+    #: the only one; in the model all items.
     items: Any = None
-    #: If they have just been measured, the penalties of the users, and of the block with the number of the shard; in
-    #: the model their sum.
+    #: If they have just been measured, the penalties of the users, and of the block with the number
+    #: of the shard; in the model their sum.
     penalty: Any = None
 
 
@@ -84,7 +89,10 @@ class SgdFactorization(Factorization):
     meets_model: ClassVar[bool] = False
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
-        """Return a rotation that changes the item blocks, and another that only reads them if errors are wanted."""
+        """Return a rotation that changes the item blocks.
+
+        If errors are wanted, another one that only reads them follows.
+        """
         order = schedule_rotation(n_shards)
         stages = [changes(self.update, order=order, together=self.update_all)]
         if self.validates or self.measures(sweep):
@@ -206,7 +214,9 @@ class SgdFactorization(Factorization):
         counts: Sequence[Floats32],
         members: Sequence[Sequence[Integers]],
     ) -> Saved:
-        """Return the start of a run from the factors of an earlier fit; all other rows start as in a first one.
+        """Return the start of a run from the factors of an earlier fit.
+
+        All other rows start as in a first one.
 
         Parameters
         ----------
@@ -261,16 +271,21 @@ def penalty_of(side: FactorBlock) -> float:
 
 
 class BspFactorization(SgdFactorization):
-    """Matrix factorisation by stochastic gradient descent on copies of the items that are merged once per epoch.
+    """Matrix factorisation by stochastic gradient descent on copies of the items.
 
-    Parameters, steps and storage order are those of `SgdFactorization`; shards have a single item block.  With one
-    shard the results of both are bit-for-bit the same.
+    The copies are merged once per epoch.
+
+    Parameters, steps and storage order are those of `SgdFactorization`; shards have a single item
+    block.  With one shard the results of both are bit-for-bit the same.
     """
 
     name: ClassVar[str] = "mf-bsp"
 
     def n_blocks(self, n_shards: int) -> int:
-        """Return 0: the items are part of the model, and the block that `init` returns is not used."""
+        """Return 0.
+
+        The items are part of the model, and the block that `init` returns is not used.
+        """
         return 0
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
@@ -281,7 +296,10 @@ class BspFactorization(SgdFactorization):
         return stages
 
     def report(self, at: At, state: SgdState) -> SgdReport:
-        """Return the errors of the shard; at the start, the first shard also reports the first items."""
+        """Return the errors of the shard.
+
+        At the start, the first shard also reports the first items.
+        """
         is_first = at.model is None and at.number == 0
         found: SgdReport = super().report(at, state)
         return found._replace(items=super().init(at)[1][0]) if is_first else found
@@ -301,7 +319,10 @@ class BspFactorization(SgdFactorization):
 
     @_overflowing
     def merge(self, report: SgdReport, other: SgdReport) -> SgdReport:
-        """Add up changes of the items; errors of shards stay separate, because their sum has an order of its own."""
+        """Add up changes of the items.
+
+        Errors of shards stay separate, because their sum has an order of its own.
+        """
         errors = np.vstack([report.errors, other.errors])  # no penalty yet
         return SgdReport(errors, report.sizes + other.sizes, add(report.items, other.items))
 

@@ -1,4 +1,7 @@
-"""The checkpoint file: what goes in comes out, nothing else is accepted, and it is never half written."""
+"""The checkpoint file.
+
+What goes in comes out, nothing else is accepted, and it is never half written.
+"""
 
 import io
 import json
@@ -159,7 +162,8 @@ def unnamed():
 @pytest.mark.parametrize(
     "value",
     [{1, 2}, Counter("a"), b"x", 1j, object(), len, np.array([None, {}], object), np.ma.ones(3),
-     np.datetime64("2020-01-01"), type("Hidden", (unnamed(),), {"__qualname__": "f.<locals>.Hidden"})(1)],
+     np.datetime64("2020-01-01"),
+     type("Hidden", (unnamed(),), {"__qualname__": "f.<locals>.Hidden"})(1)],
     ids=lambda value: type(value).__name__,
 )  # fmt: skip
 def test_what_cannot_be_kept_is_named_whatever_the_disk(value, tmp_path):
@@ -399,7 +403,10 @@ def test_a_member_that_is_there_twice_is_refused(member, first, tmp_path):
 
 
 def zip64(content, member, field, size, words):
-    """Let the directory say that a field of a member, at these bytes, is in an extra field of Zip64, and what it is."""
+    """Let the directory say that a field of a member is in an extra field of Zip64, and what it is.
+
+    The field is at these bytes.
+    """
     at = content.rindex(member.encode()) - 46
     assert content[at : at + 4] == b"PK\x01\x02"
     end = content.rindex(b"PK\x05\x06")
@@ -552,7 +559,10 @@ def test_a_full_disk_is_said_once_each_time_it_begins(tmp_path):
 
 
 def run(tmp_path, n_threads=2, *, n_sweeps=3):
-    """Keep every sweep of a run, and return the checkpoint, whose last sweep is to be kept still."""
+    """Keep every sweep of a run, and return the checkpoint.
+
+    Its last sweep is to be kept still.
+    """
     sources, checkpoint = (
         [Source(np.array, (shard,)) for shard in make_shards(2)],
         Checkpoint(tmp_path / "state", MARK),

@@ -55,6 +55,12 @@ def told(client, monkeypatch):
     assert not keys_left(client)
 
 
+def test_a_fit_tells_how_many_workers_it_uses_if_not_all(told, client):
+    make().fit(SMALL)
+    [fit] = told()
+    assert fit.workers == f"1 of {len(client.nthreads())} workers"
+
+
 def test_a_fit_tells_of_itself_from_its_beginning_to_its_end(told, client):
     lda = make(n_shards=2, evaluate_every=2).fit(SMALL)
     [fit] = told()
@@ -282,6 +288,7 @@ def test_the_table_has_a_row_for_each_fit_and_lets_no_text_through():
         last={"log_loss": -1234567.0},
     )
     one.measured["auc"] = 0.75
+    one.workers = "3 of 8 workers"
     over = Fit("2", "", "schmp-mf", "", began=1.0, ended=4.0, state="failed: Error", restarts=2)
     one.points.append((5.0, 1.0, 10.0, -1234567.0))
     text = tables.of_fits([one, over], {"1": "red", "2": "blue"}, 11.0)
@@ -290,7 +297,7 @@ def test_the_table_has_a_row_for_each_fit_and_lets_no_text_through():
     said = (
         "5 of 10",
         "−1,234,567 <small>log loss<",
-        "3 shards",
+        "3 shards · 3 of 8 workers, as more would take longer",
         "10.00 s",
         "failed: Error",
         "0.75 <small>auc",

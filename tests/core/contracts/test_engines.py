@@ -1,4 +1,7 @@
-"""What programs can rely on wherever they run: what is defined, and errors that say what is wrong."""
+"""What programs can rely on wherever they run.
+
+What is defined, and errors that say what is wrong.
+"""
 
 import gc
 import threading

@@ -1,4 +1,7 @@
-"""Rows that are made again each time they are read: the same rows, also where workers read files of their own."""
+"""Rows that are made again each time they are read.
+
+The same rows, also where workers read files of their own.
+"""
 
 import errno
 import os
@@ -89,7 +92,10 @@ MAPPED = {"sparse": (memory_mapped, "indices.npy"), "dense": (rows_after_the_fir
 
 
 def read_by_workers(form, apart, monkeypatch):
-    """Return the rows of a file that each process has in a folder of its own, and the files of workers."""
+    """Return the rows of a file, and the files of workers.
+
+    Each process has the file in a folder of its own.
+    """
     path, (own, *others) = apart
     monkeypatch.setattr(rows_module, "_ENTRIES_AT_ONCE", 20)
     monkeypatch.setattr(rows_module, "_BYTES_AT_ONCE", 7 * X.itemsize * 6)

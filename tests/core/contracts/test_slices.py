@@ -1,4 +1,7 @@
-"""Values in files: what comes back is what was kept, nothing is left on the disk, and how much memory there is."""
+"""Values in files.
+
+What comes back is what was kept, nothing is left on the disk, and how much memory there is.
+"""
 
 import errno
 import mmap

@@ -1,4 +1,7 @@
-"""Sparse input whose arrays do not fit its shape is refused; all other forms of the same numbers stay the same."""
+"""Sparse input whose arrays do not fit its shape is refused.
+
+All other forms of the same numbers stay the same.
+"""
 
 from itertools import product
 

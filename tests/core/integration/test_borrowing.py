@@ -1,4 +1,7 @@
-"""Jobs that threads share: idle threads of an executor help, and nothing is lost or left running."""
+"""Jobs that threads share.
+
+Idle threads of an executor help, and nothing is lost or left running.
+"""
 
 import threading
 import time
@@ -18,7 +21,10 @@ CALLER = ContextVar("CALLER")
 
 
 def run(function, n_jobs):
-    """Share jobs inside a task of one of three threads; the function is told the job, and whether it is that thread."""
+    """Share jobs inside a task of one of three threads.
+
+    The function is told the job, and whether it is that thread.
+    """
 
     def task():
         CALLER.set(threading.get_ident())
@@ -39,9 +45,8 @@ def test_results_are_in_the_order_of_the_jobs_whoever_is_ready_first():
 
     def square(job, is_caller):
         threads.add(threading.get_ident())
-        if (
-            job < 3
-        ):  # three threads have a job each before one of them goes on, and those who help are the last
+        # Three threads have a job each before one of them goes on, and those who help are the last.
+        if job < 3:
             together.wait(60)
             time.sleep(0.0 if is_caller else 0.2)
         return job * job

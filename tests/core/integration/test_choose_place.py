@@ -121,9 +121,11 @@ def test_a_worker_that_comes_late_is_given_time_to_answer(monkeypatch, answers_a
     able = SimpleNamespace(**known, may_take=lambda annotations: True)
     monkeypatch.setattr(answers, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
     monkeypatch.setattr(answers, "live_workers", lambda client: [able] * (now[0] > 50))
-    monkeypatch.setattr(
-        answers, "check_alike", lambda client, asked, enrol: {*asked} if now[0] > answers_at else {}
-    )
+
+    def check(client, asked, enrol):
+        return {one.address for one in asked} if now[0] > answers_at else {}
+
+    monkeypatch.setattr(answers, "check_alike", check)
     client = SimpleNamespace(scheduler=None, status="running")
     if is_in_time:
         assert answers.responsive_workers(client, {}, dict) == ([able], [])
@@ -186,10 +188,10 @@ def test_workers_of_another_kind_are_refused():
                 runtime.deal()
             with pytest.raises(MixedClusterError, match="differ in CPU"):
                 chosen()
-            addresses = [worker.address for worker in live_workers(client)]
+            workers = live_workers(client)
             with pytest.raises(MixedClusterError, match="make the environments alike"):
-                check_alike(client, addresses)
-            check_alike(client, addresses[:1])
+                check_alike(client, workers)
+            check_alike(client, workers[:1])
         finally:
             runtime.close()
             other.terminate()

@@ -1,4 +1,7 @@
-"""Runs on clusters: workers that die, leave, come or are busy, fits side by side, and what is left behind."""
+"""Runs on clusters.
+
+Workers that die, leave, come or are busy, fits side by side, and what is left behind.
+"""
 
 import asyncio
 import gc
@@ -20,13 +23,13 @@ import pandas as pd
 import pytest
 from clusters import keys_left, own_cluster
 from definition import run_serial
-from distributed import futures_of
+from distributed import Client, LocalCluster, futures_of
 from hypothesis import given
 from hypothesis import strategies as st
 from toys import Exchanging, Merging, Remade, Ring, bits, changed, make_shards, make_sources
 
 from schmp_estimators import DistributedLDA, ModelParallelMF, PrioritizedLasso
-from schmp_estimators.core.cluster import group
+from schmp_estimators.core.cluster import group, wire
 from schmp_estimators.core.cluster.group import Group, RankLostError, Ranks, as_rank, prepare
 from schmp_estimators.core.engine.running import static_run
 from schmp_estimators.core.errors import WorkerLostError, WorkLostError
@@ -56,15 +59,60 @@ def finish(program, client, n_shards, n_sweeps=N_SWEEPS, look=lambda record: Non
         return bits((records, run.harvest()))
 
 
+# What is under way
+
+
+def exchange_three_times(communicator, n_bytes):
+    """Return the sums of what other ranks have sent."""
+    found = []
+    for again in range(3):
+        values = [np.full(n_bytes, communicator.rank + again, np.uint8) for _ in range(5)]
+        found.append([int(one[-1]) for one in communicator.alltoall(values)])
+    return found
+
+
+@pytest.mark.parametrize("part", [1, 10])
+def test_no_more_is_under_way_to_a_rank_or_from_it_than_the_limit_allows(part, monkeypatch):
+    n_bytes = 100_000
+    limit, most = 8 * n_bytes // part, Counter()
+    admits, send = group._Inbox.admits, Group.send
+
+    def watched_admits(self, *args):
+        found = admits(self, *args)
+        most["to"] = max(most["to"], self.n_bytes)
+        return found
+
+    def watched_send(self, *args):
+        send(self, *args)
+        most["from"] = max(most["from"], sum(one.n_bytes for one in self._leaving))
+
+    monkeypatch.setattr(wire, "LARGE", n_bytes // part)  # the form travels in both ways
+    monkeypatch.setattr(group._Inbox, "admits", watched_admits)
+    monkeypatch.setattr(Group, "send", watched_send)
+    options = {"n_workers": 5, "threads_per_worker": 1, "processes": False}
+    with (
+        LocalCluster(**options, dashboard_address=":0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+        dask.config.set({"schmp-estimators.exchange-limit": limit}),
+    ):
+        place = DaskPlace(client)
+        found = place.call_ranks("exchange", exchange_three_times, [[n_bytes]] * 5, range(5))
+        place.close()
+    assert found == [[[0 + a, 1 + a, 2 + a, 3 + a, 4 + a] for a in range(3)]] * 5
+    n_sent = n_bytes + 500
+    assert 0 < most["to"] <= max(limit // 2, n_sent) + n_sent  # one is awaited
+    assert 0 < most["from"] <= limit // 2 + n_sent
+
+
 # What is left
 
 
 def assert_nothing_is_left(client):
     deadline = time.monotonic() + 20
-    while group._boxes and time.monotonic() < deadline:
+    while group._inboxes and time.monotonic() < deadline:
         time.sleep(0.01)
     assert keys_left(client) == []
-    assert group._boxes == {}
+    assert group._inboxes == {}
 
 
 @pytest.mark.parametrize("end", ["success", "failure", "abandoned", "interrupt"])
@@ -208,7 +256,10 @@ def tracebacks(client, most):
 
 
 def spoilt(entry):
-    """A table with an entry in column "d" of each partition but the first, and rows that are counts else."""
+    """A table with an entry in column "d" of each partition but the first.
+
+    Other entries are counts.
+    """
     table = pd.DataFrame(np.ones((40, 6)), columns=[*"abcdef"]).astype({"d": type(entry)})
     table.loc[[15, 25, 35], "d"] = entry
     return dd.from_pandas(table, npartitions=4)
@@ -323,10 +374,13 @@ def test_a_worker_that_is_killed_inside_a_batch_changes_nothing(processes, tmp_p
 
 @pytest.fixture
 def start(client, monkeypatch, request):
-    """Addresses of two workers, and a function that lets one rank of a hasty group run there; nothing may be left."""
+    """Addresses of two workers, and a function that lets one rank of a hasty group run there.
+
+    Nothing may be left.
+    """
     for name, value in {"LOOK": 0.02, "SILENCE": 0.1, "KEPT": 0.1}.items():
         monkeypatch.setattr(group, name, value)
-    group._boxes.clear()  # what other clusters of this process have left
+    group._inboxes.clear()  # what other clusters of this process have left
     addresses, tasks = list(client.nthreads()), []
     client.run(prepare, workers=list(addresses))
     keys = [(request.node.name, 0), (request.node.name, 1)]
@@ -335,7 +389,7 @@ def start(client, monkeypatch, request):
         if is_rank:
             function, args = (
                 as_rank,
-                (Ranks(tuple(addresses), tuple(keys), rank, "a-group"), function, *args),
+                (Ranks(tuple(addresses), tuple(keys), rank, "a-group", 1 << 20), function, *args),
             )
         tasks.append(client.submit(function, *args, key=keys[rank], workers=[addresses[rank]]))
         return tasks[-1]
@@ -377,7 +431,10 @@ def test_who_waits_for_a_rank_that_will_not_speak_is_told(start, other, monkeypa
 
 
 def wait_in_vain(communicator, other, has_left):
-    """Send a message that does not arrive, before the connection is open or after it, and wait for the answer."""
+    """Send a message that does not arrive, and wait for the answer.
+
+    It is lost before the connection is open or after it.
+    """
     pool = communicator._worker.rpc
 
     async def fail(*args, **options):
@@ -388,7 +445,7 @@ def wait_in_vain(communicator, other, has_left):
         pool.connect = fail
     communicator.send(other, "is anybody there?")
     if has_left:
-        communicator.flush()
+        communicator._leaving[-1].sent.result()
         communicator._loop.call_soon_threadsafe(communicator._comms[other].abort)
     communicator.receive(other)
 

@@ -1,4 +1,7 @@
-"""Runs by ranks: what a batch is, what may be asked between two of them, and that no loss changes anything."""
+"""Runs by ranks.
+
+What a batch is, what may be asked between two of them, and that no loss changes anything.
+"""
 
 import logging
 import pickle
@@ -41,7 +44,7 @@ GROUPS = [[0, 3], [1], [2, 4]]
 
 @pytest.fixture(autouse=True)
 def in_no_hurry(monkeypatch):
-    """However slow the machine is, batches end where they must, and there are no snapshots in between."""
+    """However slow the machine is, batches end where they must, without snapshots in between."""
     monkeypatch.setattr(static, "LONGEST_BATCH", 60.0)
     monkeypatch.setattr(static, "SNAPSHOT_EVERY", 3600.0)
 
@@ -127,7 +130,10 @@ def test_a_batch_ends_where_its_records_say_that_the_run_does(program, is_over):
 
 
 class Timed(RankPlace):
-    """A place in which each call of ranks takes 100 seconds of its own clock; it counts the snapshots."""
+    """A place in which each call of ranks takes 100 seconds of its own clock.
+
+    It counts the snapshots.
+    """
 
     seconds, n_saves = 0.0, 0
 
@@ -177,7 +183,10 @@ def test_a_batch_begins_when_the_snapshot_of_the_one_before_is_there(snapshots):
 
 
 def checkpointed(place, program):
-    """Return records, what is found after every other sweep, all that a run can be asked for, and its checkpoint."""
+    """Return records, what is found after every other sweep, and the checkpoint.
+
+    All that a run can be asked for is returned, too.
+    """
     records, found, checkpoint = [], [], Checkpoint("memory://lost-work", {"program": program.name})
     explained_errors = [Source(_load_and_tell, one.pieces, tells=True) for one in make_sources(5)]
     options = {"n_sweeps": 4, "may_ask": lambda sweep: sweep in (1, 3)}

@@ -1,4 +1,7 @@
-"""Rounds on partitions, wherever these live: the same answers whatever is lost; and what is refused of coroutines."""
+"""Rounds on partitions, wherever these live: the same answers whatever is lost.
+
+And what is refused of coroutines.
+"""
 
 import pickle
 from functools import partial
@@ -84,7 +87,10 @@ def go(place, function, count, n_rounds=11, *, depth=1, keeper=None, is_sum=Fals
 
 
 class Forgetful(Place):
-    """Answers travel, and at some messages, counted from one, all that is there is lost; notes what is done."""
+    """Answers travel, and at some messages, counted from one, all that is there is lost.
+
+    Notes what is done.
+    """
 
     is_local = False
 

@@ -210,14 +210,18 @@ def test_no_two_correlated_parameters_are_under_way_whoever_chose_them(order, n_
     ("change", "message"),
     [
         *[({name: 0}, f"'{name}' parameter of Priority must be") for name in (
-            "n_schedulers", "n_parallel", "pipeline_depth", "oversample", "correlation_rows", "refresh", "weight",
+            "n_schedulers", "n_parallel", "pipeline_depth", "oversample", "correlation_rows",
+            "refresh", "weight",
         )],
         ({"n_schedulers": 2.0}, "'n_schedulers' parameter"),
         ({"max_correlation": 1.0}, "'max_correlation' parameter"),
         ({"moved_above": -1.0}, "'moved_above' parameter"),
         ({"refresh": "never"}, "'refresh' parameter"),
         ({"n_parameters": 0}, "n_parameters=0 must be an integer of at least 1"),
-        ({"max_correlation": None, "oversample": 3.0}, "oversample=3.0 of Priority needs max_correl"),
+        (
+            {"max_correlation": None, "oversample": 3.0},
+            "oversample=3.0 of Priority needs max_correl",
+        ),
         ({"max_correlation": None, "correlation_rows": 9}, "correlation_rows=9 of Priority needs"),
     ],
 )  # fmt: skip
@@ -381,7 +385,10 @@ def test_rounds_become_smaller_only_if_their_size_is_not_given():
 
 
 def meetings(order):
-    """Return all pairs in the order of steps; fail where two shards meet one block, or a line has another form."""
+    """Return all pairs in the order of steps.
+
+    Fail where two shards meet one block, or a line has another form.
+    """
     for step in order:
         blocks = [block for block in step if block != -1]
         assert len(set(blocks)) == len(blocks)

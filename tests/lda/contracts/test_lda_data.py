@@ -1,4 +1,7 @@
-"""Documents as numbers: counts that are sound, shards that are even, and words that travel at the least cost."""
+"""Documents as numbers.
+
+Counts are sound, shards are even, and words travel at the least cost.
+"""
 
 import tracemalloc
 
@@ -8,16 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from schmp_estimators.lda.blocks import HEAD, no_rows
+from schmp_estimators.core.values import freeze
+from schmp_estimators.lda.blocks import HEAD
 from schmp_estimators.lda.data import shards
 from schmp_estimators.lda.data.corpus import narrow
 from schmp_estimators.lda.data.counts import Counts, canonical_counts, count_words
 from schmp_estimators.lda.data.shards import (
+    TOKENS_OF_EXCHANGE,
     TOKENS_PER_CELL,
     cut_documents,
     default_shards,
     make_layout,
 )
+from schmp_estimators.lda.data.topic_rows import WordPart, combine_parts
 
 
 def assert_canonical(counts: Counts, expected):
@@ -86,34 +92,63 @@ def test_shards_are_consecutive_complete_and_about_equal(lengths, n_shards):
 
 
 @pytest.mark.parametrize(
-    ("n_tokens", "n_docs", "n_features", "rotating", "exchanging"),
+    ("n_tokens", "n_docs", "n_features", "rotating"),
     [
-        (0, 1, 1, 1, 1),
-        (TOKENS_PER_CELL * 4 - 1, 10**6, 10**5, 1, 3),
-        (TOKENS_PER_CELL * 4, 10**6, 10**5, 2, 4),
-        (TOKENS_PER_CELL * 64, 10**6, 10**5, 8, 64),
-        (TOKENS_PER_CELL * 64, 3, 10**5, 3, 3),
-        (TOKENS_PER_CELL * 64, 10**6, 5, 5, 5),
+        (0, 1, 1, 1),
+        (TOKENS_PER_CELL * 4 - 1, 10**6, 10**5, 1),
+        (TOKENS_PER_CELL * 4, 10**6, 10**5, 2),
+        (TOKENS_PER_CELL * 64, 10**6, 10**5, 8),
+        (TOKENS_PER_CELL * 64, 3, 10**5, 3),
+        (TOKENS_PER_CELL * 64, 10**6, 5, 5),
     ],
 )
-def test_number_of_shards_follows_from_the_size_of_the_data(
-    n_tokens, n_docs, n_features, rotating, exchanging
-):
-    assert default_shards(n_tokens, n_docs, n_features, rotates=True) == rotating
-    assert default_shards(n_tokens, n_docs, n_features, rotates=False) == exchanging
+def test_number_of_shards_follows_from_the_size_of_the_data(n_tokens, n_docs, n_features, rotating):
+    assert default_shards(n_tokens, n_docs, n_features, invariant=False) == rotating
+
+
+@pytest.mark.parametrize("n_tokens", [10**5, 10**6, 3 * 10**6, 3 * 10**7, 10**10])
+def test_a_sweep_is_about_as_short_as_with_the_best_number_of_shards(n_tokens):
+    n = np.arange(1, 2000)
+    costs = n_tokens / n + n * TOKENS_OF_EXCHANGE
+    chosen = default_shards(n_tokens, 10**9, 10**9, invariant=True)
+    assert costs[chosen - 1] < 1.1 * costs.min()
+    assert chosen <= 1 + n[costs.argmin()]
 
 
 def test_a_shard_of_too_many_tokens_is_refused():
     counts = canonical_counts(np.full((1, 3), 2**31 - 1))
     words = count_words([counts], 3)
     layout = make_layout(words, 1)
-    plan = shards.Plan(0, layout, words, np.array([3]), 0, no_rows(3))
+    plan = shards.Plan(0, layout, words, np.array([3]), 0)
     with pytest.raises(ValueError, match="raise n_shards"):
         shards.make_shard([counts], np.zeros(3, np.int64), words, plan)
 
 
+def test_a_word_may_have_more_tokens_than_a_32_bit_number_holds():
+    dense = np.full((1, 3), 2**29, np.int32)
+    part = WordPart(np.array([3 * 2**29], np.int32), np.zeros(0, np.uint8), dense)
+    block = combine_parts(freeze([part, part]), 3)
+    np.testing.assert_array_equal(block.heads, 2 * dense)
+    assert block.tail_ptr.tolist() == [0]
+
+
+@pytest.mark.parametrize("most", [9, 10])
+def test_a_shard_has_fewer_tokens_than_numbers_for_them(most, monkeypatch):
+    monkeypatch.setattr(shards, "MAX_TOKENS", most)
+    pieces = [canonical_counts(np.full((1, 3), 3))]
+    given = pieces, np.arange(3, dtype=np.int32), np.full(3, 3)
+    if most == 9:
+        with pytest.raises(ValueError, match=r"a shard has 9 tokens; .* fewer than 9"):
+            shards.lay_out(*given)
+    else:
+        assert len(shards.lay_out(*given)[1]) == 9
+
+
 def bytes_of_a_word(n, n_shards, n_topics, *, local):
-    """What a word costs, by hand: two proposals, topics and counts of two bytes, as many tokens in every shard."""
+    """What a word costs, by hand.
+
+    Two proposals, topics and counts of two bytes, as many tokens in every shard.
+    """
     others = n_shards - 1
     if not local:
         return 2 * 6 * n * others / n_shards
@@ -151,7 +186,7 @@ def test_what_a_shard_holds_follows_its_tokens_and_not_the_vocabulary():
     local = shards.count_local_words(total, layout, n_topics, 2, 6, far=True)
     before = np.zeros(int(local.sum()), np.int64)
     own = count_words(pieces, n_words)[shards.local_columns(layout, local)]
-    plan = shards.Plan(0, layout, narrow(total), local, 0, no_rows(int(layout.block_ptr[1])))
+    plan = shards.Plan(0, layout, narrow(total), local, 0)
     shards.make_shard(pieces, before, own, plan)  # compiles
     tracemalloc.start()
     try:

@@ -1,4 +1,7 @@
-"""DistributedLDA as its users meet it: quality on corpora whose topics are known, and work with scikit-learn."""
+"""DistributedLDA as its users meet it.
+
+Quality on corpora whose topics are known, and work with scikit-learn.
+"""
 
 import math
 from fractions import Fraction
@@ -186,6 +189,16 @@ def test_proposals_by_acceptance_are_refused_where_it_is_not_counted(sampler):
         match=rf"mh_steps='acceptance', but sampler='{sampler}' does not make so many",
     ):
         make(sampler=sampler, mh_steps="acceptance").fit(SMALL)
+
+
+def test_proposals_for_long_documents_are_refused_where_all_are_short():
+    """By default "hybrid" makes proposals for documents of more than 600 tokens."""
+    lda = make(sampler="hybrid", n_components=601, mh_steps=3, max_iter=1, evaluate_every=0)
+    X = np.eye(2, 11, dtype=int) * 600
+    with pytest.raises(ValueError, match=r"mh_steps=3, but sampler='hybrid' does not make so many"):
+        lda.fit(X)
+    X[0, 1] = 1
+    assert lda.fit(X).n_iter_ == 1
 
 
 @pytest.mark.parametrize("sampler", ["auto", "warp", "frozen", "sparse"])

@@ -1,4 +1,7 @@
-"""What users may pass to DistributedLDA, what they get for what is odd, and what they are told when it is wrong."""
+"""What users may pass to DistributedLDA, and what they get for it.
+
+They get something for what is odd, and are told when it is wrong.
+"""
 
 import pickle
 import re
@@ -103,7 +106,10 @@ def test_what_travels_to_the_client_does_not_grow_with_the_documents(client):
 
 @pytest.mark.cluster
 def test_what_is_in_memory_is_applied_without_the_cluster(expected):
-    """A cluster that happens to be there is not asked, not even for workers, for what this process does at once."""
+    """A cluster that happens to be there is not asked, not even for workers.
+
+    This process does such work at once.
+    """
     with own_cluster(0), dask.config.set({"schmp-estimators.worker-timeout": 0.1}):
         with pytest.raises(NoWorkersError):
             expected.perplexity(chunked(SMALL))

@@ -1,10 +1,12 @@
 """Priors of `DistributedLDA` beyond two numbers, as users meet them."""
 
+from copy import deepcopy
 from functools import partial
 
 import numpy as np
 import pytest
 from corpora import SMALL, assert_same_bits, completion_perplexity, planted, samplers
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.pipeline import make_pipeline
@@ -176,6 +178,41 @@ def test_later_batches_have_the_seeds_of_the_first():
         seeded(seed_words=None).partial_fit(X).set_params(seed_words=SEEDS).partial_fit(X)
     lda.set_params(seed_words=table).fit(X)
     np.testing.assert_array_equal(lda.seed_counts_.toarray(), table)
+
+
+@pytest.mark.parametrize("way", ["partial_fit", "fit"])
+def test_to_a_later_fit_seeds_are_like_earlier_tokens(way):
+    X = planted(n_docs=30)[0]
+    lda = seeded().partial_fit(X)
+    other = deepcopy(lda).set_params(seed_words=None)
+    other.topic_word_counts_ = sparse.csc_array(lda.topic_word_counts_ + lda.seed_counts_)
+    other.seed_counts_ = other._seeds_given = None
+    for one in (lda, other):
+        # The only sweep of a warm start draws from the last fit.
+        one.set_params(warm_start=True, max_iter=3 if way == "partial_fit" else 1, evaluate_every=1)
+        getattr(one, way)(X)
+    kept = lda.seed_counts_.toarray() * (way == "partial_fit")
+    expected = other.topic_word_counts_.toarray() - kept
+    np.testing.assert_array_equal(lda.topic_word_counts_.toarray(), expected)
+    if way == "partial_fit":
+        last, theirs = (one.history_[-1]["log_likelihood"] for one in (lda, other))
+        assert last == pytest.approx(theirs, rel=1e-12)
+
+
+def test_seeds_that_an_array_has_twice_are_added():
+    twice = sparse.csc_array(([1.0, 2.0], [1, 1], [0] * 5 + [2] * 7), (4, 11))
+    one, other = (seeded(seed_words=seeds).fit(SMALL) for seeds in (twice, {1: {4: 3.0}}))
+    assert_same_bits(one, other)
+    assert one.seed_counts_.data.tolist() == [3.0]
+    assert twice.nnz == 2
+
+
+@pytest.mark.parametrize("others", [{0: {5: 2.0}}, {1: {4: 2.0}}])
+def test_a_checkpoint_belongs_to_seeds_of_the_same_words_and_topics(others, tmp_path):
+    options = {"checkpoint": tmp_path / "run", "max_iter": 2}
+    seeded(seed_words={0: {4: 2.0}}, **options).fit(SMALL)
+    with pytest.raises(CheckpointMismatchError, match="seed_words"):
+        seeded(seed_words=others, **options).fit(SMALL)
 
 
 TEXTS = ["war army peace", "tax tariff duty", "army war duty"] * 20

@@ -20,6 +20,7 @@ from schmp_estimators import DistributedLDA, TopicDisplay
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.exceptions import CheckpointMismatchError
 from schmp_estimators.lda import estimator
+from schmp_estimators.lda.programs import topics
 
 RNG = np.random.default_rng(0)
 WORDS = np.array([f"word{n}" for n in range(24)], object)
@@ -71,17 +72,17 @@ def test_earlier_tokens_are_fractions_of_the_prior_of_words(sampler, monkeypatch
     batch = in_columns(lda, slice(20, 40)) * np.isin(lda.feature_names_, WORDS[LATER])
     np.testing.assert_allclose(own.sum(axis=0), batch.sum(axis=0))
     np.testing.assert_allclose(own, np.rint(own), atol=1e-9)
-    # A fit with such seeds, and the random numbers of a second batch, is the same.
+    # A fit with such seeds, and with the random numbers and the start of a second batch, is equal.
     monkeypatch.setattr(estimator, "make_seed", lambda _: int(stream_key(0, 1)))
+    monkeypatch.setattr(topics, "draw_of_seeds", lambda *_: None)
     options = {"init": "uniform", "n_shards": n_shards, "topic_word_prior": 0.05}
     seeded = make(sampler=sampler, seed_words=base, **options).fit(batch)
     np.testing.assert_array_equal(np.rint(own), seeded.topic_word_counts_.toarray())
     prior = 0.05 + base
     words = (gammaln(prior + np.rint(own)) - gammaln(prior)).sum()
-    topics = (
-        gammaln(prior.sum(axis=1) + np.rint(own).sum(axis=1)) - gammaln(prior.sum(axis=1))
-    ).sum()
-    assert lda.history_[-1]["word_log_likelihood"] == pytest.approx(words - topics, rel=1e-9)
+    sums = prior.sum(axis=1)
+    of_topics = (gammaln(sums + np.rint(own).sum(axis=1)) - gammaln(sums)).sum()
+    assert lda.history_[-1]["word_log_likelihood"] == pytest.approx(words - of_topics, rel=1e-9)
 
 
 def test_fractions_that_say_nothing_are_left_out():
@@ -91,6 +92,16 @@ def test_fractions_that_say_nothing_are_left_out():
     np.testing.assert_array_equal(column_sums(lda.topic_word_counts_), X[:20].sum(axis=0))
     lda.set_params(half_life=1e-320).partial_fit(X[:20])
     np.testing.assert_array_equal(column_sums(lda.topic_word_counts_), X[:20].sum(axis=0))
+
+
+def test_fractions_from_a_hundredth_of_the_prior_on_are_kept():
+    lda = make(half_life=1 / 11, topic_word_prior=1.0).partial_fit(X, feature_names=WORDS)
+    rest = lda.topic_word_counts_.toarray() * 2.0**-11
+    assert rest.min() < 0.01 < rest.max() < 0.1
+    lda.partial_fit(0 * X[:1], feature_names=WORDS)
+    expected = np.where(rest < 0.01, 0.0, rest)
+    np.testing.assert_array_equal(lda.topic_word_counts_.toarray(), expected)
+    assert lda.topic_word_counts_.nnz == np.count_nonzero(expected)
 
 
 def test_fractions_stay_when_the_half_life_ends_and_start_a_warm_fit():
@@ -193,6 +204,14 @@ def test_rare_words_leave_and_may_come_again(caplog):
         ValueError, match="X has 24 columns, more than max_features=5, which bounds"
     ):
         make(max_features=5, feature_names=WORDS).fit(X)
+
+
+def test_of_equally_rare_words_the_first_stay():
+    lda, numbers = make(max_features=200), np.arange(400)
+    lda.partial_fit([1 + (numbers % 3 == 0)], feature_names=numbers.astype(str))
+    of_one = numbers[numbers % 3 > 0][:66]
+    expected = sorted([*numbers[::3], *of_one])
+    assert lda.feature_names_.astype(int).tolist() == expected
 
 
 SEEDS = [{0: ["word1", "word2"], 1: {"word9": 3.0}}, np.eye(3, 18), {0: [3], 2: [7, 1]}]

@@ -1,4 +1,7 @@
-"""Posteriors of corpora so small that all assignments of topics can be listed, and what samplers make of them."""
+"""Posteriors of corpora so small that all assignments of topics can be listed.
+
+And what samplers make of them.
+"""
 
 import numpy as np
 from definition import run_serial
@@ -9,10 +12,10 @@ from scipy.stats import chi2
 from schmp_estimators.core.program import Saved
 
 
-def log_posterior(counts, topic, alpha, beta, fixed):
-    """ln p(words, topics) up to a constant, from dense tables; `fixed` are tokens or seeds that words have besides."""
+def log_posterior(counts, topic, alpha, beta, seeds):
+    """ln p(words, topics) up to a constant, from dense tables; `seeds` are those of words."""
     document = np.repeat(np.arange(len(counts)), counts.sum(1))
-    by_document, by_word = np.zeros((len(counts), len(alpha))), fixed + 0.0
+    by_document, by_word = np.zeros((len(counts), len(alpha))), seeds + 0.0
     np.add.at(by_document, (document, topic), 1)
     np.add.at(by_word, (token_words(counts), topic), 1)
     return (
@@ -22,18 +25,24 @@ def log_posterior(counts, topic, alpha, beta, fixed):
     )
 
 
-def all_states(counts, alpha, beta, fixed):
-    """Every assignment of topics, read as a number in document order, and its posterior probability."""
+def all_states(counts, alpha, beta, seeds):
+    """Every assignment of topics and its posterior probability.
+
+    An assignment is read as a number in document order.
+    """
     states = (
         np.indices((len(alpha),) * int(counts.sum())).reshape(counts.sum(), -1).T.astype(np.int16)
     )
-    log_p = np.array([log_posterior(counts, state, alpha, beta, fixed) for state in states])
+    log_p = np.array([log_posterior(counts, state, alpha, beta, seeds) for state in states])
     p = np.exp(log_p - log_p.max())
     return states, p / p.sum()
 
 
 def assert_distributed_like(expected, seen):
-    """Pearson's statistic is neither too large nor too small; the states with less than five visits make one cell."""
+    """Pearson's statistic is neither too large nor too small.
+
+    The states with less than five visits make one cell.
+    """
     expected = expected * seen.sum()
     rare = expected < 5
     expected, seen = (
@@ -44,11 +53,13 @@ def assert_distributed_like(expected, seen):
     assert 1e-4 < chi2.sf(((seen - expected) ** 2 / expected).sum(), len(expected) - 1) < 1 - 1e-4
 
 
-def leads_to(kind, counts, alpha, beta, fixed, starts, states, **options):
+def leads_to(kind, counts, alpha, beta, seeds, starts, states, **options):
     """How often a sweep leads to each state, from the given ones."""
-    shards, _ = make_shards(counts, fixed=fixed)
+    shards, _ = make_shards(counts, seeds=seeds)
     priors = {"doc_topic_prior": float(alpha.mean()), "topic_word_prior": beta}
     given = {"n_components": len(alpha), "n_words": counts.shape[1], "own_alphas": alpha}
+    if seeds.any():
+        given["seed_totals"] = seeds.sum(0, dtype=float)
     program = kind(**given | priors | options)
     values = len(alpha) ** np.arange(states.shape[1])[::-1]
     seen = np.zeros(len(states), np.int64)
@@ -71,15 +82,18 @@ TINY = {
 
 
 def assert_keeps_the_posterior(program, case, n_samples, **options):
-    """Topics drawn from the posterior, by enumeration, are still distributed like it after a sweep."""
-    n_components, counts, has_fixed = TINY[case]
+    """Topics drawn from the posterior are still distributed like it after a sweep.
+
+    They are drawn by enumeration.
+    """
+    n_components, counts, has_seeds = TINY[case]
     counts, beta = np.array(counts, np.int32), 0.4
     alpha = np.array([0.9, 0.2, 0.5])[:n_components]
-    fixed = np.zeros((counts.shape[1], n_components), int)
-    if has_fixed:
-        fixed[0, 0], fixed[-1, 1] = 2, 1
-    states, p = all_states(counts, alpha, beta, fixed)
+    seeds = np.zeros((counts.shape[1], n_components), int)
+    if has_seeds:
+        seeds[0, 0], seeds[-1, 1] = 2, 1
+    states, p = all_states(counts, alpha, beta, seeds)
     starts = np.random.default_rng(1).choice(len(p), n_samples, p=p)
-    seen = leads_to(program, counts, alpha, beta, fixed, starts, states, **options)
+    seen = leads_to(program, counts, alpha, beta, seeds, starts, states, **options)
     assert seen.sum() == n_samples
     assert_distributed_like(p, seen)

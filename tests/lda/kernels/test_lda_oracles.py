@@ -1,10 +1,14 @@
-"""Every sampler draws the topics of its oracle, however work is divided; likelihoods are those of dense tables."""
+"""Every sampler draws the topics of its oracle, however work is divided.
+
+Likelihoods are those of dense tables.
+"""
 
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -23,12 +27,12 @@ from oracles.lda_cells import (
 )
 from oracles.lda_frozen import FrozenOracle, SaberOracle
 from oracles.lda_warp import WarpOracle
-from scipy import sparse
 from scipy.special import gammaln
 
+from schmp_estimators.lda.kernels import warp
+from schmp_estimators.lda.kernels.draw import find_in_tree
 from schmp_estimators.lda.kernels.priors import topic_priors
 from schmp_estimators.lda.programs.documents import DocumentSampler
-from schmp_estimators.lda.programs.seeds import word_seeds
 from schmp_estimators.lda.samplers import program_of
 from schmp_estimators.lda.samplers.frozen import FrozenLDA
 
@@ -57,7 +61,8 @@ class Case(NamedTuple):
     #: Whether topics have priors of their own.
     uneven: bool = False
     hot: tuple[float, float] | None = None
-    has_fixed: bool = False
+    #: Of counts of earlier batches.
+    has_earlier: bool = False
     has_seeds: bool = False
     counts: Callable[[], Any] | None = None
 
@@ -82,11 +87,11 @@ CASES = {
     "256 topics": Case(256, CUTS[2]),  # the most in a byte
     "300 topics": Case(300, CUTS[3]),
     "32 bits": Case(40_000, CUTS[2]),
-    "earlier counts": Case(2, CUTS[3], has_fixed=True),
-    "earlier counts, many topics": Case(600, CUTS[1], has_fixed=True),
+    "earlier counts": Case(2, CUTS[3], has_earlier=True),
+    "earlier counts, many topics": Case(600, CUTS[1], has_earlier=True),
     "tempered documents": Case(7, CUTS[3], uneven=True, hot=(2.0, 0.01)),
     "tempered words": Case(20, hot=(0.01, 0.7)),
-    "seeds and earlier counts": Case(60, CUTS[1], has_seeds=True, has_fixed=True),
+    "seeds and earlier counts": Case(60, CUTS[1], has_seeds=True, has_earlier=True),
     "long lists": Case(200, (4,), alpha=2.0, counts=long_lists),
     "hardly any priors": Case(5, alpha=1e-20, beta=1e-20, counts=short_documents),
     "hardly any prior of documents": Case(5, alpha=1e-20, counts=short_documents),
@@ -96,7 +101,10 @@ CASES = {
 
 
 def suits(sampler, name):
-    """Say whether an oracle knows of tempering, and whether its arithmetic has the range of the priors."""
+    """Say whether an oracle knows of tempering, and whether it has the range of the priors.
+
+    The range is that of its arithmetic.
+    """
     case = CASES[name]
     return sampler in QUICK[1:] or (
         case.alpha not in (1e-30, 1e30) and (sampler == "warp" or not case.hot)
@@ -119,13 +127,16 @@ def is_slow(sampler, name):
 
 
 def some_seeds(counts, n_components):
-    """Seeds of about half of the words, words without tokens among them, as a table of words × topics."""
+    """Seeds of about half of the words, as a table of words × topics.
+
+    Words without tokens are among them.
+    """
     rng = np.random.default_rng(0)
     table = rng.gamma(1.0, 5.0, (counts.shape[1], n_components)) * (
         rng.random((counts.shape[1], n_components)) < 0.3
     )
     table[rng.random(len(table)) < 0.4] = 0.0
-    return table, word_seeds(sparse.csc_array(table.T), counts.sum(0).astype(np.int64))
+    return table
 
 
 def assert_equals_oracle(sampler, case, **options):
@@ -144,15 +155,18 @@ def assert_equals_oracle(sampler, case, **options):
             case.hot,
             2,
         )
-    if case.has_fixed:
-        given["fixed"] = shared["fixed"] = old_rows(4, counts, case.n_components)
+    seeds = old_rows(4, counts, case.n_components) * case.has_earlier
     if case.has_seeds:
-        shared["seeds"], given["seeds"] = some_seeds(counts, case.n_components)
+        seeds = seeds + some_seeds(counts, case.n_components)
+    if case.has_earlier or case.has_seeds:
+        given["seeds"] = shared["seeds"] = seeds
     if sampler == "hybrid":
         options["long_document"] = min(8, case.n_components - 1)
     mean = float(np.mean(alpha))
-    go = partial(fit, counts, case.n_components, kind=kind, cuts=case.cuts, n_sweeps=3, doc_topic_prior=mean,
-                 topic_word_prior=case.beta, evaluate_every=0, **given, **options)  # fmt: skip
+    go = partial(
+        fit, counts, case.n_components, kind=kind, cuts=case.cuts, n_sweeps=3,
+        doc_topic_prior=mean, topic_word_prior=case.beta, evaluate_every=0, **given, **options,
+    )  # fmt: skip
     result, bounds, layout = go(), [0, *case.cuts, len(counts)], make_shards(counts, case.cuts)[1]
     oracle = ORACLES[sampler](
         counts, case.n_components, alpha, case.beta, 5, bounds, layout, **shared, **options
@@ -170,9 +184,7 @@ def assert_equals_oracle(sampler, case, **options):
             getattr(oracle, "s_error", 0.0), abs=1e-15
         )
     totals = np.bincount(result.topics[-1], minlength=case.n_components)
-    np.testing.assert_array_equal(
-        result.model.topic_total, totals + (given["fixed"].sum(0) if case.has_fixed else 0)
-    )
+    np.testing.assert_array_equal(result.model.topic_total, totals)
     begun = go(n_sweeps=1)
     rest = go(saved=begun.saved._replace(model=None), first=1, history=begun.records)
     np.testing.assert_array_equal(result.topics[1:], rest.topics)
@@ -238,15 +250,12 @@ def table_of(row, topic, shape):
 @pytest.mark.parametrize("least", [0.02, 2.0])
 @pytest.mark.parametrize("cuts", CUTS[::3])
 def test_fits_record_the_likelihood_of_dense_tables(cuts, least):
-    """With a prior for each topic or for all, seeds of half of the words, and counts of earlier batches."""
+    """With a prior for each topic or for all, and seeds of half of the words."""
     counts, rng, alphas = random_counts(6), np.random.default_rng(0), np.geomspace(least, 2.0, 5)
-    fixed = old_rows(1, counts, 5)
-    seeds = rng.gamma(1.0, 5.0, fixed.shape) * (rng.random(fixed.shape) < 0.3)
+    shape = counts.shape[1], 5
+    seeds = rng.gamma(1.0, 5.0, shape) * (rng.random(shape) < 0.3)
     options = {
-        "fixed": fixed,
-        "seeds": word_seeds(
-            sparse.csc_array(seeds.T), counts.sum(0).astype(np.int64), sparse.csc_array(fixed.T)
-        ),
+        "seeds": seeds,
         "doc_topic_prior": float(alphas.mean()),
         "own_alphas": alphas if least < 2.0 else None,
     }
@@ -254,10 +263,8 @@ def test_fits_record_the_likelihood_of_dense_tables(cuts, least):
     by_document = table_of(
         np.repeat(np.arange(len(counts)), counts.sum(1)), result.topics[-1], (len(counts), 5)
     )
-    by_word, beta = (
-        fixed + table_of(token_words(counts), result.topics[-1], fixed.shape),
-        0.1 + seeds,
-    )
+    by_word = table_of(token_words(counts), result.topics[-1], shape)
+    beta = 0.1 + seeds
     for name, table, prior in (
         ("document", by_document, alphas[None]),
         ("word", by_word.T, beta.T),
@@ -270,7 +277,10 @@ def test_fits_record_the_likelihood_of_dense_tables(cuts, least):
 
 
 def test_weights_below_all_float32_are_told_apart():
-    """A document and a word for each token: no count is left but those of the topics, about 200 tokens each."""
+    """A document and a word for each token.
+
+    No count is left but those of the topics, about 200 tokens each.
+    """
     priors = {"doc_topic_prior": 1e-30, "topic_word_prior": 1e-30}
     result = fit(np.eye(1000, dtype=np.int32), 5, kind=FrozenLDA, **priors, n_sweeps=1)
     found = np.bincount(result.topics[-1], minlength=5)
@@ -289,3 +299,23 @@ def test_the_table_draws_every_topic_as_often_as_the_prior_says(alphas):
     chance = own.astype(float)
     np.add.at(chance, other, 2.0**32 - own.astype(float))
     np.testing.assert_allclose(chance / (n * 2.0**32), alpha / total, atol=1e-9)
+
+
+@settings(max_examples=30)
+@given(st.lists(st.integers(0, 90), min_size=1, max_size=12), st.integers(1, 300))
+def test_the_table_of_a_word_has_each_topic_as_often_as_the_word(counts, n_slots_max):
+    """Slots that several topics share say from which one on to search."""
+    row, ends = np.array(counts, np.int32), np.empty(len(counts), np.int64)
+    slots = np.full(n_slots_max + warp.SLACK, -99, np.int16)
+    with mock.patch.object(warp, "_fill", warp._fill.py_func):
+        shift = warp.fill_slots.py_func(row, n_slots_max, slots, ends)
+    for x, topic in enumerate(np.repeat(np.arange(len(row)), row)):
+        k = slots[x >> shift]
+        found = k if k >= 0 else ~k + np.argmax(ends[~k:] > x)
+        assert found == topic
+
+
+def test_a_point_beyond_a_node_by_rounding_finds_its_last_topic():
+    levels, sums = np.array([0, 2]), np.array([16.5, 16.0])
+    find = partial(find_in_tree.py_func, np.ones(32), levels, sums)
+    assert [find(point) for point in (15.9, 16.2, 16.5, 99.0)] == [15, 15, 16, 31]

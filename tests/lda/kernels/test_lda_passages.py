@@ -1,4 +1,7 @@
-"""Topics that begin with passages: what is drawn and chosen, what tokens make of it, and what words weigh."""
+"""Topics that begin with passages.
+
+What is drawn and chosen, what tokens make of it, and what words weigh.
+"""
 
 from collections import Counter
 from itertools import chain, pairwise
@@ -82,7 +85,10 @@ def test_all_tokens_have_equal_chances_to_be_in_a_passage():
 
 
 def test_of_several_passages_the_newest_words_win():
-    """Topic 1 may have words 0 and 1 again, or word 1 with word 2, which is new; topic 2 gets word 3."""
+    """Topic 1 may have words 0 and 1 again, or word 1 with word 2, which is new.
+
+    Topic 2 gets word 3.
+    """
     lists = [[0, 1, 1], [0, 1, 1], [0, 1], [1, 2], [3], [0, 1, 2]]
     assert chosen(lists, 3, 4)[0] == [[0], [0, 0, 1], [1], [2]]
     assert chosen(lists, 3, 4, few=1)[0] == [
@@ -105,7 +111,10 @@ def test_choices_are_a_fair_sample_of_the_topics_of_a_word():
 
 
 def first_topics(counts, lists, n_topics, cuts=()):
-    """Return the first topics of tokens in document order, if words begin in the topics of these lists."""
+    """Return the first topics of tokens in document order, if words begin in these topics.
+
+    Each word has a list of topics.
+    """
     shards, layout = make_shards(counts, cuts)
     topics = []
     for shard in shards:
@@ -136,7 +145,10 @@ def test_tokens_begin_in_the_topics_of_their_words(cuts):
 
 
 def test_a_word_without_topics_asks_its_document():
-    """Two documents of the unknown word 0 and one known word each; a third knows none, and draws from all topics."""
+    """Two documents of the unknown word 0 and one known word each.
+
+    A third knows none, and draws from all topics.
+    """
     counts = np.array([[500, 500, 0], [500, 0, 500], [1000, 0, 0]])
     found = first_topics(counts, [[], [3], [5]], 10)
     one, other, none = found[:1000], found[1000:2000], found[2000:]
@@ -159,7 +171,10 @@ def some_lists(n_words, seed=0):
 
 
 def expected_tokens(documents, phi):
-    """Return the tokens of words in topics after two steps of EM, given p(word | topic), by whole arrays."""
+    """Return the tokens of words in topics after two steps of EM, by whole arrays.
+
+    p(word | topic) is given.
+    """
     expected = np.zeros(phi.shape)
     for document in documents:
         proportions = ALPHA.astype(float)
@@ -195,7 +210,9 @@ def test_documents_expect_what_two_steps_of_em_give(first, step):
     assert found.sum() > 0
 
 
-def test_weighing_is_em_on_a_part_of_the_documents_that_drops_small_shares():
+@pytest.mark.parametrize("least", [passages.LEAST, 0.3])
+def test_weighing_is_em_on_a_part_of_the_documents_that_drops_small_shares(least, monkeypatch):
+    monkeypatch.setattr(passages, "LEAST", least)
     counts, lists = random_counts(7, n_docs=30, n_words=12, rate=0.5) * 5, some_lists(12)
     corpus, bounds = (
         open_corpus(da.from_array(counts, chunks=(8, 12)), DistributedLDA()),

@@ -1,4 +1,7 @@
-"""Samplers keep the posterior of topics, by enumeration of all assignments; and the sampler of the user guide."""
+"""Samplers keep the posterior of topics, by enumeration of all assignments.
+
+The sampler of the user guide does, too.
+"""
 
 import numpy as np
 import pytest
@@ -20,7 +23,8 @@ Gibbs = example("plot_your_own_sampler").Gibbs
 #: Kernels are compiled for these tests alone.
 pytestmark = pytest.mark.slow
 
-#: Of samplers that keep the posterior to the letter, a program, and what it has beside its defaults.
+#: Of samplers that keep the posterior to the letter, a program, and what it has beside its
+#: defaults.
 SWEEPS = {
     "sparse": (SparseLDA, {}),
     "light, 1": (LightLDA, {"mh_steps": 1}),
@@ -44,14 +48,14 @@ def test_a_sweep_keeps_the_posterior(sweep, corpus):
 @pytest.mark.parametrize("cuts", CUTS[::3])
 def test_the_sampler_of_the_user_guide_equals_its_oracle(cuts):
     counts, alphas = random_counts(5), np.array([0.1, 0.2, 0.7, 0.4])
-    fixed, bounds, layout = (
+    seeds, bounds, layout = (
         old_rows(2, counts, 4),
         [0, *cuts, len(counts)],
         make_shards(counts, cuts)[1],
     )
     result = fit(
-        counts, 4, kind=Gibbs, cuts=cuts, fixed=fixed, doc_topic_prior=0.35, own_alphas=alphas
+        counts, 4, kind=Gibbs, cuts=cuts, seeds=seeds, doc_topic_prior=0.35, own_alphas=alphas
     )
-    oracle = GibbsOracle(counts, 4, alphas, 0.1, 5, bounds, layout, fixed=fixed)
+    oracle = GibbsOracle(counts, 4, alphas, 0.1, 5, bounds, layout, seeds=seeds)
     for topic in result.topics:
         np.testing.assert_array_equal(topic, oracle.run())

@@ -1,11 +1,12 @@
 """Detailed balance of one token's moves, and the distributions of the proposals.
 
-With everything else frozen a token's topic should have the probability (n_d + α)(n_w + β)/(n_k + β̄), the token taken
-out of all counts.  A proposal from the document, accepted by the word, and one from the word, accepted by the document,
-must each leave that distribution in place: what flows from s to t flows from t to s.
+With everything else frozen a token's topic should have the probability (n_d + α)(n_w + β)/(n_k +
+β̄), the token taken out of all counts.  A proposal from the document, accepted by the word, and one
+from the word, accepted by the document, must each leave that distribution in place: what flows from
+s to t flows from t to s.
 
-The test does not take this formula for granted: it begins with the joint probability of all topics, of a model
-whose topics are normalised by frozen totals.
+The test does not take this formula for granted: it begins with the joint probability of all topics,
+of a model whose topics are normalised by frozen totals.
 """
 
 from math import lgamma, log
@@ -17,7 +18,7 @@ from scipy.stats import chi2
 
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.blocks import TopicRows, WordBlock
+from schmp_estimators.lda.blocks import WordBlock
 from schmp_estimators.lda.kernels.warp import pieces_of, sample_words
 from schmp_estimators.lda.kernels.warp_documents import sample_documents
 
@@ -34,22 +35,24 @@ INVERSE = freeze((1 / (TOTAL + 30 * BETA)).astype(np.float32))
 
 
 def sample_by_word(topic, proposals):
-    """Do the word pass for N tokens in the same situation, and return their topics and proposals."""
+    """Do the word pass for N tokens in the same situation; return topics and proposals."""
     tokens = np.empty((N, 2), np.int16)
     tokens[:, 0], tokens[:, 1:] = topic, proposals
     row = WORD.astype(np.int32)
     row[topic] += 1
-    fixed = freeze(TopicRows(np.zeros(2, int), np.empty(0, np.int32), np.empty(0, np.int32)))
-    block = freeze(WordBlock(row[None], np.zeros(1, np.int64), np.empty(0, np.int16), fixed))
+    block = freeze(WordBlock(row[None], np.zeros(1, np.int64), np.empty(0, np.int16)))
     sample_words(
-        0, 1, freeze(pieces_of(tokens, np.array([0, N]))), freeze(np.array([17])), block, fixed, None,
-        (tokens[:0].reshape(-1), np.empty(0, np.int16)), INVERSE, BETA, stream_key(1, topic), False, (0,),
+        0, 1, freeze(pieces_of(tokens, np.array([0, N]))), freeze(np.array([17])), block, None,
+        (tokens[:0].reshape(-1), np.empty(0, np.int16)), INVERSE, BETA, stream_key(1, topic), (0,),
     )  # fmt: skip
     return tokens[:, 0], tokens[:, 1:]
 
 
 def sample_by_document(topic, proposals):
-    """Do the document pass for N equal documents, and return the topics of their first tokens and all proposals."""
+    """Do the document pass for N equal documents.
+
+    The topics of their first tokens and all proposals are returned.
+    """
     others = np.repeat(np.arange(K), DOCUMENT)
     (shard,), _ = make_shards(np.full((N, 1 + len(others)), 1, np.int32))
     tokens = np.empty((len(shard.place), 2), np.int16)
@@ -68,11 +71,13 @@ def sample_by_document(topic, proposals):
 
 
 def log_joint(documents, words, topics):
-    """Return the logarithm of the joint probability of words and topics, up to a constant, where topic k is normalised
-    by the frozen TOTAL[k] instead of its own.
+    """Return the logarithm of the joint probability of words and topics, up to a constant.
 
-    With proportions of documents integrated out, a document is a Pólya urn: Γ(n_dk + α) for each topic.  So is a topic,
-    Γ(n_wk + β) for each word, but that its normaliser is a constant for each token in it.
+    Topic k is normalised by the frozen TOTAL[k] instead of its own.
+
+    With proportions of documents integrated out, a document is a Pólya urn: Γ(n_dk + α) for each
+    topic.  So is a topic, Γ(n_wk + β) for each word, but that its normaliser is a constant for each
+    token in it.
 
     documents, words, topics : of each token
     """
@@ -90,7 +95,7 @@ def normalised(logs):
 
 
 def law_of_one_token():
-    """Return the distribution of the topic of one token, all others being as DOCUMENT and WORD have them."""
+    """Return the distribution of one token's topic, others being as in DOCUMENT and WORD."""
     in_document, in_word = (
         np.repeat(np.arange(K), DOCUMENT).tolist(),
         np.repeat(np.arange(K), WORD).tolist(),
@@ -115,7 +120,10 @@ def assert_as_expected(counts, probabilities):
     ids=["word pass", "document pass"],
 )
 def test_a_token_stays_in_the_law_of_the_joint_probability(cycle):
-    """Tokens begin in that law, get proposals from one pass and answer them in the other; both are the kernels' own."""
+    """Tokens begin in that law, get proposals from one pass and answer them in the other.
+
+    Both passes are the kernels' own.
+    """
     law = law_of_one_token()
     begun = np.random.default_rng(1).multinomial(N, law)
     flow = np.array([np.bincount(cycle(s)[: begun[s]], minlength=K) for s in range(K)])

@@ -1,4 +1,7 @@
-"""What is said of fitted topics: words, sizes, coherence, documents, tokens, diagnostics and matches, by definition."""
+"""What is said of fitted topics, by definition.
+
+Words, sizes, coherence, documents, tokens, diagnostics and matches.
+"""
 
 import gzip
 from functools import partial
@@ -399,6 +402,10 @@ def test_stability_is_the_mean_over_fits_with_other_seeds(named, tmp_path):
 # What is refused.
 
 
+def frame_of_proportions(lda):
+    return pd.DataFrame(lda.transform(SMALL), columns=lda.get_feature_names_out())
+
+
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
@@ -440,6 +447,10 @@ def test_stability_is_the_mean_over_fits_with_other_seeds(named, tmp_path):
         (
             lambda lda: lda.top_documents(proportions=SMALL),
             r"proportions has shape \(23, 11\), but there are 3 topics",
+        ),
+        (
+            lambda lda: lda.top_documents(proportions=frame_of_proportions(lda).iloc[:, :2]),
+            r"proportions has shape \(23, 2\), but there are 3 topics",
         ),
         (lambda lda: lda.top_documents(proportions=np.full((2, 3), np.nan)), "proportions has NaN"),
         (lambda lda: lda.sample_topics(-SMALL), r"Negative values in data: X\[0, \d+\]"),

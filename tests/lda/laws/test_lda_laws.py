@@ -1,4 +1,7 @@
-"""Laws of DistributedLDA: the same bits however the work is divided, counts conserved, and fits that can be resumed."""
+"""Laws of DistributedLDA.
+
+The same bits however the work is divided, counts conserved, and fits that can be resumed.
+"""
 
 from contextlib import nullcontext
 from functools import partial
@@ -17,6 +20,7 @@ from scipy import sparse
 from sklearn.exceptions import UndefinedMetricWarning
 
 from schmp_estimators import DistributedLDA
+from schmp_estimators.lda.kernels import foldin
 from schmp_estimators.lda.samplers import program_of
 
 each_sampler = samplers()
@@ -81,6 +85,18 @@ def test_some_depend_neither_on_ranks_nor_on_what_is_joined_in_each(
         found = make(**parameters, n_shards=n_shards).fit(X)
     assert_same_bits(found, make(**parameters).fit(X))
     assert not place.held
+
+
+@each_invariant
+def test_ranks_of_which_none_samples_a_word_locally(sampler):
+    """Each word has too few tokens for rows, and too few for an owner to have too many."""
+    X, place = np.tile(np.eye(40, dtype=int), (5, 1)), Joining([range(5)], set())
+    parameters = {"sampler": sampler, "n_components": 20}
+    with mock.patch(
+        "schmp_estimators.lda.estimator.choose_place", lambda *_, **__: nullcontext(place)
+    ):
+        found = make(**parameters, n_shards=5).fit(X)
+    assert_same_bits(found, make(**parameters).fit(X))
 
 
 @each_invariant
@@ -181,7 +197,10 @@ def test_other_shards_may_go_on_with_warp(tmp_path):
 
 
 def maximum(counts, phi, alpha):
-    """Return proportions of documents by dense matrices, after so many steps of EM that nothing moves any more."""
+    """Return proportions of documents by dense matrices.
+
+    They follow so many steps of EM that nothing moves any more.
+    """
     weight = np.ones((len(counts), phi.shape[1]))
     for _ in range(20_000):
         weight = alpha + weight * ((counts / (weight @ phi.T)) @ phi)
@@ -212,6 +231,26 @@ def test_transform_is_as_near_the_maximum_as_is_asked(n_topics, alpha, tol):
     np.testing.assert_allclose(theta.sum(axis=1), 1.0, rtol=1e-14)
     assert abs(theta - maximum(X, phi.T, alpha)).sum(axis=1).max() <= tol
     np.testing.assert_allclose(theta[0], prior / prior.sum(), rtol=1e-12)
+
+
+def test_a_leap_leads_where_steps_that_shrink_alike_would():
+    """Scheme S3 of Varadhan and Roland takes the lengths of steps and of their difference."""
+    first, alpha = np.array([3.0, -1.0, 0.5]), np.full(3, 0.1)
+
+    def leap(second):
+        weight = np.full(3, 20.0)
+        return foldin._leap.py_func(np.arange(3), alpha, first, second, weight), weight
+
+    rate, weight = leap(0.8 * first)
+    assert rate == pytest.approx(0.8)
+    np.testing.assert_allclose(weight, 20.0 + first * 0.8**2 / (1 - 0.8))
+    second = first * [0.9, 0.5, 0.2]
+    far = np.linalg.norm(first) / np.linalg.norm(second - first)
+    rate, weight = leap(second)
+    assert rate == pytest.approx(max(abs(second).sum() / abs(first).sum(), 1 - 1 / far))
+    np.testing.assert_allclose(
+        weight, 20.0 + (2 * far - 1) * first - second + far**2 * (second - first)
+    )
 
 
 @settings(max_examples=5)

@@ -19,6 +19,8 @@ from schmp_estimators.lda.kernels.likelihood import (
     rising,
 )
 from schmp_estimators.lda.programs import learning
+from schmp_estimators.lda.programs.seeds import chain_seeds
+from schmp_estimators.lda.samplers import program_of
 
 
 def counted(table):
@@ -109,7 +111,7 @@ def best_beta(table, seeds):
 
 def learned_beta(table, beta=0.01):
     words, topics = (
-        learning.word_cells(count_table(table), None, None),
+        learning.word_cells(count_table(table), chain_seeds([])),
         learning.topic_cells(table.sum(0), None),
     )
     return learning.learn_beta(beta, len(table), words, topics)
@@ -125,8 +127,25 @@ def test_topics_are_drawn_with_the_prior_that_was_learned_last():
     ).any()
 
 
+@samplers()
+def test_topics_are_drawn_with_the_priors_that_documents_have_learned_last(sampler):
+    begun = {"own_alphas": np.full(3, 9.0), "doc_topic_prior": 9.0}
+    counts = random_counts(5, n_docs=300, n_words=50)
+    go = partial(fit, counts, 3, kind=program_of(sampler), evaluate_every=0)
+    one, two = (go(**begun, learn_every=(1, 0), n_sweeps=n) for n in (1, 2))
+    alphas = one.model.learned.alphas
+    learned = {"own_alphas": alphas, "doc_topic_prior": float(alphas.mean())}
+    rest = {"saved": one.saved._replace(model=None), "first": 1, "n_sweeps": 2}
+    rest["drawn_alphas"] = begun["own_alphas"]
+    np.testing.assert_array_equal(go(**learned, **rest).topics[-1], two.topics[-1])
+    assert (go(**begun, **rest).topics[-1] != two.topics[-1]).any()
+
+
 def test_counts_of_parts_give_the_sums_of_the_whole_table_to_the_bit():
-    """Small counts are one term with its multiple, large ones a term each, however the table was divided."""
+    """Small counts are one term with its multiple, large ones a term each.
+
+    It is so however the table was divided.
+    """
     table = np.random.default_rng(8).integers(0, 30, (40, 6)) * np.array([1, 1, 1, 1, 500, 500])
     whole = count_table(table)
     parts = merge_counts([count_table(some) for some in np.array_split(table, 7)])

@@ -6,6 +6,7 @@ from datetime import date
 from functools import partial
 from itertools import product
 
+import dask
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
@@ -15,6 +16,7 @@ from corpora import SMALL, planted
 from scipy import sparse
 
 from schmp_estimators import DistributedLDA
+from schmp_estimators.lda.programs import foldin
 
 make = partial(DistributedLDA, n_components=3, max_iter=4, random_state=7)
 #: Documents 3 and 10 have no words.
@@ -94,11 +96,13 @@ def test_without_draws_shares_are_means_of_proportions(fitted):
 
 
 @pytest.mark.parametrize("weighted_by", ["documents", "tokens"])
-def test_same_bits_for_any_threads_and_chunks(fitted, weighted_by):
+def test_same_bits_for_any_threads_and_chunks(fitted, weighted_by, monkeypatch):
     options = {"weighted_by": weighted_by, "random_state": 3, "n_draws": 40}
     whole = fitted.topic_shares(X, YEARS, **options)
     threads = pickle.loads(pickle.dumps(fitted)).set_params(n_jobs=2)
-    assert_same(threads.topic_shares(X, YEARS, **options), whole)
+    with monkeypatch.context() as cut:  # into a job for about four words
+        cut.setattr(foldin, "_JOB", 4)
+        assert_same(threads.topic_shares(X, YEARS, **options), whole)
     lazy = da.from_array(X, chunks=((5, 1, 17), 11))
     assert_same(fitted.topic_shares(lazy, da.from_array(YEARS, chunks=4), **options), whole)
     assert (
@@ -213,6 +217,21 @@ def test_other_fits_are_matched(fitted):
 def test_errors_of_shares(fitted, options, message):
     with pytest.raises(ValueError, match=message):
         fitted.topic_shares(X, **options)
+
+
+@pytest.mark.parametrize("n_draws", [0, 39])
+def test_as_much_room_is_asked_for_as_totals_or_proportions_take(fitted, n_draws):
+    """Draws are added up by group; without draws the proportions of all documents are held."""
+    n_topics, n_groups = len(fitted.topic_sizes_), len({*YEARS})
+    needed = 8 * n_topics * (39 * n_groups if n_draws else len(X))
+    ask = partial(fitted.topic_shares, X, YEARS, n_draws=n_draws)
+    with dask.config.set({"schmp-estimators.dense-limit": needed}):
+        ask()
+    with (
+        dask.config.set({"schmp-estimators.dense-limit": needed - 1}),
+        pytest.raises(MemoryError, match=f"{n_groups} groups, 23 documents need"),
+    ):
+        ask()
 
 
 # Names, and the summary.

@@ -1,4 +1,7 @@
-"""Fits beyond memory: the bits of memory, whatever the slices; folders to go on in; and what is refused."""
+"""Fits beyond memory.
+
+The bits of memory, whatever the slices; folders to go on in; and what is refused.
+"""
 
 import pickle
 import resource

@@ -1,4 +1,7 @@
-"""Fits beyond the memory of a cluster: the bits of memory, whoever dies, and nothing left behind."""
+"""Fits beyond the memory of a cluster.
+
+The bits of memory, whoever dies, and nothing left behind.
+"""
 
 import gc
 import logging
@@ -39,7 +42,10 @@ def fitted_here(**parameters):
 
 
 def divide(monkeypatch, n):
-    """Let fits go to the disks of the workers, each of which cuts its documents into so many slices."""
+    """Let fits go to the disks of the workers.
+
+    Each worker cuts its documents into so many slices.
+    """
     monkeypatch.setattr(slices, "LEAST_BYTES", 1)
     monkeypatch.setattr(spill, "memory_of_workers", lambda place: [0])
     monkeypatch.setattr(spill, "count_slices", lambda *args: n)
@@ -47,7 +53,10 @@ def divide(monkeypatch, n):
 
 @pytest.fixture
 def spilling(client, monkeypatch):
-    """A cluster with so little memory that fits go to disk, in three slices of each worker; nothing may be left."""
+    """A cluster with so little memory that fits go to disk, in three slices of each worker.
+
+    Nothing may be left.
+    """
     divide(monkeypatch, 3)
     folders = list(client.run(lambda dask_worker: dask_worker.local_directory).values())
     with client.as_current(), warnings.catch_warnings():
@@ -112,7 +121,10 @@ def test_a_folder_that_is_another_one_on_workers_is_refused_and_nothing_is_left(
 
 
 def limit_files(n_bytes, least):
-    """Let this process write no larger files, as if its disk were full, and put arrays from a size on into files."""
+    """Let this process write no larger files, as if its disk were full.
+
+    Arrays from a size on go into files.
+    """
     resource.setrlimit(
         resource.RLIMIT_FSIZE, (n_bytes, resource.getrlimit(resource.RLIMIT_FSIZE)[1])
     )

@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 from callbacks import AfterSweeps
 from corpora import assert_same_bits, planted
+from scipy.stats import chisquare
 
 from schmp_estimators import DistributedLDA
+from schmp_estimators.core.rng import stream_key
 from schmp_estimators.lda.data import shards
 from schmp_estimators.lda.parameters import Sizes, choose_start
+from schmp_estimators.lda.programs.seeds import draw_uniform_topics
 
 X, _, _ = planted(n_docs=60, length=40)  # 2,400 tokens of 40 words
 ALPHA, BETA = 0.1, 0.01
@@ -85,7 +88,10 @@ def test_documents_get_five_times_their_prior_but_no_more_than_half_their_length
 
 
 def test_words_get_ten_times_their_prior_where_documents_are_short_and_topics_have_tokens_enough():
-    """With K = 4 a topic has 100 tokens; 25 used words times a prior of 1 are outweighed four times."""
+    """With K = 4 a topic has 100 tokens.
+
+    25 used words times a prior of 1 are outweighed four times.
+    """
     counts = np.zeros((10, 30), int)
     counts[:, :25] = 2
     counts[:5, 1:3] -= 2
@@ -151,6 +157,26 @@ def test_batches_have_random_numbers_of_their_own():
     )
     first = lda.partial_fit(X).topic_word_counts_.toarray()
     assert (lda.partial_fit(X).topic_word_counts_.toarray() != 2 * first).any()
+
+
+def test_a_sparse_start_gives_each_word_two_topics():
+    """With hardly any prior of words their tokens never leave the topics that they began in."""
+    go = partial(make, n_components=10, topic_word_prior=1e-30, sampler="frozen", max_iter=3)
+    n_topics = {
+        init: np.count_nonzero(go(init=init).fit(X).topic_word_counts_.toarray(), axis=0)
+        for init in ("sparse", "uniform")
+    }
+    assert n_topics["sparse"].max() <= 2 < n_topics["uniform"].min()
+
+
+def test_uniform_topics_are_those_of_the_tokens_however_they_are_cut():
+    whole, key = np.empty(50_000, np.uint8), stream_key(3)
+    draw_uniform_topics(7, key, 200, whole)
+    for begin, end in ((0, 9), (9, 30_000), (30_000, 50_000)):
+        part = np.empty(end - begin, np.int16)
+        draw_uniform_topics(7 + begin, key, 200, part)
+        np.testing.assert_array_equal(part, whole[begin:end])
+    assert chisquare(np.bincount(whole, minlength=200)).pvalue > 1e-3
 
 
 # How it ends.

@@ -1,4 +1,7 @@
-"""Inputs of regression: what is left out, what is refused, and that no chunk of X hides anything."""
+"""Inputs of regression.
+
+What is left out, what is refused, and that no chunk of X hides anything.
+"""
 
 import dask
 import dask.array as da

@@ -1,4 +1,7 @@
-"""The L1 models on Dask: a fixed chunking has the same bits everywhere, what comes out is lazy, X stays there."""
+"""The L1 models on Dask.
+
+A fixed chunking has the same bits everywhere, what comes out is lazy, X stays there.
+"""
 
 import dask
 import dask.array as da

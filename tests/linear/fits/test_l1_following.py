@@ -68,7 +68,10 @@ def test_a_callback_ends_the_fit_without_a_warning(case):
 
 
 def test_an_early_end_tells_the_gap_of_the_whole_problem(monkeypatch):
-    """The Lasso looks at likely columns only for some of its steps; a gap on those says little about all."""
+    """The Lasso looks at likely columns only for some of its steps.
+
+    A gap on those says little about all.
+    """
     by_rounds(monkeypatch)
     rng = np.random.default_rng(0)
     wide = rng.normal(size=(60, 4000)) + 0.5 * rng.normal(size=(60, 1))

@@ -1,4 +1,7 @@
-"""An L1 fit that is left at any place where it may be left, and gone on with from its checkpoint, has the same bits."""
+"""An L1 fit that is gone on with from its checkpoint has the same bits.
+
+It may be left at any place where it can be left.
+"""
 
 import numpy as np
 import pytest
@@ -55,45 +58,77 @@ CASES = {
     "Gram, offset": (PrioritizedLasso, {**LASSO, "n_shards": 2}, OFFSET, Y, None, False),
     "Gram, float32": (PrioritizedLasso, LASSO, DENSE.astype(np.float32), Y, None, False),
     "Gram, two targets": (
-        PrioritizedLasso, {**LASSO, "alpha": 0.1, "n_shards": 2}, OFFSET, np.column_stack([Y, Y[::-1]]), None, False,
+        PrioritizedLasso, {**LASSO, "alpha": 0.1, "n_shards": 2}, OFFSET,
+        np.column_stack([Y, Y[::-1]]), None, False,
     ),
     "residual": (PrioritizedLasso, {**LASSO, "n_shards": 3}, SPARSE, Y, WEIGHTS, True),
-    "residual, copies": (PrioritizedLasso, {**LASSO, "n_shards": 2}, COPIES, FROM_COPIES, None, True),
+    "residual, copies": (
+        PrioritizedLasso,
+        {**LASSO, "n_shards": 2},
+        COPIES,
+        FROM_COPIES,
+        None,
+        True,
+    ),
     "Gram, net": (PrioritizedLasso, {**LASSO, **NET, "n_shards": 2}, OFFSET, Y, WEIGHTS, False),
     "residual, net": (PrioritizedLasso, {**LASSO, **NET, "n_shards": 3}, SPARSE, Y, WEIGHTS, True),
-    "logistic, net": (SparseLogisticRegression, {**LOGISTIC, **NET, "n_shards": 2}, OFFSET, Y > 2, WEIGHTS, False),
-    "logistic Gram": (SparseLogisticRegression, {**LOGISTIC, "n_shards": 3}, DENSE, Y > 0, WEIGHTS, False),
-    "logistic, offset": (SparseLogisticRegression, {**LOGISTIC, "n_shards": 2}, OFFSET, Y > 2, None, False),
-    "logistic residual": (SparseLogisticRegression, {**LOGISTIC, "n_shards": 3}, SPARSE, Y > 0, None, True),
-    "three classes": (SparseLogisticRegression, LOGISTIC, DENSE, np.digitize(Y, [-3, 3]), None, True),
-    "priority": (PrioritizedLasso, {"alpha": 0.2, "schedule": schmp.Priority(**WAYS), **SLOW}, FEW, Y, None, False),
+    "logistic, net": (
+        SparseLogisticRegression, {**LOGISTIC, **NET, "n_shards": 2}, OFFSET, Y > 2, WEIGHTS, False,
+    ),
+    "logistic Gram": (
+        SparseLogisticRegression, {**LOGISTIC, "n_shards": 3}, DENSE, Y > 0, WEIGHTS, False,
+    ),
+    "logistic, offset": (
+        SparseLogisticRegression, {**LOGISTIC, "n_shards": 2}, OFFSET, Y > 2, None, False,
+    ),
+    "logistic residual": (
+        SparseLogisticRegression, {**LOGISTIC, "n_shards": 3}, SPARSE, Y > 0, None, True,
+    ),
+    "three classes": (
+        SparseLogisticRegression, LOGISTIC, DENSE, np.digitize(Y, [-3, 3]), None, True,
+    ),
+    "priority": (
+        PrioritizedLasso, {"alpha": 0.2, "schedule": schmp.Priority(**WAYS), **SLOW}, FEW, Y, None,
+        False,
+    ),
     "random, three targets": (
-        PrioritizedLasso, {"alpha": 0.3, "schedule": schmp.Random(**WAYS, moved_above=0.1), **SLOW}, FEW,
-        np.column_stack([Y, -Y, Y[::-1]]), WEIGHTS, False,
+        PrioritizedLasso, {"alpha": 0.3, "schedule": schmp.Random(**WAYS, moved_above=0.1), **SLOW},
+        FEW, np.column_stack([Y, -Y, Y[::-1]]), WEIGHTS, False,
     ),
     "round robin": (
-        PrioritizedLasso, {"alpha": 0.1, "schedule": schmp.RoundRobin(**WAYS), **SLOW}, SPARSE, Y, None, False,
+        PrioritizedLasso, {"alpha": 0.1, "schedule": schmp.RoundRobin(**WAYS), **SLOW}, SPARSE, Y,
+        None, False,
     ),
     "logistic priority": (
-        SparseLogisticRegression, {"schedule": schmp.Priority(**WAYS), **SLOW}, FEW, Y > 0, WEIGHTS, False,
+        SparseLogisticRegression, {"schedule": schmp.Priority(**WAYS), **SLOW}, FEW, Y > 0, WEIGHTS,
+        False,
     ),
     "priority, all options": (
         PrioritizedLasso, {"alpha": 0.2, "schedule": schmp.Priority(
-            6, oversample=3.0, correlation_rows=30, weight=np.abs, refresh=7, n_schedulers=2, moved_above=1e-3,
+            6, oversample=3.0, correlation_rows=30, weight=np.abs, refresh=7, n_schedulers=2,
+            moved_above=1e-3,
         ), **SLOW}, FEW, Y, WEIGHTS, False,
     ),
     "groups": (SparseGLM, {**GROUPS, "alpha": 0.02, "n_shards": 3}, OFFSET, Y, WEIGHTS, False),
-    "groups on rows": (SparseGLM, {**GROUPS, "alpha": 0.02, "n_shards": 2}, SPARSE, Y, WEIGHTS, True),
+    "groups on rows": (
+        SparseGLM, {**GROUPS, "alpha": 0.02, "n_shards": 2}, SPARSE, Y, WEIGHTS, True,
+    ),
     "logistic groups": (
-        SparseGLM, {**GROUPS, "loss": "logistic", "alpha": 0.02, "n_shards": 2}, DENSE, Y > 0, None, False,
+        SparseGLM, {**GROUPS, "loss": "logistic", "alpha": 0.02, "n_shards": 2}, DENSE, Y > 0, None,
+        False,
     ),
     "two targets of groups": (
         SparseGLM, {**GROUPS, "alpha": 0.1}, DENSE, np.column_stack([Y, Y[::-1]]), None, False,
     ),
-    "multinomial": (SparseGLM, {**CLASSES, "n_shards": 2}, DENSE, np.digitize(Y, [-3, 3]), WEIGHTS, False),
-    "multinomial on rows": (SparseGLM, {**CLASSES, "n_shards": 3}, SPARSE, np.digitize(Y, [-3, 3]), None, True),
+    "multinomial": (
+        SparseGLM, {**CLASSES, "n_shards": 2}, DENSE, np.digitize(Y, [-3, 3]), WEIGHTS, False,
+    ),
+    "multinomial on rows": (
+        SparseGLM, {**CLASSES, "n_shards": 3}, SPARSE, np.digitize(Y, [-3, 3]), None, True,
+    ),
     "priority, no gradients": (
-        PrioritizedLasso, {"alpha": 0.2, "schedule": schmp.Priority(refresh=None), **SLOW}, FEW, Y, None, False,
+        PrioritizedLasso, {"alpha": 0.2, "schedule": schmp.Priority(refresh=None), **SLOW}, FEW, Y,
+        None, False,
     ),
 }  # fmt: skip
 

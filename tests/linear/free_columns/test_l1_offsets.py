@@ -1,6 +1,9 @@
-"""Columns whose mean is large beside their spread: what holds for the centred columns holds for them.
+"""Columns whose mean is large beside their spread.
 
-The columns are whole multiples of 1/64, so that adding offsets rounds nothing: oracles get the same columns without.
+What holds for the centred columns holds for them.
+
+The columns are whole multiples of 1/64, so that adding offsets rounds nothing: oracles get the same
+columns without.
 """
 
 import warnings

@@ -1,4 +1,7 @@
-"""Columns that are not penalised: covariates that depend on each other, are far from zero, too many, or separate."""
+"""Columns that are not penalised.
+
+Covariates that depend on each other, are far from zero, too many, or separate.
+"""
 
 import numpy as np
 import pytest
@@ -149,7 +152,7 @@ def test_every_schedule_certifies_what_it_returns(schedule, pipeline_depth, form
 
 @pytest.mark.usefixtures("solved")
 def test_the_gap_of_rounded_coefficients_of_covariates_is_true():
-    """Rounded coefficients of t and t² miss the best fit by far more than they would on other columns."""
+    """Rounded coefficients of t and t² miss the best fit by far more than on other columns."""
     years = YEAR.astype(np.float32)
     X = np.column_stack([years, years**2, G.astype(np.float32)])
     factors = np.concatenate([np.zeros(2), np.ones(P)])

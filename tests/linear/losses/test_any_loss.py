@@ -1,4 +1,7 @@
-"""A loss of one's own, as in the gallery, is that of another library; and what losses cannot take."""
+"""A loss of one's own, as in the gallery, is that of another library.
+
+And what losses cannot take.
+"""
 
 import warnings
 

@@ -1,4 +1,7 @@
-"""Exponential and logarithm of vector loops, exact but for rounding, and what the logistic loss makes of them."""
+"""Exponential and logarithm of vector loops, exact but for rounding.
+
+What the logistic loss makes of them is looked at, too.
+"""
 
 import numpy as np
 

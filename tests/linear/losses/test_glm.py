@@ -1,4 +1,7 @@
-"""Any loss with any penalty as one estimator, beside scikit-learn's, and ours that are named after a pair."""
+"""Any loss with any penalty as one estimator.
+
+It stands beside scikit-learn's, and ours that are named after a pair.
+"""
 
 import inspect
 import re
@@ -125,7 +128,10 @@ def test_deviances_are_those_of_scikit_learn(problem):
 
 
 def test_counts_and_outliers(problem):
-    """scikit-learn's PoissonRegressor with squares alone, its HuberRegressor's predictions where errors are large."""
+    """They are scikit-learn's PoissonRegressor with squares alone, and its HuberRegressor.
+
+    The latter's predictions are compared where errors are large.
+    """
     X, y, _, weights = problem
     counts = np.random.default_rng(0).poisson(np.exp(0.3 * y)).astype(float)
     theirs = PoissonRegressor(alpha=0.2, tol=1e-10, max_iter=10_000).fit(X, counts, weights)
@@ -188,7 +194,10 @@ def test_all_classes_at_once_as_scikit_learn(problem, form, class_weight, fit_in
 
 @pytest.mark.parametrize("loss", ["squared", "logistic", "huber", "poisson"])
 def test_groups_are_in_or_out_together(problem, loss):
-    """Groups of one column are the L1 penalty; of others all coefficients are zero or none, and in balance."""
+    """Groups of one column are the L1 penalty.
+
+    Of others all coefficients are zero or none, and in balance.
+    """
     X, y, labels, weights = problem
     y = {"logistic": labels, "poisson": np.floor(np.abs(y))}.get(loss, y)
     single = se.SparseGLM(loss, "group", 0.05, groups=np.arange(15), tol=1e-11).fit(X, y, weights)

@@ -1,4 +1,7 @@
-"""Newton steps of logistic fits in one kernel, on small sparse columns and on dense ones that are rounded."""
+"""Newton steps of logistic fits in one kernel.
+
+Columns are small and sparse, or dense and rounded.
+"""
 
 import numpy as np
 import pytest
@@ -27,7 +30,10 @@ def ends(monkeypatch):
 
 @pytest.fixture(scope="module", params=FORMS)
 def problem(request):
-    """Return counts of few words, or columns with means, of different sizes; labels that depend on some of them."""
+    """Return counts of few words, or columns with means, of different sizes.
+
+    Labels that depend on some of them.
+    """
     rng = np.random.default_rng(0)
     if request.param == "sparse":
         often = rng.gamma(0.5, 0.05, N_COLUMNS)

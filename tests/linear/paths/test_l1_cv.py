@@ -1,4 +1,7 @@
-"""The cross-validated L1 classes beside scikit-learn's: what they choose, and all that leads to it."""
+"""The cross-validated L1 classes beside scikit-learn's.
+
+What they choose, and all that leads to it.
+"""
 
 import numpy as np
 import pytest
@@ -20,7 +23,8 @@ from schmp_estimators import (
     SparseLogisticRegressionCV,
 )
 
-#: Large enough for some coefficient not to be zero: where all are, saga ends before the intercept has converged.
+#: Large enough for some coefficient not to be zero: where all are, saga ends before the intercept
+#: has converged.
 CS = [0.5, 1.0, 2.0]
 
 
@@ -35,7 +39,7 @@ def problem():
     return X, y, weights
 
 
-# -- the Lasso -----------------------------------------------------------------------------------------------------
+# -- the Lasso -------------------------------------------------------------------------------------
 
 
 @pytest.mark.covering
@@ -158,7 +162,7 @@ def test_each_target_has_its_own_choice(problem):
     assert ours.predict(X).shape == (90, 3) and ours.score(X, targets) > 0.5
 
 
-# -- logistic regression -------------------------------------------------------------------------------------------
+# -- logistic regression ---------------------------------------------------------------------------
 
 
 @pytest.mark.covering
@@ -231,7 +235,7 @@ def test_several_classes_as_one_versus_rest(problem, scoring, weighted):
         np.testing.assert_allclose(ours.predict_proba(X), whole.predict_proba(X), atol=1e-5)
 
 
-# -- large C -------------------------------------------------------------------------------------------------------
+# -- large C ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -245,7 +249,10 @@ def test_several_classes_as_one_versus_rest(problem, scoring, weighted):
     ],
 )
 def test_weights_are_repetitions_where_c_is_large(options):
-    """The classes are separated there, and the objective is so small that the one at zero is no measure for the gap."""
+    """The classes are separated there, and the objective is small.
+
+    It is so small that the one at zero is no measure for the gap.
+    """
     for check in (
         check_sample_weight_equivalence_on_dense_data,
         check_sample_weight_equivalence_on_sparse_data,
@@ -253,12 +260,15 @@ def test_weights_are_repetitions_where_c_is_large(options):
         check("SparseLogisticRegressionCV", SparseLogisticRegressionCV(**options))
 
 
-# -- what the guide promises ---------------------------------------------------------------------------------------
+# -- what the guide promises -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_where_classes_are_separated_the_gap_is_small_beside_the_objective_reached(seed):
-    """That is some ten-thousandths of the one at zero; scores of folds are those of solutions, too."""
+    """That is some ten-thousandths of the one at zero.
+
+    Scores of folds are those of solutions, too.
+    """
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(60, 8))
     y, C, folds = X[:, 0] > X[:, 1], 1e4, StratifiedKFold(3)
@@ -281,7 +291,10 @@ def test_where_classes_are_separated_the_gap_is_small_beside_the_objective_reach
 
 
 def test_of_equals_the_strongest_penalty_is_taken(problem):
-    """Above the largest useful penalty all fits are the same, and of many C the same samples are right."""
+    """Above the largest useful penalty all fits are the same.
+
+    Of many C the same samples are right.
+    """
     X, y, _ = problem
     splits = list(KFold(3).split(X))
     alphas = np.array([30.0, 90.0, 50.0])

@@ -1,4 +1,7 @@
-"""Cross-validation of L1 models on Dask: the bits of this process, any folds, and nothing is left."""
+"""Cross-validation of L1 models on Dask.
+
+The bits of this process, any folds, and nothing is left.
+"""
 
 import dask.array as da
 import input_cases
@@ -55,7 +58,7 @@ def cut(request, monkeypatch):
     by_rounds(monkeypatch, value=request.param)
 
 
-# -- the same bits -------------------------------------------------------------------------------------------------
+# -- the same bits ---------------------------------------------------------------------------------
 
 CASES = {
     "lasso": (lasso, Y, None),

@@ -1,4 +1,7 @@
-"""What goes into the folds of the cross-validated L1 classes, and what is seen of them: groups, callbacks, errors."""
+"""What goes into the folds of the cross-validated L1 classes, and what is seen of them.
+
+Groups, callbacks, errors.
+"""
 
 import pickle
 
@@ -37,7 +40,7 @@ def case(request):
     return clone(estimator), target
 
 
-# -- groups --------------------------------------------------------------------------------------------------------
+# -- groups ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.covering
@@ -54,7 +57,10 @@ def test_groups_reach_the_splitter(case, routing, splitter):
 
 
 def test_scorers_get_what_they_ask_for():
-    """Weights go to the scorer, and with routing whatever else it requests, cut to the samples held out."""
+    """Weights go to the scorer, cut to the samples held out.
+
+    With routing, whatever else it requests goes there, too.
+    """
     seen = []
 
     def metric(y_true, y_pred, sample_weight=None, costs=None):
@@ -79,7 +85,7 @@ def test_scorers_get_what_they_ask_for():
             assert seen == [(20, 20)] * 3
 
 
-# -- callbacks -----------------------------------------------------------------------------------------------------
+# -- callbacks -------------------------------------------------------------------------------------
 
 
 class Penalties(Recorder):
@@ -124,7 +130,7 @@ def test_callbacks_see_each_penalty_of_each_fold(case):
     pickle.loads(pickle.dumps(estimator.set_callbacks())).predict(X)
 
 
-# -- input and errors ----------------------------------------------------------------------------------------------
+# -- input and errors ------------------------------------------------------------------------------
 
 
 def test_folds_that_cannot_be_fitted_or_scored_are_named(case):

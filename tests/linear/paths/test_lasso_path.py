@@ -31,7 +31,10 @@ def test_alphas_in_any_order_and_twice(problem):
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
 def test_a_single_column_is_its_soft_threshold(fit_intercept):
-    """No rule discards it: each penalty goes on from the one before, with nothing but its own bounds."""
+    """No rule discards it.
+
+    Each penalty goes on from the one before, with nothing but its own bounds.
+    """
     rng = np.random.default_rng(4)
     x = rng.normal(size=40)
     y = 2.0 * x + rng.normal(size=40)

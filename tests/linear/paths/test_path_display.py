@@ -27,7 +27,10 @@ CASES = {
 
 @pytest.fixture(params=CASES, scope="module")
 def fitted(request):
-    """A fitted estimator, its penalties from the strongest, its values, larger ones better, and its two choices."""
+    """A fitted estimator, its penalties from the strongest, its values, and its two choices.
+
+    Larger values are better.
+    """
     estimator, target, sign = CASES[request.param]
     estimator.fit(X, target)
     if request.param == "lasso":

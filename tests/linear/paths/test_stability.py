@@ -1,4 +1,7 @@
-"""Stability selection beside counts by scikit-learn's Lasso, and the bound of Meinshausen and Bühlmann."""
+"""Stability selection beside counts by scikit-learn's Lasso.
+
+The bound is that of Meinshausen and Bühlmann.
+"""
 
 import dask.array as da
 import numpy as np

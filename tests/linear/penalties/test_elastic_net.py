@@ -1,4 +1,7 @@
-"""The elastic net with penalty factors against the solvers of others, on hostile problems, and the laws it keeps."""
+"""The elastic net with penalty factors against the solvers of others.
+
+Problems are hostile, and there are laws that it keeps.
+"""
 
 import warnings
 
@@ -40,7 +43,10 @@ def hostile_weights(rng, n):
 
 
 def lanes(fast, every):
-    """Give the seeds of the fast lane, with the size of their problems, and those of the slow one."""
+    """Give the seeds of the fast lane and of the slow one.
+
+    Those of the fast lane come with the size of their problems.
+    """
     few = [pytest.param(seed, 0.4, id=f"small {seed}") for seed in range(fast)]
     return few + [
         pytest.param(seed, 1.0, id=str(seed), marks=pytest.mark.slow) for seed in range(every)
@@ -55,7 +61,10 @@ def test_lasso_on_hostile_problems_is_never_worse_and_its_gap_is_true(seed, size
 
 
 def assert_never_worse_and_true(rng, n, p, forms):
-    """Fit the Lasso to a hostile problem: its objective is the least there is, and its gap bounds the rest."""
+    """Fit the Lasso to a hostile problem.
+
+    Its objective is the least there is, and its gap bounds the rest.
+    """
     X = hostile_columns(rng, n, p, [0.0, 1.0, 1e3], 0.2)
     y = X[:, : min(3, p)].sum(axis=1) + rng.normal(size=n) + rng.choice([0.0, 1e4])
     weights = hostile_weights(rng, n)

@@ -1,4 +1,7 @@
-"""Penalties: minimisers by search, compiled and in Python alike; one that is not of this package works, too."""
+"""Penalties: minimisers by search, compiled and in Python alike.
+
+One that is not of this package works, too.
+"""
 
 import numpy as np
 import pytest
@@ -118,7 +121,10 @@ def test_the_penalty_that_parameters_stand_for():
 
 @pytest.mark.parametrize("name", ["L1", "L1, positive", "net", "net, positive", "net, factors"])
 def test_the_gap_is_primal_less_dual(name):
-    """The dual of ½‖t − Xb‖² + Σλ|b| + ½Σρb² at a point θ is ½‖t‖² − ½‖t − θ‖² − ½Σ(excess of |Xᵀθ| over λ)²/ρ."""
+    """The dual of ½‖t − Xb‖² + Σλ|b| + ½Σρb² at a point θ.
+
+    It is ½‖t‖² − ½‖t − θ‖² − ½Σ(excess of |Xᵀθ| over λ)²/ρ.
+    """
     rng = np.random.default_rng(0)
     X, target, coef = rng.normal(size=(9, 4)), rng.normal(size=9), np.array([0.2, 0.0, 0.4, -0.3])
     positive = "positive" in name

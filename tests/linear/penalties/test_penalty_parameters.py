@@ -1,4 +1,4 @@
-"""Parameters: what is refused, and that those that shape the penalty are parameters like all others."""
+"""Parameters: what is refused, and that penalties have parameters like all others."""
 
 from functools import partial
 

@@ -1,4 +1,7 @@
-"""What the schedules of the papers draw and let pass, against counts and correlations made by NumPy."""
+"""What the schedules of the papers draw and let pass.
+
+Counts and correlations are made by NumPy.
+"""
 
 import pickle
 
@@ -65,7 +68,10 @@ def test_columns_in_flight_keep_their_relatives_waiting(correlation, second):
 @pytest.mark.parametrize("n_schedulers", [1, 2])
 @pytest.mark.parametrize("pipeline_depth", [1, 2])
 def test_a_candidate_that_is_rejected_does_not_lose_its_turn(pipeline_depth, n_schedulers):
-    """Columns of a pair are copies, and candidates of the same round: who comes second would never be updated."""
+    """Columns of a pair are copies, and candidates of the same round.
+
+    Who comes second would never be updated.
+    """
     n_columns, rounds = 8, 60
     pair = (
         np.arange(n_columns) // (2 * n_schedulers) * n_schedulers
@@ -95,7 +101,10 @@ def test_a_candidate_that_is_rejected_does_not_lose_its_turn(pipeline_depth, n_s
 def test_samples_count_gradients_updates_and_products(
     estimator, max_correlation, correlation_rows, schedule, monkeypatch
 ):
-    """Of each round the columns that are updated, and the pairs of columns whose products tell if they depend."""
+    """Return for each round the columns that are updated, and pairs of columns.
+
+    Their products tell if they depend.
+    """
     if max_correlation is None:
         correlation_rows = None
     rng, counted, next_round = np.random.default_rng(0), [], DynamicRegressionSchedule.next_round
@@ -126,7 +135,10 @@ def test_samples_count_gradients_updates_and_products(
 
 
 def test_priorities_follow_the_last_changes():
-    """Column 0 is drawn until its second change, which is zero as columns are orthogonal; then the others are."""
+    """Column 0 is drawn until its second change, which is zero as columns are orthogonal.
+
+    Then the others are.
+    """
     X = np.linalg.qr(
         np.column_stack([np.ones(64), np.random.default_rng(0).normal(size=(64, 40))])
     )[0][:, 1:]

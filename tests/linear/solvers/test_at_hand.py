@@ -1,4 +1,7 @@
-"""Fits, paths and cross-validation that need no rounds: their certificates by brute force, and scikit-learn."""
+"""Fits, paths and cross-validation that need no rounds.
+
+Their certificates by brute force, and scikit-learn.
+"""
 
 import warnings
 
@@ -25,7 +28,10 @@ FORMS = [np.ascontiguousarray, np.asfortranarray, sp.csc_array]
 
 
 def exact_gap(X, y, weights, coef, alpha, l1_ratio, factors, positive):
-    """Return the gap over the objective at zero, of columns that are centred in higher precision; all are penalised."""
+    """Return the gap over the objective at zero, of columns that are centred in higher precision.
+
+    All are penalised.
+    """
     X, y, weights = (np.asarray(one, np.longdouble) for one in (X, y, weights))
     weights = weights / weights.sum()
     X, y = X - weights @ X, y - weights @ y
@@ -152,7 +158,10 @@ def test_a_path_by_rounds_reads_the_columns_that_earlier_gradients_leave_in_doub
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_steps_that_change_nothing_end_on_all_columns(monkeypatch):
-    """No gap is zero, so a path stops at rounding, and on likely columns alone it would see no other."""
+    """No gap is zero, so a path stops at rounding.
+
+    On likely columns alone it would see no other.
+    """
     by_rounds(monkeypatch)
     scopes, go_to = [], Path._go_to
 
@@ -211,7 +220,10 @@ def test_a_certificate_adds_what_the_rounding_of_products_may_hide():
 
 
 def test_a_weak_penalty_on_correlated_columns_does_not_go_coefficient_by_coefficient():
-    """Exact steps on a large support that one coefficient after the other cuts off would cost half as much again."""
+    """Exact steps on a large support would cost half as much again.
+
+    One coefficient after the other would cut them off.
+    """
     rng = np.random.default_rng(1)
     X = rng.normal(size=(260, 500))
     for j in range(500):
@@ -226,7 +238,10 @@ def test_a_weak_penalty_on_correlated_columns_does_not_go_coefficient_by_coeffic
 
 @pytest.mark.parametrize(("part", "most"), [(100, 5e6), (1000, 1.5e7)])
 def test_a_weak_penalty_is_reached_by_way_of_others(part, most):
-    """Near interpolation each penalty changes most of the support; straight to the last takes 2 to 6 times the work."""
+    """Near interpolation each penalty changes most of the support.
+
+    Straight to the last takes 2 to 6 times the work.
+    """
     rng = np.random.default_rng(0)
     X = rng.normal(size=(80, 300))
     y = X[:, :5].sum(axis=1) + rng.normal(size=80)
@@ -249,7 +264,10 @@ def test_large_supports_are_solved_by_rounds(shape, solver):
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
 def test_models_have_the_true_slopes_of_kept_columns(monkeypatch, fit_intercept):
-    """Also of those that the strong rule would skip, and of those whose gradient is only bounded."""
+    """Also of those that the strong rule would skip.
+
+    The gradient of others is only bounded.
+    """
     by_rounds(monkeypatch)
     rng = np.random.default_rng(2)
     X = rng.normal(size=(80, 600)) + rng.normal(size=(80, 1))

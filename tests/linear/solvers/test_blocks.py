@@ -43,7 +43,10 @@ def responses(rng, name, decision):
 
 
 def random_problem(seed, name, kind, form):
-    """Return an oracle, its L1 factors, and arguments of ours: few rows or many, correlated and constant columns."""
+    """Return an oracle, its L1 factors, and arguments of ours.
+
+    Few rows or many, correlated and constant columns.
+    """
     rng = np.random.default_rng(seed)
     n, p = [(16, 8), (25, 40), (90, 12)][seed % 3]
     n_outputs = 3 if name == "multinomial" else 1
@@ -136,7 +139,10 @@ def test_gaps_are_true(seed, name, kind, form, by_rows, monkeypatch):
     ("name", "kind"), [("multinomial", "elasticnet"), ("poisson", "group"), ("squared", "group")]
 )
 def test_rough_fits_have_true_gaps(name, kind):
-    """A gap is at least what a better fit gains, and at most that of the dual point of the coefficients."""
+    """A gap is at least what a better fit gains.
+
+    It is at most that of the dual point of the coefficients.
+    """
     oracle, options, X = random_problem(1, name, kind, "C")
     total = oracle.weights.sum()
     nothing = se.SparseGLM(alpha=1e9, **options).fit(X, oracle.y, oracle.weights)
@@ -205,7 +211,10 @@ def test_intercepts_of_classes_add_up_to_zero():
 
 @pytest.mark.parametrize("correlation", [0.5, 0.999])
 def test_models_on_a_matrix_are_solved_to_their_goal(correlation):
-    """The optimality conditions of groups, in plain NumPy, also where descent alone would take long."""
+    """The optimality conditions of groups, in plain NumPy.
+
+    They hold also where descent alone would take long.
+    """
     rng, width = np.random.default_rng(2), 5
     columns = rng.normal(size=(40, 60))
     for j in range(1, 40):
@@ -256,7 +265,10 @@ def test_slopes_and_curvatures_of_groups_are_those_of_their_norm():
 
 
 def test_the_violation_of_groups_is_that_of_a_step_on_each():
-    """In plain NumPy: how far steps go in units of the objective, and the penalty times its excess."""
+    """In plain NumPy.
+
+    How far steps go in units of the objective, and the penalty times its excess.
+    """
     rng, bounds, strengths = np.random.default_rng(0), np.array([2.0, 3.0]), [1.0, 0.5]
     slopes, coef, starts = rng.normal(size=5), rng.normal(size=5), np.array([0, 2, 5])
     expected, excess, cost = 0.0, 0.0, 0.0

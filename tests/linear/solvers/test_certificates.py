@@ -1,4 +1,7 @@
-"""A certificate holds: the gap that a fit reports is checked by an oracle, where screening and halving are at work."""
+"""A certificate holds.
+
+The gap that a fit reports is checked by an oracle, where screening and halving are at work.
+"""
 
 import numpy as np
 import pytest
@@ -13,7 +16,10 @@ from schmp_estimators.linear.programs import choose
 
 
 def wide(seed):
-    """More columns than rows, related to their neighbours and of different scales, so that many are screened out."""
+    """More columns than rows, related to their neighbours and of different scales.
+
+    So many are screened out.
+    """
     rng = np.random.default_rng(seed)
     n, p, related = (
         int(rng.integers(8, 40)),
@@ -63,10 +69,12 @@ def test_logistic_gap_of_screened_problems(seed):
 
 
 def test_where_the_strong_rule_is_wrong_the_column_is_found_again():
-    """The third column's gradient grows faster than the penalty falls, which the rule takes for impossible.
+    """The third column's gradient grows faster than the penalty falls.
 
-    With the first two at work, it falls by 1.2 times what the penalty falls; from -0.45 at a penalty of 1 it reaches
-    -0.768 at 0.735, where the rule discards what was below 0.47.
+    The rule takes that for impossible.
+
+    With the first two at work, it falls by 1.2 times what the penalty falls; from -0.45 at a
+    penalty of 1 it reaches -0.768 at 0.735, where the rule discards what was below 0.47.
     """
     basis = np.linalg.qr(np.random.default_rng(0).normal(size=(12, 3)))[0] * np.sqrt(12)
     first, second, rest = basis.T
@@ -85,7 +93,10 @@ def test_where_the_strong_rule_is_wrong_the_column_is_found_again():
 @pytest.mark.parametrize("residual", [False, True], ids=["Gram", "residual"])
 @pytest.mark.parametrize("seed", [1, 9, 14, 16])
 def test_newton_steps_that_overshoot_are_halved(monkeypatch, seed, residual):
-    """Heavy tails and a large C: full steps would make the objective rise, in one of these problems without end."""
+    """Heavy tails and a large C.
+
+    Full steps would make the objective rise, in one of these problems without end.
+    """
     monkeypatch.setattr(choose, "prefer_residual", lambda size: residual)
     by_rounds(monkeypatch)
     rng = np.random.default_rng(seed)

@@ -1,4 +1,7 @@
-"""Every certificate is a bound: that of each step, that of the point returned, and none where there is none."""
+"""Every certificate is a bound.
+
+That of each step, that of the point returned, and none where there is none.
+"""
 
 import numpy as np
 import pytest
@@ -42,7 +45,10 @@ def run(program, X, y):
 
 
 class Guessing(ResolveJoint):
-    """Remembers each record; looks at half of the columns, and not at the likely ones, three times."""
+    """Remembers each record.
+
+    Looks at half of the columns, and not at the likely ones, three times.
+    """
 
     guesses = 0
 
@@ -117,7 +123,10 @@ def test_gap_of_float32_coefficients_is_that_of_the_rounded_ones(estimator, form
 
 
 def test_a_gap_below_zero_is_no_convergence():
-    """A bound that is too high, as a wrong one would be, neither ends a fit as converged nor stays."""
+    """A bound that is too high neither ends a fit as converged nor stays.
+
+    A wrong bound would be like this.
+    """
     X, y = correlated(2)
 
     class Wrong(Certificate):
@@ -144,7 +153,10 @@ def test_a_gap_below_zero_is_no_convergence():
 
 
 def certified_at(slope, level=0.0):
-    """Return a logistic fit without coefficients, whose dual objective is that of its point but for this slope."""
+    """Return a logistic fit without coefficients.
+
+    Its dual objective is that of its point but for this slope.
+    """
     X, _ = correlated(3, 40, 10)
     program = ResolveJoint(L1(1.0), Design(40), 1.0, 5, loss=Logistic(), n_columns=10)
     program.design.set_moments(Sums(40.0, 0.0, X.sum(axis=0), (X**2).sum(axis=0), 0.0))
@@ -173,7 +185,10 @@ def test_the_gap_has_what_is_left_of_the_slope_of_the_intercept(level):
 
 @pytest.mark.parametrize("form", [np.asarray, sp.csc_array])
 def test_each_record_of_a_logistic_fit_has_a_bound(monkeypatch, form):
-    """The best intercept belongs to each certificate: it is looked for until it is found, however far away it is."""
+    """The best intercept belongs to each certificate.
+
+    It is looked for until it is found, however far away it is.
+    """
     by_rounds(monkeypatch)
     X, response = correlated(5, 120, 40)
     y = response > np.quantile(response, 0.97)

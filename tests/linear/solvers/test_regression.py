@@ -100,7 +100,10 @@ def test_unsorted_and_duplicate_entries_are_summed_in_a_copy():
 
 
 def _system(rng, X, weighted, intercept, response=0.0):
-    """Return centred columns, weights, the columns that kernels get and their constants, and a noisy response."""
+    """Return centred columns, weights, columns and constants of kernels, and a response.
+
+    The response is noisy.
+    """
     n = len(X)
     weights = rng.random(n) + 0.1 if weighted else np.ones(n)
     means = weights @ X / weights.sum() if intercept else np.zeros(X.shape[1])
@@ -209,7 +212,10 @@ def test_gram_passes_keep_gradient_and_coefficients_together():
 
 
 def test_arrays_at_odd_addresses_are_brought_to_even_ones():
-    """So they arrive from other processes; NumPy copies all of them to take a column, numba compiles for them anew."""
+    """So they arrive from other processes.
+
+    NumPy copies all of them to take a column, numba compiles for them anew.
+    """
     X = np.random.default_rng(0).normal(size=(7, 5))
     odd = np.frombuffer(b"?" + X.tobytes(), np.uint8)[1:].view(np.float64).reshape(X.shape)
     assert not odd.flags.aligned
@@ -223,7 +229,10 @@ def test_arrays_at_odd_addresses_are_brought_to_even_ones():
 
 @pytest.mark.parametrize("is_centred", [True, False])
 def test_products_of_columns_that_join_are_those_of_what_f_leaves(is_centred):
-    """Of least squares on F in plain NumPy; the room for products grows, and columns can be forgotten."""
+    """Of least squares on F in plain NumPy.
+
+    The room for products grows, and columns can be forgotten.
+    """
     rng = np.random.default_rng(0)
     X, weights = rng.normal(size=(40, 700)) + 2.0, rng.uniform(0.5, 2.0, 40)
     y, extra = rng.normal(size=40), np.stack([np.ones(40), rng.normal(size=40)])

@@ -1,4 +1,7 @@
-"""What rounds of regression cost: how many there are on a cluster, and how many threads they take."""
+"""What rounds of regression cost.
+
+How many there are on a cluster, and how many threads they take.
+"""
 
 import threading
 

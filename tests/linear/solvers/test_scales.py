@@ -1,4 +1,7 @@
-"""The scale of X and of y: a power of two changes no bit, and what underflows is refused, never certified."""
+"""The scale of X and of y.
+
+A power of two changes no bit, and what underflows is refused, never certified.
+"""
 
 import dask.array as da
 import numpy as np

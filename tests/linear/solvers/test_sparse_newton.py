@@ -51,7 +51,10 @@ def test_a_small_penalty_on_separable_classes(fit_intercept):
 
 
 def nearly_separable():
-    """Return sparse X and signs; only two rows that differ in nothing but sign keep their loss."""
+    """Return sparse X and signs.
+
+    Only two rows that are alike but for their sign keep their loss.
+    """
     rng = np.random.default_rng(3)
     X = np.exp(rng.normal(size=(90, 200))) * (rng.random((90, 200)) < 0.15)
     sign = np.where(X @ rng.normal(size=200) > 0, 1.0, -1.0)

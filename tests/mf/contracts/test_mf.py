@@ -52,7 +52,10 @@ def test_planted_structure_is_found(ratings, solver):
 def test_epochs_of_coordinate_descent_equal_brute_force_on_the_dense_matrix(
     ratings, n_components, positive, weighted, n_shards
 ):
-    """The oracle goes on after the first epoch; at last residuals are still what the factors leave."""
+    """The oracle goes on after the first epoch.
+
+    At last residuals are still what the factors leave.
+    """
     dense, known = ratings[3].astype(float), ~np.isnan(ratings[3])
     weights = (
         np.where(known, np.random.default_rng(3).integers(1, 4, dense.shape), 0)
@@ -290,7 +293,10 @@ def test_only_candidates_are_recommended(ratings):
 @pytest.mark.parametrize("form", ["pairs", "wide", "csr", "dense", "dask", "dask csr"])
 @pytest.mark.parametrize("parameters", KINDS)
 def test_only_what_occurs_is_recommended(parameters, form):
-    """Numbers that leave gaps, columns without entries, room for more: rows of the factors that are nobody's."""
+    """Numbers that leave gaps, columns without entries, room for more.
+
+    These are rows of the factors that are nobody's.
+    """
     generator = np.random.default_rng(1)
     pairs = np.array(
         [

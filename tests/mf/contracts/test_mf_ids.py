@@ -1,4 +1,7 @@
-"""Ids of users and items: any kind and size, in any table, at a cost that follows from how many there are."""
+"""Ids of users and items: any kind and size, in any table.
+
+Their cost follows from how many there are.
+"""
 
 from functools import cache, partial
 
@@ -97,7 +100,10 @@ def test_unknown_ids_are_named_and_answers_keep_their_shape(convert):
     fitted = make().fit(NAMED, VALUES)
     known = [ITEMS[1], ITEMS[3]]
     asked = convert([known[0], "pear", "fig", "pear", known[1], "nut", "kiwi"])
-    many = "holds 4 ids of items that were in no fit, so that nothing is known of them: pear, fig, nut, …$"
+    many = (
+        "holds 4 ids of items that were in no fit, so that nothing is known of them: "
+        "pear, fig, nut, …$"
+    )
     with pytest.warns(UserWarning, match=f"^items {many}") as caught:
         similar, scores = fitted.similar_items(asked, 3)
     assert [one.filename for one in caught] == [__file__]
@@ -142,7 +148,10 @@ def test_one_large_id_costs_one_row(largest):
 @pytest.mark.parametrize("gaps", [3, 10**6])
 @pytest.mark.parametrize("solver", ["sgd", "ccd"])
 def test_numbers_with_gaps_are_numbered(gaps, solver):
-    """Only what occurs has rows; of a matrix, and where a size is given, all rows and columns have."""
+    """Only what occurs has rows.
+
+    Of a matrix, and where a size is given, all rows and columns have.
+    """
     pairs = 1 + PAIRS * [gaps, 2]
     fitted = make(solver=solver).fit(pairs, VALUES)
     assert bits(fitted) == bits(make(solver=solver).fit(PAIRS, VALUES))

@@ -36,8 +36,8 @@ NUMBERED = {"n_users": None, "n_items": None}
 
 
 model = partial(
-    ModelParallelMF, n_components=11, solver="ccd", unobserved_weight=0.2, random_state=0, tol=0.0, max_iter=3,
-    n_users=N_USERS, n_items=N_ITEMS,
+    ModelParallelMF, n_components=11, solver="ccd", unobserved_weight=0.2, random_state=0, tol=0.0,
+    max_iter=3, n_users=N_USERS, n_items=N_ITEMS,
 )  # fmt: skip
 
 
@@ -95,7 +95,10 @@ def test_epochs_equal_brute_force_on_all_pairs(u, weighted, positive, penalty):
 
 @pytest.mark.parametrize("n_shards", [1, 3])
 def test_items_start_where_clicks_take_them(n_shards):
-    """The first epoch is that of an oracle whose random items have been through one centred power iteration."""
+    """The first epoch is that of an oracle.
+
+    Its random items have been through one centred power iteration.
+    """
     fitted = model(n_shards=n_shards, max_iter=1, alpha=0.02).fit(
         PAIRS, TARGETS, sample_weight=CONFIDENCES
     )
@@ -119,7 +122,10 @@ def test_alpha_of_clicks_is_a_constant():
 
 @pytest.mark.parametrize("penalty", slow_but([0.5], [0.0, 0.5, 1.0]))
 def test_a_number_is_a_penalty_of_fits_and_of_new_users(penalty):
-    """By default it is as strong in sum as that of counts; a user's own vector is what folding in finds again."""
+    """By default it is as strong in sum as that of counts.
+
+    A user's own vector is what folding in finds again.
+    """
     fitted = model(n_components=4, penalty=penalty, max_iter=300).fit(MATRIX)
     strengths = [sum(map(np.sum, penalties_of(1.0, one))) for one in (penalty, "per_rating")]
     assert fitted.alpha_ == pytest.approx(0.07 * strengths[1] / strengths[0])
@@ -147,7 +153,10 @@ def test_a_number_is_a_penalty_of_fits_and_of_new_users(penalty):
     ("nu", "weighted"), [(1.0, True), pytest.param(0.0, False, marks=pytest.mark.slow)]
 )
 def test_the_objective_of_the_revisited_ials_is_one_of_ours(nu, weighted):
-    """Its missing pairs are all pairs: clicks have other weights and targets, or vectors another length."""
+    """Its missing pairs are all pairs.
+
+    Clicks have other weights and targets, or vectors another length.
+    """
     u, alpha = 0.2, 0.02
     fitted = model(penalty=nu, alpha=alpha, max_iter=400, n_components=3)
     if weighted:
@@ -397,7 +406,8 @@ def test_users_of_pairs_have_their_vectors(u, names):
     np.testing.assert_array_equal(fitted.fit_transform(pairs, TARGETS), vectors)
     new = np.array([["y", "x3"], ["x0", "y"]]) if names else np.array([[999, 3], [0, 999]])
     np.testing.assert_array_equal(fitted.transform(new)[0], 0)
-    # from the same ratings under other names come the same vectors; ratings of unknown items say nothing
+    # from the same ratings under other names come the same vectors; ratings of unknown items say
+    # nothing
     other = pairs.astype(object if names else int)
     other[:, 0] = np.char.add("new", PAIRS[:, 0].astype(str)) if names else 1000 - PAIRS[:, 0]
     told = np.vstack([new[1:], other]), np.append(3.0, TARGETS)

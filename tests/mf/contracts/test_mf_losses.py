@@ -1,4 +1,7 @@
-"""Losses that rank: what `loss` promises, by an oracle that makes the same draws, by laws, and by what is refused."""
+"""Losses that rank: what `loss` promises, and what is refused.
+
+An oracle makes the same draws; then there are laws.
+"""
 
 import dask.array as da
 import numpy as np
@@ -74,7 +77,10 @@ def test_pulls_are_the_derivatives_of_the_loss(loss):
 @pytest.mark.parametrize("positive", [False, True])
 @pytest.mark.parametrize("n_components", [5, 40])
 def test_a_block_is_that_of_an_oracle_with_the_same_draws(loss, positive, n_components):
-    """One user has taken all that may be drawn, others nearly all: pairs without a draw are left out."""
+    """One user has taken all that may be drawn, others nearly all.
+
+    Pairs without a draw are left out.
+    """
     generator = np.random.default_rng(n_components)
     seen = generator.random((12, 9)) < np.linspace(0.1, 0.95, 12)[:, None]
     seen[0] = True

@@ -48,8 +48,11 @@ def oracle(name, k):
             return [right[items[: n + 1]].mean() for n in range(k) if right[items[n]]]
 
         return mean(lambda right, _, items: sum(precisions(right, items)) / min(k, right.sum()))
+
     # behind the k first all orders are alike: as if all had one score there
-    tied = lambda scores, items: np.where(np.isin(np.arange(N_ITEMS), items[:k]), scores, -1.0)  # noqa: E731
+    def tied(scores, items):
+        return np.where(np.isin(np.arange(N_ITEMS), items[:k]), scores, -1.0)
+
     return mean(
         lambda right, scores, items: (
             1.0 if right.all() else roc_auc_score(right, tied(scores, items))
@@ -122,7 +125,10 @@ def model(**parameters):
 @pytest.mark.parametrize("kind", [{}, {"unobserved_weight": 0.0}])
 @pytest.mark.parametrize("name", MEASURES)
 def test_scorers_judge_what_is_recommended(name, kind):
-    """By what `recommend` returns, and in the whole ranking; an unknown item is relevant, but never found."""
+    """By what `recommend` returns, and in the whole ranking.
+
+    An unknown item is relevant, but never found.
+    """
     half = rng.random(len(PAIRS)) < 0.6
     ratings = rng.integers(1, 6, len(PAIRS)).astype(float)
     fitted = model(**kind).fit(PAIRS[half], ratings[half])

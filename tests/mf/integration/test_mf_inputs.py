@@ -1,4 +1,7 @@
-"""Ratings on Dask, in every form in which they may come: the same bits as in memory, and nothing gathered."""
+"""Ratings on Dask, in every form in which they may come.
+
+The same bits as in memory, and nothing gathered.
+"""
 
 import warnings
 from functools import partial
@@ -276,7 +279,10 @@ def ratings():
     "parameters", [{"solver": "sgd"}, {"solver": "ccd", "early_stopping": True}]
 )
 def test_workers_make_the_shards_of_ratings_in_memory(client, ratings, parameters):
-    """What the client does not make itself it hears of: who has rated what, and which rating is given twice."""
+    """What the client does not make itself it hears of.
+
+    Who has rated what, and which rating is given twice.
+    """
     pairs, values = ratings
     expected = large(**parameters).fit(pairs, values)
     with client.as_current():

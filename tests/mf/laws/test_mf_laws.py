@@ -1,4 +1,7 @@
-"""Laws of ModelParallelMF: what a second fit goes on from, when a fit stops, where it starts, what is held out."""
+"""Laws of ModelParallelMF.
+
+What a second fit goes on from, when a fit stops, where it starts, what is held out.
+"""
 
 from functools import partial
 
@@ -115,7 +118,10 @@ def test_without_biases_first_products_are_about_the_mean(mean):
 
 
 def parted(matrix):
-    """Return a matrix without those of its ratings that `score` judges, a tenth or a hundred, and where they are."""
+    """Return a matrix without the ratings that `score` judges, and where they are.
+
+    They are a tenth or a hundred.
+    """
     users, items = (ids.astype(np.int32) for ids in np.nonzero(~np.isnan(matrix)))
     judged = np.zeros(matrix.shape, bool)
     ratings = RatingBlock(users, items, matrix[users, items])
@@ -188,7 +194,10 @@ def test_which_ratings_are_held_out_follows_from_user_item_and_seed():
 
 
 def test_another_seed_holds_out_other_ratings():
-    """How many are left is a matter of chance, too: five seeds that agree would hold out the same."""
+    """How many are left is a matter of chance, too.
+
+    Five seeds that agree would hold out the same.
+    """
     options = {"max_iter": 1, "early_stopping": True, "validation_fraction": 0.3}
     left = [
         model(**options | {"random_state": seed}).fit(MATRIX).history_[0]["samples"]
@@ -199,7 +208,10 @@ def test_another_seed_holds_out_other_ratings():
 
 
 def test_what_is_held_out_is_not_trained_on(monkeypatch):
-    """Ratings without any structure: those that are trained on are learnt by heart, the others cannot be learnt."""
+    """Ratings without any structure.
+
+    Those that are trained on are learnt by heart, the others cannot be learnt.
+    """
     monkeypatch.setattr(ModelParallelMF, "_has_converged", lambda self: False)
     noise = MATRIX.copy()
     noise.data = np.random.default_rng(1).normal(size=noise.nnz)

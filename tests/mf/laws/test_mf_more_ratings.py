@@ -1,4 +1,7 @@
-"""Laws of `ModelParallelMF.partial_fit`: what earlier ratings go on to say, and which ratings are refused."""
+"""Laws of `ModelParallelMF.partial_fit`.
+
+What earlier ratings go on to say, and which ratings are refused.
+"""
 
 import pickle
 from functools import partial
@@ -16,7 +19,8 @@ from schmp_estimators.exceptions import DuplicateRatingError
 N_USERS, N_ITEMS = 40, 25
 generator = np.random.default_rng(1)
 OBSERVED = generator.random((N_USERS, N_ITEMS)) < 0.5
-#: New users are the last eight, new items the last three; known users rate new items, and a known one, later.
+#: New users are the last eight, new items the last three; known users rate new items, and a known
+#: one, later.
 NOW = np.add.outer(np.arange(N_USERS) >= 32, np.arange(N_ITEMS) >= 22).astype(bool)
 NOW[:5, :5] = True
 OLD, NEW = np.argwhere(OBSERVED & ~NOW), np.argwhere(OBSERVED & NOW)
@@ -49,7 +53,10 @@ def call(model, pairs, **given):
 
 
 def two_sides(model, n):
-    """Vectors of users and items with biases behind them, in units of standardised ratings; zeros up to `n` rows."""
+    """Vectors of users and items with biases behind them, in units of standardised ratings.
+
+    There are zeros up to `n` rows.
+    """
     root = np.sqrt(model.rating_scale_)
     sides = (model.user_factors_, model.user_bias_), (model.components_.T, model.item_bias_)
     padded = [np.zeros((rows, model.components_.shape[0] + 1)) for rows in n]
@@ -70,7 +77,10 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case.values())))
 def test_rows_settle_at_ridge_regressions_around_their_earlier_vectors(case):
-    """The oracle solves for each row with the other side fixed, and moves no coordinate that is at the limit."""
+    """The oracle solves for each row with the other side fixed.
+
+    It moves no coordinate that is at the limit.
+    """
     model = make(**case).fit(OLD, values_of(OLD, case))
     before, shape = two_sides(model, OBSERVED.shape), OBSERVED.shape
     call(model.set_params(max_iter=150, tol=0.0), NEW)
@@ -156,7 +166,8 @@ def test_clicks_settle_where_all_pairs_and_earlier_clicks_leave_no_gradient(
         weight = np.sum(confidences, axis=side)
         squares = np.average(before[1 - side] ** 2, axis=0, weights=weight)
         known, predicted = before[side], here @ there.T
-        # all missing pairs, then what the clicks of this call change, what is left of earlier ones, and the penalty
+        # all missing pairs, then what the clicks of this call change, what is left of earlier ones,
+        # and the penalty
         gradient = u * here @ (there.T @ there) - u * known @ (
             before[1 - side].T @ before[1 - side]
         )
@@ -217,7 +228,8 @@ def test_pairs_of_an_earlier_call_are_refused_and_nothing_changes(solver):
     call(model, OLD[::-1])
     assert {name: pickle.dumps(value) for name, value in vars(model).items()} == before
     for pairs in (NEW, np.vstack([[[50, 30]], OLD[-1:]])):
-        message = f"user {pairs[-1 if len(pairs) == 2 else 0][0]} rated item .* in an earlier call; leave the pairs"
+        user = pairs[-1 if len(pairs) == 2 else 0][0]
+        message = f"user {user} rated item .* in an earlier call; leave the pairs"
         with pytest.raises(DuplicateRatingError, match=message):
             model.partial_fit(pairs, np.full(len(pairs), 2.5))
         assert {name: pickle.dumps(value) for name, value in vars(model).items()} == before
@@ -234,7 +246,10 @@ def test_items_of_earlier_calls_are_still_found(solver):
 
 @solvers
 def test_what_is_kept_between_calls_is_that_of_the_present_fit(solver):
-    """Tables are made at the first call, and anew after a fit, more ratings or other arrays; no pickle has them."""
+    """Tables are made at the first call, and anew after a fit, more ratings or other arrays.
+
+    No pickle has them.
+    """
 
     def answers(model):
         users, items = np.arange(len(model.user_bias_)), np.arange(len(model.item_bias_))

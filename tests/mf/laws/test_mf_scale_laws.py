@@ -115,12 +115,14 @@ def test_one_rating_cannot_be_held_out(solver, in_place):
     [
         (
             [1e37, 1.0],
-            "y holds the rating 1e.37 in row ., but ratings must be finite numbers of at most 1e.36",
+            "y holds the rating 1e.37 in row ., but ratings must be finite numbers of at most "
+            "1e.36",
         ),
         ([1.0, 1j], "omplex"),
         (
             [0.0, 1e-31],
-            "ratings differ by 1e-31 at most, too little for float32; multiply them, for example by 1e.31",
+            "ratings differ by 1e-31 at most, too little for float32; multiply them, for example "
+            "by 1e.31",
         ),
     ],
 )

@@ -1,4 +1,7 @@
-"""Fits with checkpoints go on from their own with the same bits, refuse all others, and outlive the disk."""
+"""Fits with checkpoints go on from their own with the same bits.
+
+They refuse all others, and outlive the disk.
+"""
 
 import os
 import re
@@ -119,7 +122,10 @@ FEW = ["warp", "ccd", "lasso", "coroutine"]
 
 
 def fitted(name, *data, **more):
-    """Fit a case, perhaps to other data or with more parameters; return the estimator, or what a program returns."""
+    """Fit a case, perhaps to other data or with more parameters.
+
+    Return the estimator, or what a program returns.
+    """
     make, parameters, given = CASES[name]
     parameters, data = parameters | more, data or given
     if make is not schmp.run:
@@ -130,7 +136,10 @@ def fitted(name, *data, **more):
 
 @pytest.fixture(autouse=True)
 def rounds(monkeypatch):
-    """Let L1 fits as small as these go by rounds, as larger ones do: those that are solved at once keep no state."""
+    """Let L1 fits as small as these go by rounds, as larger ones do.
+
+    Those that are solved at once keep no state.
+    """
     by_rounds(monkeypatch)
 
 
@@ -219,8 +228,8 @@ def test_a_subclass_has_checkpoints_of_its_own(name, tmp_path):
 #: Parameters that make it another fit, and by what they are named if not by themselves.
 OTHERS = [
     *[("warp", name, value, None) for name, value in {
-        "n_components": 4, "doc_topic_prior": 0.2, "topic_word_prior": 0.2, "mh_steps": 1, "random_state": 8,
-        "init": "uniform", "sampler": "fplus",
+        "n_components": 4, "doc_topic_prior": 0.2, "topic_word_prior": 0.2, "mh_steps": 1,
+        "random_state": 8, "init": "uniform", "sampler": "fplus",
     }.items()],
     ("frozen", "doc_topic_prior", None, "doc_topic_priors"),
     ("light", "mh_steps", 3, None),
@@ -237,14 +246,16 @@ OTHERS = [
     ("implicit", "unobserved_weight", 0.3, None),
     ("bpr", "loss", "logistic", None),
     *[("lasso", name, value, None) for name, value in {
-        "alpha": 0.02, "fit_intercept": False, "tol": 1e-8, "positive": True, "schedule": "round_robin",
-        "max_iter": 999, "l1_ratio": 0.5, "penalty_factors": 1.0 + np.arange(40) % 2,
+        "alpha": 0.02, "fit_intercept": False, "tol": 1e-8, "positive": True,
+        "schedule": "round_robin", "max_iter": 999, "l1_ratio": 0.5,
+        "penalty_factors": 1.0 + np.arange(40) % 2,
     }.items()],
     ("lasso", "n_shards", 3, "rows"),
     *[("priority", "schedule", schmp.Priority(**{"n_parallel": 4, name: value}), f"schedule {name}")
       for name, value in {
-        "n_parallel": 5, "max_correlation": 0.3, "pipeline_depth": 2, "n_schedulers": 2, "oversample": 3.0,
-        "correlation_rows": 20, "weight": np.abs, "refresh": None, "moved_above": 0.1,
+        "n_parallel": 5, "max_correlation": 0.3, "pipeline_depth": 2, "n_schedulers": 2,
+        "oversample": 3.0, "correlation_rows": 20, "weight": np.abs, "refresh": None,
+        "moved_above": 0.1,
     }.items()],
     ("priority", "schedule", "random", None),
     ("priority", "random_state", 8, None),

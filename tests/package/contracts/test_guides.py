@@ -21,7 +21,7 @@ from sklearn.linear_model import ElasticNet, Lasso
 from sklearn.model_selection import GridSearchCV
 
 from schmp_estimators import DistributedLDA, datasets, schmp
-from schmp_estimators.lda.data.shards import TOKENS_PER_CELL
+from schmp_estimators.lda.data.shards import TOKENS_OF_EXCHANGE, TOKENS_PER_CELL
 from schmp_estimators.mf.data.ratings import UNDIVIDED
 
 
@@ -80,24 +80,15 @@ def test_topic_models(here, monkeypatch):
     names |= {"X_held_out": X[:50], "X_lazy": da.from_array(X.toarray())}
     names |= {
         "batches": [X[:100], X[100:]],
+        "batches_of_texts": [small.data[:100], small.data[100:]],
         "paths": [0, 100],
         "read_counts": lambda at: X[at : at + 100],
     }
-    assert run("user_guide/lda", names, ["pyLDAvis", "/fast/disk"]) == 19
+    assert run("user_guide/lda", names, ["/fast/disk"]) == 19
     assert names["found"].table_["n_components"].tolist() == [10, 20, 40, 80]
     assert names["wide"].refits.shape[1:] == names["shares"].share.shape
     assert (here / "lda.npz").exists()
     assert [part.shape for part in dask.compute(*names["theta"])] == [(100, 1000)] * 2
-
-
-def test_cleaning(here):
-    names = {}
-    assert run("user_guide/cleaning", names) == 7
-    shares = names["shares"]
-    assert sorted(names["counter"].get_feature_names_out())[:3] == ["bank", "bloom", "bread"]
-    rising = shares.trend.argmax()
-    assert shares.trend_lower[rising] > 0.07 and shares.trend_upper[rising] < 0.13
-    assert "garden" in names["lda"].topic_names_[rising].split(", ")
 
 
 @pytest.mark.slow
@@ -108,7 +99,7 @@ def test_ratings(here):
     rng = np.random.default_rng(0)
     matrix = scipy.sparse.csr_array(rng.integers(1, 6, (60, 50)) * (rng.random((60, 50)) < 0.4))
     names = {"df": frame, "in_stock": [3, 4, 5], "matrix": matrix}
-    assert run("user_guide/mf", names) == 13
+    assert run("user_guide/mf", names) == 12
     assert names["items"].tolist()[0][-8:] == [-1] * 8  # of three in stock, one is known
     assert set(names["items"].ravel()) == {4, 5, -1}
     assert names["others"].shape == (1, 5)
@@ -123,12 +114,31 @@ def test_settings_of_papers():
 
 @pytest.mark.slow
 def test_linear_models(here):
-    assert run("user_guide/l1", {"patients": np.arange(300) % 8}, ["from_zarr"]) == 8
+    assert run("user_guide/l1", {"patients": np.arange(300) % 8}, ["from_zarr"]) == 9
     assert (here / "lasso.npz").exists()
     X = np.random.default_rng(0).normal(size=(80, 12))
     names = {"X": X, "y": np.where(2 * X[:, 0] - X[:, 3] > 0, 1.0, -1.0)}
     names["counts"] = np.random.default_rng(1).poisson(1.0, 80)
     assert run("user_guide/penalties", names) == 1
+
+
+def test_parts_of_your_own(here):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 12))
+    pairs = [(user, item) for user in range(30) for item in range(12) if (user + item) % 3]
+    names = {"np": np, "schmp": schmp, "X": X, "y": X[:, 3] + rng.normal(size=60), "pairs": pairs}
+    shown = ROOT / "examples" / "plot_lasso_parallel.py"
+    classes = re.findall(
+        r"^class (?:Neighbours|InARow)(?:.*\n|\n)+?(?=\n\n)", shown.read_text(), re.M
+    )
+    exec("\n\n".join(classes), names)
+    assert run("user_guide/plugs", names) == 2
+    assert np.abs(names["lasso"].coef_).argmax() == 3
+    assert (
+        0
+        <= names["share_of_new"](names["DistributedSLIM"]().fit(pairs, [1] * len(pairs)), pairs, 0)
+        <= 1
+    )
 
 
 @pytest.mark.slow
@@ -142,7 +152,7 @@ def test_genotypes(here):
     table = pd.DataFrame({"age": rng.normal(50.0, 9.0, 120)}, index=[f"i{i}" for i in range(120)])
     table.iloc[::-1].to_csv("covariates.csv", index_label="IID")
     names = {"np": np}
-    assert run("user_guide/genotypes", names) == 2
+    assert run("user_guide/genotypes", names, ["chr{k}"]) == 2
     assert names["selected"][3]
     assert names["stable"].selected[3]
 
@@ -157,7 +167,9 @@ def test_programs():
         X, rng.uniform(0.1, 1, (12, 2)), rng.uniform(0.1, 1, (9, 2)), 3
     )
     names["pieces"] = [rng.uniform(0, 60, 50) for _ in range(4)]
-    static, kept, quantile, keeper = code_on("user_guide/programs")
+    shortest, static, kept, quantile, keeper = code_on("user_guide/programs")
+    exec(shortest, names)
+    assert names["result"] == pytest.approx(7.0, abs=1e-3)
     serial, threads = re.findall(r"^records.*$", static, re.MULTILINE)
     exec(static.replace(threads, ""), names)
     expected, factors = names["records"], names["result"].blocks
@@ -179,22 +191,12 @@ def test_programs():
     assert restored.X is piece.X
 
 
-def test_the_first_page():
-    """Words of topics are words there, not numbers of columns."""
-    [code] = code_on("index", 6)
-    shown = "lda.top_words(10, feature_names=words)"
-    assert shown in code
-    names = {
-        "texts": ["cats purr", "dogs bark"] * 20,
-        "X_new": np.array([[1, 0, 0, 2], [0, 3, 1, 0]]),
-    }
-    exec(
-        code.replace(shown, f"shown = {shown}").replace(
-            "n_components=100", "n_components=2, max_iter=5"
-        ),
-        names,
-    )
-    assert set(names["shown"].ravel()) == {"bark", "cats", "dogs", "purr"}
+def test_getting_started():
+    names = {}
+    assert run("getting_started", names, ["Client("]) == 3
+    assert set(names["lda"].top_words(1).ravel()) <= {"cat", "dog", "sleeps", "bark", "dogs"}
+    assert names["books"].tolist() == [["Persuasion", "Dune"]]
+    assert names["lasso"].dual_gap_ < 1.0
 
 
 def test_coming_from_elsewhere():
@@ -234,7 +236,8 @@ def test_numbers_of_the_pages_are_those_of_the_code():
         for name in ("dask", "user_guide/mf")
     }
     assert f"it is 1 for fewer than {UNDIVIDED:,} ratings" in pages["user_guide/mf"]
-    assert f"at least {TOKENS_PER_CELL:,} tokens for each shard" in pages["dask"]
+    assert f"square root of tokens / {TOKENS_OF_EXCHANGE:,}" in pages["dask"]
+    assert f"at least {TOKENS_PER_CELL:,} tokens for each pair" in pages["dask"]
 
 
 WATCHING = ROOT / "docs" / "user_guide" / "watching.rst"

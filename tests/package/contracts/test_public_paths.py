@@ -1,4 +1,7 @@
-"""What a user reads names what a user may import, and no more, and is true; pages name files that are there."""
+"""What a user reads names what a user may import, and no more, and is true.
+
+Pages name files that are there.
+"""
 
 import doctest
 import inspect
@@ -36,7 +39,10 @@ NOT_FOR_USERS = (
 
 
 def internal_paths(text):
-    """Return what `text` names of the package's inside, as a module, a path of a file, or an import."""
+    """Return what `text` names of the package's inside.
+
+    That is a module, a path of a file, or an import.
+    """
     rooms = "|".join(sorted(name.partition(".")[2] for name in INTERNAL))
     pattern = (
         rf"schmp_estimators[./](?:{rooms})\b[\w./]*|from schmp_estimators import (?:{rooms})\b"
@@ -45,7 +51,10 @@ def internal_paths(text):
 
 
 def public_objects():
-    """Yield all that is public with the name under which a user imports it, and the methods of what is a class."""
+    """Yield all that is public with the name under which a user imports it.
+
+    The methods of what is a class come, too.
+    """
     for path in PUBLIC:
         module = import_module(path)
         yield path, module
@@ -83,7 +92,10 @@ def test_what_is_public_is_reached_and_listed_and_nothing_else():
         module = import_module(path)
         below = [name.rpartition(".")[2] for name in PUBLIC[1:]] if path == PUBLIC[0] else []
         assert dir(module) == sorted([*module.__all__, *below])
-    code = "import schmp_estimators as s; print(*[getattr(s, n).__name__ for n in dir(s)[-99:] if n[0].islower()])"
+    code = (
+        "import schmp_estimators as s; "
+        "print(*[getattr(s, n).__name__ for n in dir(s)[-99:] if n[0].islower()])"
+    )
     command = [sys.executable, "-c", code]
     found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     assert set(PUBLIC[1:]) < set(found)

@@ -36,8 +36,9 @@ ONE_OF_EACH = [
     se.SparseLogisticRegressionCV(Cs=[1.0], cv=2),
 ]
 
-# Without an intercept classes cannot be weighted as check_class_weight_classifiers wants: scikit-learn's own
-# LogisticRegression(solver="liblinear", fit_intercept=False, l1_ratio=1) fails it, too.
+# Without an intercept classes cannot be weighted as check_class_weight_classifiers wants:
+# scikit-learn's own LogisticRegression(solver="liblinear", fit_intercept=False, l1_ratio=1) fails
+# it, too.
 MANY = [
     se.DistributedLDA(3, sampler="fplus", max_iter=3, n_shards=2),
     se.DistributedLDA(3, sampler="hybrid", max_iter=3),

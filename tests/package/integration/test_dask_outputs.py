@@ -1,4 +1,7 @@
-"""Outputs of Dask inputs stay on Dask: a data frame in memory is refused, and nothing is computed to find that out."""
+"""Outputs of Dask inputs stay on Dask.
+
+A data frame in memory is refused, and nothing is computed to find that out.
+"""
 
 import dask
 import dask.array as da

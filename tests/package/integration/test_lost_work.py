@@ -1,4 +1,7 @@
-"""What a fit does when results, workers or the scheduler are gone: an answer or a named error, never a wait."""
+"""What a fit does when results, workers or the scheduler are gone.
+
+An answer or a named error, never a wait.
+"""
 
 import contextlib
 import re

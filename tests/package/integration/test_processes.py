@@ -1,4 +1,7 @@
-"""Fits on worker processes: rows that are on Dask stay there, and workers that die cost only time."""
+"""Fits on worker processes.
+
+Rows that are on Dask stay there, and workers that die cost only time.
+"""
 
 from functools import partial
 

@@ -23,6 +23,7 @@ from schmp_estimators import (
     PrioritizedLassoCV,
 )
 from schmp_estimators.core.places import cluster, watch
+from schmp_estimators.core.places.answers import forget_answers
 from schmp_estimators.core.places.place import choose_place
 from schmp_estimators.exceptions import WorkerLostError
 
@@ -141,6 +142,7 @@ def test_workers_import_what_a_fit_needs_before_its_tasks_come(processes):
     name = "schmp_estimators.datasets"
     import_module(name)
     processes.run(lambda: sys.modules.pop(name, None))
+    forget_answers(processes)
     with processes.as_current(), choose_place():
         assert all(processes.run(lambda: name in sys.modules).values())
 

@@ -1,4 +1,7 @@
-"""No sparse input leads an estimator astray, whatever it is used for: bad arrays are refused, integers do not wrap."""
+"""No sparse input leads an estimator astray, whatever it is used for.
+
+Bad arrays are refused, integers do not wrap.
+"""
 
 import copy
 
@@ -14,8 +17,9 @@ VALUES = RNG.integers(1, 5, (30, 12)) * (RNG.random((30, 12)) < 0.6)
 Y = RNG.normal(size=30)
 CLASSES = (Y > 0).astype(int)
 GOOD = sparse.csr_array(VALUES.astype(float))
-BROKEN = [("csr", "index huge"), ("csc", "index -1"), ("bsr", "indptr ends late"), ("coo", "row -1"),
-          ("csr", "data short"), ("csc", "indptr falls"), ("lil", "list: column -1")]  # fmt: skip
+BROKEN = [("csr", "index huge"), ("csc", "index -1"), ("bsr", "indptr ends late"),
+          ("coo", "row -1"), ("csr", "data short"), ("csc", "indptr falls"),
+          ("lil", "list: column -1")]  # fmt: skip
 MODELS = {
     "lda": (
         se.DistributedLDA(3, max_iter=2),
