@@ -2,8 +2,8 @@
 
 - *reads*: the function gets a shard and a block, and changes the state of the shard.
 - *changes*: the same, but it also changes the block, which is then sent to the next shard.
-- *exchanges*: every shard gets a piece of all states, works on them together, and answers; there are
-  no blocks.
+- *exchanges*: every shard gets a piece of all states, works on them together, and answers; there
+  are no blocks.
 - *each*: the function gets one shard; the stage ends with `Program.aggregate`, the barrier of a
   sweep.
 - *observes*: every shard reports, and nothing is changed; the stage ends with `Program.aggregate`.
