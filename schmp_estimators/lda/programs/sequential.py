@@ -175,7 +175,7 @@ class SequentialSampler(TopicSampler[State]):
 
     def report(self, at: At, state: State) -> SweepReport:
         """Return the topic totals."""
-        return SweepReport(state.total, len(state.topic))
+        return SweepReport(state.total.copy(), len(state.topic))
 
     def summed(self, model: SweepModel | None, reports: Sequence[Any]) -> SweepModel:
         """Bring the topic totals up to date, and measure the errors of the shards' copies."""

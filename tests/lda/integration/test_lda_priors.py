@@ -187,6 +187,7 @@ def test_to_a_later_fit_seeds_are_like_earlier_tokens(way):
     other = deepcopy(lda).set_params(seed_words=None)
     other.topic_word_counts_ = sparse.csc_array(lda.topic_word_counts_ + lda.seed_counts_)
     other.seed_counts_ = other._seeds_given = None
+    np.testing.assert_allclose(lda.transform(X), other.transform(X), rtol=1e-9)
     for one in (lda, other):
         # The only sweep of a warm start draws from the last fit.
         one.set_params(warm_start=True, max_iter=3 if way == "partial_fit" else 1, evaluate_every=1)

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -319,3 +320,11 @@ def test_a_point_beyond_a_node_by_rounding_finds_its_last_topic():
     levels, sums = np.array([0, 2]), np.array([16.5, 16.0])
     find = partial(find_in_tree.py_func, np.ones(32), levels, sums)
     assert [find(point) for point in (15.9, 16.2, 16.5, 99.0)] == [15, 15, 16, 31]
+
+
+@pytest.mark.parametrize("sampler", ["fplus", "data-parallel"])
+def test_totals_that_are_reported_do_not_change_afterwards(sampler):
+    state = SimpleNamespace(total=np.arange(3), topic=np.zeros(3, np.uint8))
+    total, *_ = program_of(sampler)().report(None, state)
+    state.total[:] = 9
+    assert total.tolist() == [0, 1, 2]
