@@ -420,28 +420,6 @@ def row_dot(code, left, i, right, j):
     return fold_sums(totals)
 
 
-@emitted(lambda *kinds: types.UniTuple(types.float32, 3))
-def row_moments(code, values, j, others, weights, vector):
-    """Return Σ x w, Σ x² w and Σ x v, all float32.
-
-    x is row j of `values`; w and v are rows of `others`.
-
-    The rows are C-contiguous and of one padded width.
-    """
-    width = values.shape[1]
-    sums = [code.totals(2) for _ in range(3)]
-    places = (values, j), (others, weights), (others, vector)
-
-    def visit(offset, number):
-        x, w, v = (rows.load(row * width + offset) for rows, row in places)
-        weighed = x * w
-        for total, addend in zip(sums, (weighed, x * weighed, x * v), strict=True):
-            total[number].add(addend)
-
-    code.over_row(width, 2, visit)
-    return [(one.value + two.value).folded() for one, two in sums]
-
-
 @emitted()
 def add_scaled(code, target, at, source, row, scale):
     """Add ``scale`` times register `row` of `source` to register `at` of `target`.
