@@ -191,6 +191,7 @@ def test_proposals_by_acceptance_are_refused_where_it_is_not_counted(sampler):
         make(sampler=sampler, mh_steps="acceptance").fit(SMALL)
 
 
+@pytest.mark.slow
 def test_proposals_for_long_documents_are_refused_where_all_are_short():
     """By default "hybrid" makes proposals for documents of more than 600 tokens."""
     lda = make(sampler="hybrid", n_components=601, mh_steps=3, max_iter=1, evaluate_every=0)
