@@ -181,7 +181,8 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         finds its own sweeps there continues from them.  All workers must reach it, and it needs an
         int as `random_state`.  The input is read several times; see the user guide.
     warm_start : bool, default=False
-        Whether `fit` starts by drawing the topics of each word from those of the last fit.
+        Whether `fit` draws its first topics given the counts of the last fit, as `partial_fit`
+        does, and then forgets these counts.
     half_life : float, default=None
         Number of further calls of `partial_fit` after which the tokens of a batch count half.  What
         is left of them are fractions; tokens of the present batch count whole.  Fractions of less
