@@ -176,7 +176,7 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
     hot_priors: FloatPair = field(default=(0.0, 0.0), repr=False)
     evaluate_every: int = field(default=0, repr=False)
     # What is not compared: a fit that goes on from a checkpoint may have another value, or
-    # `prior_identity` has it.
+    # `prior_identity` or the fit has it.
     hot_sweeps: int = field(default=0, repr=False, compare=False)
     own_alphas: Floats | None = field(default=None, repr=False, compare=False)
     learn_every: IntPair = field(default=(0, 0), repr=False, compare=False)
