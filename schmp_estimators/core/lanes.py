@@ -351,6 +351,30 @@ def dot(left, right):
     return total
 
 
+@emitted(lambda *kinds: types.UniTuple(types.float64, 3))
+def _whole_moments(code, column, weights, vector):
+    """Do what `moments` does, up to the last multiple of `LANES`."""
+    totals = code.totals(3, DOUBLES)
+    with code.loop(0, column.shape[0] & -LANES, LANES) as start:
+        x, w, v = (numbers.doubles(start) for numbers in (column, weights, vector))
+        for total, addend in zip(totals, (x * w, x * x * w, x * v), strict=True):
+            total.add(addend)
+    return [_sum_pairs([total.value.lane(at) for at in range(LANES)]) for total in totals]
+
+
+@inlined
+def moments(column, weights, vector):
+    """Return Σ x w, Σ x² w and Σ x v in float64, with x = `column`; all are contiguous."""
+    first, second, product = _whole_moments(column, weights, vector)
+    length = column.shape[0]
+    for index in range(length - length % LANES, length):
+        x = float(column[index])
+        first += x * weights[index]
+        second += x * x * weights[index]
+        product += x * vector[index]
+    return first, second, product
+
+
 def padded_width(n_components: int) -> int:
     """Return the row length, a multiple of `LANES`, that holds `n_components` numbers."""
     return -(-n_components // LANES) * LANES

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from schmp_estimators.core.jit import by_types, copy_to, inlined, kernel, maker
-from schmp_estimators.core.lanes import dot
+from schmp_estimators.core.lanes import dot, moments
 from schmp_estimators.core.rng import below, mix
 from schmp_estimators.linear.kernels.smooth import FLAT, RISE, derive_rows
 from schmp_estimators.linear.kernels.sparse import (
@@ -49,8 +49,8 @@ class Rounded(NamedTuple):
     offsets: np.ndarray
 
 
-def sums_of(columns, j, slope, curvature, room):
-    """Return Σ w x, Σ w x² and xᵀ·slope of column j; `room` (n,) may be overwritten."""
+def sums_of(columns, j, slope, curvature):
+    """Return Σ w x, Σ w x² and xᵀ·slope of column j."""
 
 
 def product_of(columns, j, slope):
@@ -65,7 +65,7 @@ def add_weighted(columns, j, factor, weights, out):
     """Add factor·w⊙x of column j to `out` (n,)."""
 
 
-def _sparse_sums(columns, j, slope, curvature, room):
+def _sparse_sums(columns, j, slope, curvature):
     values, rows, starts = columns
     return column_sums(values, rows, starts[j], starts[j + 1], curvature, slope)
 
@@ -85,13 +85,10 @@ def _add_sparse_weighted(columns, j, factor, weights, out):
     add_weighted_column(values, rows, starts[j], starts[j + 1], factor, weights, out)
 
 
-def _rounded_sums(columns, j, slope, curvature, room):
-    column, length = columns.values[j], columns.lengths[j]
-    for i in range(room.shape[0]):
-        room[i] = curvature[i] * column[i]
-    first, second = dot(column, curvature), dot(column, room)
-    along = columns.offsets[j] + length * dot(column, slope)
-    return length * first, length * length * second, along
+def _rounded_sums(columns, j, slope, curvature):
+    length = columns.lengths[j]
+    first, second, along = moments(columns.values[j], curvature, slope)
+    return length * first, length * length * second, columns.offsets[j] + length * along
 
 
 def _rounded_product(columns, j, slope):
@@ -202,7 +199,7 @@ def shuffled_passes(columns, quadratic, coef, residual, gradient, penalty, most,
 
 
 @inlined
-def _look(columns, slope, level, coef, penalty, quadratic, gradient, room):
+def _look(columns, slope, level, coef, penalty, quadratic, gradient):
     """Set norms, means, sums and gradient of the columns; returns an estimate of their duality gap.
 
     Let gradients exceed their λ by d_j; d_j is negative for a coefficient that should shrink.  The
@@ -213,7 +210,7 @@ def _look(columns, slope, level, coef, penalty, quadratic, gradient, room):
     total, weight = level
     lag, most, length = 0.0, 0.0, 0.0
     for j in range(coef.shape[0]):
-        first, second, along = sums_of(columns, j, slope, curvature, room)
+        first, second, along = sums_of(columns, j, slope, curvature)
         if weight > 0.0:
             sums[j], means[j] = first, first / weight
             second = max(second - first * means[j], FLAT * second)
@@ -317,7 +314,7 @@ def newton_steps(
             weight += curvature[i]
         level = (total, weight) if centred else (0.0, 0.0)
         push = total / weight if centred else 0.0
-        gap = _look(columns, slope, level, coef, penalty, quadratic, gradient, image)
+        gap = _look(columns, slope, level, coef, penalty, quadratic, gradient)
         visited += count
         if not number:
             goal = max(goal, part * gap)
