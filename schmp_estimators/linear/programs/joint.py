@@ -108,8 +108,12 @@ class ResolveJoint(SingleSteps):
         size, n_violators = int(widths[held].sum()), len(joining)
         if self.sparse and self.is_single and n_violators <= FEW * size:
             joining = np.flatnonzero(~support & (levels > NEAR))
+        most = max(self._least(size), size, 1)
+        if len(joining) > most:
+            least = np.partition(levels[joining], -most)[-most]
+            joining = joining[levels[joining] >= least]
         joining = joining[np.argsort(-levels[joining], kind="stable")]
-        most = max(self._least(size), size, int(widths[joining[:1]].sum()))
+        most = max(most, int(widths[joining[:1]].sum()))
         joining = joining[np.cumsum(widths[joining]) <= most]
         together = np.sort(blocks[np.append(held, joining)])
         return self.layout.chosen(together), n_violators, n_violators <= len(joining)

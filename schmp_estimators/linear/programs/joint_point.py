@@ -208,7 +208,7 @@ class JointPoint:
         yield from self._prepare()
         first: jobs.Looked = yield Sum(jobs.Look(self.loss, NO_COLUMNS, NO_CHANGE, point.level))
         certificate.null_objective = first.loss  # at first
-        objective = yield from self._settle(NO_COLUMNS, NO_CHANGE)
+        objective = yield from self._optimise(first)
         known = declared(self.loss, "at_zero")
         null = objective if known is None else sums.total * known(0.0)[0]
         null = first.loss if self._constant else null
@@ -325,19 +325,26 @@ class JointPoint:
     def _settle(
         self, columns: Indices, change: Floats, anew: bool = False, with_gradient: bool = False
     ) -> Generator[Any, Any, float]:
-        """Change the image, and make Newton steps on F until it is optimal; returns the objective.
+        """Change the image, and optimise F; returns the objective.
 
-        A step that raises the loss is halved.  Rounded coefficients do not move.  The gradient is
-        computed at the same time if F is expected to be optimal.
+        The gradient is computed at the same time if F is expected to be optimal.
+        """
+        given = columns, change, self.point.level, 0.0, anew, with_gradient, self._scoped()
+        found: jobs.Looked = yield Sum(jobs.Look(self.loss, *given))
+        return (yield from self._optimise(found))
+
+    def _optimise(self, found: jobs.Looked) -> Generator[Any, Any, float]:
+        """Make Newton steps on F until it is optimal; returns the objective.
+
+        A step that raises the loss is halved.  Rounded coefficients do not move.
         """
         point, damping = self.point, 0.0
         reach = np.inf if self._constant else _REACH
-        ask, moves = partial(jobs.Look, self.loss), np.ones(point.level.shape)
+        ask = partial(jobs.Look, self.loss, NO_COLUMNS, NO_CHANGE)
+        moves = np.ones(point.level.shape)
         if self.rounded:
             moves[:, int(self.design.fit_intercept) :] = 0.0
         both = np.outer(moves, moves)
-        first = ask(columns, change, point.level, 0.0, anew, with_gradient, self._scoped())
-        found: jobs.Looked = yield Sum(first)
         for _ in range(_MOST_SETTLING):
             slope = moves * found.slope
             size = float(np.abs(slope).max(initial=0.0))
@@ -348,8 +355,7 @@ class JointPoint:
             step *= min(1.0, reach / max(float(np.abs(step).max()), LEAST))
             reach, halvings = 2.0 * reach, 0
             while True:
-                asked = ask(NO_COLUMNS, NO_CHANGE, point.level + step, damping)
-                new: jobs.Looked = yield Sum(asked)
+                new: jobs.Looked = yield Sum(ask(point.level + step, damping))
                 if new.loss <= found.loss * (1.0 + RISE) or halvings == MOST_HALVINGS:
                     break
                 step, halvings = 0.5 * step, halvings + 1
@@ -363,7 +369,7 @@ class JointPoint:
             elif stands:
                 break
             else:
-                found = yield Sum(ask(NO_COLUMNS, NO_CHANGE, point.level, damping))
+                found = yield Sum(ask(point.level, damping))
         self._looked = found
         return found.loss + self.cost()
 
