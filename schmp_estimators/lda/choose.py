@@ -50,13 +50,13 @@ class TopicNumbers:
         A table for ``pandas.DataFrame``, with a row for each number of topics that was tried.
 
         - "n_components": the number.
-        - "perplexity", "perplexity_se": of held-out documents, the lowest of the fits; and its
+        - "perplexity", "perplexity_se": the lowest held-out perplexity of the fits, and its
           standard error over documents.
-        - "coherence", "coherence_std": mean "npmi" of the topics in the fitted documents; and its
+        - "coherence", "coherence_std": mean "npmi" of the topics in the fitted documents, and its
           standard deviation over fits.
-        - "stability", "stability_std": mean cosine similarity of the topics of two fits, matched as
-          by `match_topics`; and its standard deviation over pairs of fits.
-        - "seconds": CPU seconds of a fit, the mean; on a cluster elapsed seconds.
+        - "stability", "stability_std": mean cosine similarity of the topics of two fits, matched by
+          `match_topics`, and its standard deviation over pairs of fits.
+        - "seconds": mean CPU seconds of a fit; on a cluster elapsed seconds.
     n_components_ : int
         The number chosen.
     reason_ : str

@@ -214,7 +214,7 @@ class DescribedTopics(TopicMethods):
             If X is not what the measure needs, or has no documents.  If no text has any word of the
             topics.  If a parameter is invalid.
         MemoryError
-            If the counts of documents for all pairs, 8 bytes each, need more than 2 GiB.
+            If the counts of documents for all pairs of words, 8 bytes each, need more than 2 GiB.
 
         See Also
         --------

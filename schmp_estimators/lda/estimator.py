@@ -111,7 +111,7 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
           several shards, topic totals are outdated within a sweep; `s_error` in `history_` measures
           this error [3]_.  All samplers below have the same error.
         - "sparse": collapsed Gibbs sampling by document, with sums over the topics of a word [4]_.
-          It has the fastest exact sweeps where words have few topics, as they do after some sweeps.
+          It has the fastest exact sweeps where words have few topics, as they soon do.
         - "light": Metropolis–Hastings with proposals by word and by document in turn [5]_.  It
           takes constant time per token and uses current counts; with one shard it is exact, but it
           needs more sweeps.  For comparison, "light-word" and "light-document" make proposals of
@@ -129,10 +129,10 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
     mh_steps : int or "acceptance", default=2
         Proposals for each token: 1 to 4 in each pass of "warp"; 1 to 16 in a sweep of "alias" and
         "hybrid"; 1 to 16 by word and as many by document in a sweep of "light".  With more
-        proposals a sweep is slower, but fewer sweeps are needed.  The other samplers, objects, and
-        "hybrid" without topics or documents that need proposals, accept only 2.  "acceptance", for
-        "hybrid": 2 in the first sweep, then ⌈1/π⌉, at most 16, where π is the share of proposals
-        that were accepted in the sweep before [8]_.
+        proposals a sweep is slower, but fewer sweeps are needed.  The other samplers and objects
+        accept only 2; so does "hybrid" if no document needs proposals.  "acceptance", for "hybrid":
+        2 in the first sweep, then ⌈1/π⌉, at most 16, where π is the share of proposals that were
+        accepted in the sweep before [8]_.
     init : {"auto", "documents", "sparse", "tempered", "uniform"}, default="auto"
         How a fit starts without an earlier model.  "uniform": each token starts in a random topic.
         "documents": each topic starts from a *seed window*, up to 100 tokens of a random document,
@@ -160,8 +160,8 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         Number of parts into which documents and words are divided, at most the number of documents
         or words.  None: "warp", "frozen" and "saber" use 1 in this process, and on a cluster the
         number of workers, but at most the square root of ``n_tokens / 8e4``.  The other samplers
-        always use that of ``n_tokens / 1.5e6``.  With these three a process joins its parts of the
-        documents: a larger number is for workers that join later.
+        always use the square root of ``n_tokens / 1.5e6``.  With "warp", "frozen" and "saber" a
+        larger number only helps workers that join later.
     n_jobs : int, default=None
         Threads of a fit in this process.  None means 1, -1 all cores.  With "warp", "frozen" and
         "saber" more than one thread helps from 262,144 tokens on.
@@ -174,19 +174,19 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         Number of sweeps between two checkpoints.
     spill : {"auto"} or path-like, default=None
         Where to keep tokens on disk instead of in memory.  Results do not change; samplers whose
-        results depend on `n_shards` need as many shards as there are slices on disk, which an error
-        names.  "auto" uses Dask's temporary directory, or on a cluster the folder of each worker,
-        and only if the fit would need more than half of the memory that is left; a `SpillWarning`
-        says so.  A folder is always used, and remains as a checkpoint after every sweep: a fit that
-        finds its own sweeps there continues from them.  All workers must reach it, and it needs an
-        int as `random_state`.  The input is read several times; see the user guide.
+        results depend on `n_shards` need one shard for each slice on disk; an error says how many.
+        "auto" uses Dask's temporary directory, or on a cluster the folder of each worker, and only
+        if the fit would need more than half of the memory that is left; a `SpillWarning` says so.
+        A folder is always used, and remains as a checkpoint after every sweep: a fit that finds its
+        own sweeps there continues from them.  All workers must reach the folder, and the fit needs
+        an int as `random_state`.  The input is read several times; see the user guide.
     warm_start : bool, default=False
         Whether `fit` draws its first topics given the counts of the last fit, as `partial_fit`
         does, and then forgets these counts.
     half_life : float, default=None
         Number of further calls of `partial_fit` after which the tokens of a batch count half.  What
-        is left of them are fractions; tokens of the present batch count whole.  Fractions of less
-        than a hundredth of that prior are left out.  None: all tokens count whole for ever.
+        is left of them is fractions; tokens of the present batch count whole.  Fractions of less
+        than a hundredth of `topic_word_prior` are left out.  None: all tokens count whole for ever.
     max_features : int, default=None
         How many words the model has at most after a call of `partial_fit` with `feature_names`.
         Those with the fewest tokens leave it at the end of the call, and the log names them; seeds

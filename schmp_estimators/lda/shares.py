@@ -204,7 +204,7 @@ class SharesOfTopics(TopicsOfDocuments, MatchedTopics):
             The group of each document: numbers, dates, names, or a categorical of pandas.  None,
             NaN and NaT are missing labels.  None: one group of all documents.
         n_draws : int, default=200
-            Number of draws of which intervals are made, at least ``2 / (1 - confidence_level) -
+            Number of draws from which intervals are made, at least ``2 / (1 - confidence_level) -
             1``. 0: no intervals, and shares are means of the proportions that `transform` returns.
         confidence_level : float, default=0.95
             Probability of the intervals, between 0 and 1.
@@ -237,11 +237,11 @@ class SharesOfTopics(TopicsOfDocuments, MatchedTopics):
         Notes
         -----
         The intervals are those of the posterior of the documents, given the topics and priors of
-        this fit.  The topics of the tokens of a document are drawn given its proportions, and these
-        from a Dirichlet distribution given its topics: 20 sweeps before the first draw, then three
-        for each.  With the true topics, intervals of .95 cover the truth with a probability of
-        .95.  They do not cover that the topics themselves are uncertain: another fit may find other
-        ones.  `n_fits` shows it.  They are no intervals for documents that X does not have, either.
+        this fit.  A sweep draws the topics of a document's tokens given its proportions, and then
+        its proportions given these topics.  There are 20 sweeps before the first draw, and three
+        before each further one.  With the true topics, intervals of .95 cover the truth with a
+        probability of .95.  They leave out how uncertain the topics themselves are: another fit may
+        find others, as `n_fits` shows.  Nor do they hold for documents that are not in X.
 
         Examples
         --------

@@ -134,8 +134,8 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
     scoring : str, callable or None, default=None
         Score that is maximised on held-out samples; None: accuracy.  On Dask, accuracy is computed
         on the workers.  For other scores the decision values come to the client, 8 bytes per sample
-        and class.  A callable then gets these values as X, and an estimator that predicts from
-        them.
+        and class.  A callable then gets these values in place of X, and an estimator that predicts
+        from them.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes in fits, but not in scores.  "balanced": inversely proportional to
         their frequencies in all samples.

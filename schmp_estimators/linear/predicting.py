@@ -184,7 +184,7 @@ class Deciding(LinearModel):
     def predict_proba(self, X: Any) -> Array:
         """Return the probability of each class.
 
-        With more than two classes that were fitted one by one, the probabilities are divided by
+        If each of several classes was fitted against all others, the probabilities are divided by
         their sum.
 
         Parameters

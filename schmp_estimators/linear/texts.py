@@ -100,11 +100,11 @@ alphas : int or array-like
     Penalties, or their number.
 max_explained : float
     The path ends with the first penalty whose solution explains this share of the deviance.  The
-    share is 0 without penalised coefficients, and 1 if predictions are exact.  1: the path goes to
-    the last penalty.
+    share is 0 if all penalised coefficients are 0, and 1 if predictions are exact.  1: the path
+    goes to the last penalty.
 max_worse : int or None
-    The path ends when so many penalties in a row have been worse than the best one before them, on
-    samples that are not fitted.  A path function takes the deviance of `validation_data`, and
+    The path ends when this many penalties in a row have been worse than the best one before them,
+    on samples that are not fitted.  A path function takes the deviance of `validation_data`, and
     returns what it has solved for until then.  Cross-validation takes the mean over folds, which
     end together; what belongs to later penalties is NaN, and they are never chosen.  None: the path
     goes to the last penalty.

@@ -65,7 +65,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         have the weight 1 [4]_.  "ccd" then fits the ratings without standardising them.
     confidence : callable, default=None
         With `unobserved_weight`: a function that returns the confidence in clicks, given their
-        values, for example counts.  It may be `numpy.log1p`, or a function of your own that can be
+        values, such as counts.  It may be `numpy.log1p`, or a function of your own that can be
         pickled.  Each value above 0 is then a rating of 1.  None: values are ratings, and the
         confidence is 1 or `sample_weight`.
     fit_bias : bool, default=True
@@ -106,10 +106,9 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     learning_rate : float, default=0.1
         First step size of "sgd", for ratings with a standard deviation of 1; at most 1e30.
     n_shards : int, default=None
-        Number of parts into which users and items are divided; at most one for each user, and with
-        "rotation" for each item (a `loss` that ranks needs eight items for each).  None: depends on
-        the number of ratings.  It changes the results of "sgd" slightly, and those of "ccd" by
-        rounding.
+        Number of parts into which users and items are divided.  Each needs a user, and with
+        "rotation" an item, or eight items if `loss` ranks.  None: depends on the number of ratings.
+        It changes the results of "sgd" slightly, and those of "ccd" by rounding.
     random_state : int, RandomState instance or None, default=None
         An int gives the same result every time.
     max_iter : int, default=20
@@ -119,13 +118,13 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         The fit ends when the value that it monitors has not fallen by the fraction `tol` below its
         best in `n_iter_no_change` evaluations in a row.  With `early_stopping` this value is the
         error of the ratings held out (``validation_rmse`` in `history_`).  Otherwise it is the
-        training objective.  If "sgd" does not evaluate it, its squared error during each epoch
-        takes its place, or with a `loss` that ranks its mean loss.  0: any fall of the validation
+        training objective.  If "sgd" does not evaluate the objective, the value is the squared
+        error during each epoch, or the mean loss if `loss` ranks.  0: any fall of the validation
         error counts; the training objective never ends a fit.
     n_iter_no_change : int, default=None
-        Number of evaluations in a row without such a fall that end the fit.  They are made after
-        every epoch, or after `evaluate_every` epochs.  None: 3 with `early_stopping` or a `loss`
-        that ranks, else 1.
+        Number of evaluations in a row without such a fall that end the fit.  There is one after
+        every epoch; "sgd" evaluates the objective after every `evaluate_every` epochs.  None: 3
+        with `early_stopping` or a `loss` that ranks, else 1.
     early_stopping : bool, default=False
         Whether to hold ratings out, monitor their error, and keep the factors of the epoch in which
         it was smallest.
@@ -197,9 +196,8 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     -----
     In a sparse X every stored entry is a rating, zeros included; in a dense X every entry that is
     not NaN.  If y is given, a dense X of two columns holds pairs of ids.  Any other X is a matrix,
-    and y is not used.  Numbers that are not whole are no ids.  A dense matrix of two or three
-    columns that looks like ids is refused: probably y was forgotten, or X is a table of ids and
-    ratings.
+    and y is not used.  Numbers must be whole to be ids.  A dense matrix of two or three columns
+    that looks like ids is refused: probably y was forgotten, or X is a table of ids and ratings.
 
     References
     ----------
@@ -320,12 +318,12 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         So do items, except with `unobserved_weight`.  A penalty keeps users and items with new
         ratings near their earlier vectors.  It grows with the number of their earlier ratings.  The
         objective in `history_` includes it.  `global_mean_`, `rating_scale_` and an automatic
-        `alpha_` do not change.  Both solvers use epochs of "ccd".  A call with exactly the ratings
-        of an earlier call changes nothing.  With `unobserved_weight` it is different: a pair of an
-        earlier call counts as one more click, so that confidences add up.  With a `loss` that
-        ranks, at most `max_iter` epochs over all clicks, earlier and new, begin with the earlier
-        factors; pairs of earlier calls count once.  Three epochs are about as good as a fit of all
-        clicks.
+        `alpha_` do not change.  Epochs are those of "ccd", also after a fit by "sgd".  A call with
+        exactly the ratings of an earlier call changes nothing.  With `unobserved_weight` it is
+        different: a pair of an earlier call counts as one more click, so that confidences add up.
+        With a `loss` that ranks, at most `max_iter` epochs of "sgd" visit all clicks, earlier and
+        new, and start from the earlier factors.  A pair that comes again counts once.  Three epochs
+        are about as good as a fit of all clicks.
 
         Parameters
         ----------

@@ -65,8 +65,8 @@ def precision_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
     ------
     ValueError
         If lengths differ, if k is less than 1 or larger than n, or if no user has relevant items.
-        If an item occurs twice among the k recommendations of a user.  If `relevant` is no matrix
-        and does not have a list for each user.
+        If an item occurs twice among the k recommendations of a user.  If `relevant` is neither a
+        matrix nor has a list for each user.
 
     Examples
     --------
@@ -183,7 +183,7 @@ class RankingScorer:
     Raises
     ------
     ValueError
-        If `metric` is unknown, k is not positive, or `threshold` is no number.
+        If `metric` is unknown, k is not positive, or `threshold` is not a number.
 
     Examples
     --------

@@ -202,7 +202,7 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
         ----------
         X : matrix of shape (n_users, n_items), or pairs of shape (n_clicks, 2)
             As in `ModelParallelMF.fit`: a sparse matrix of clicks, an array or data frame in which
-            NaN and zeros are no clicks, or pairs of ids.  Either may be on Dask.
+            NaN and zeros are not clicks, or pairs of ids.  Either may be on Dask.
         y : array-like of shape (n_clicks,), default=None
             Values of the pairs, for example counts, of at least 0; ``[1] * n`` if there are none.
             Not used if X is a matrix.

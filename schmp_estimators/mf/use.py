@@ -48,7 +48,7 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
     def transform(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Any:
         """Return the vectors of users.
 
-        Those of new users by ridge regression, while the items stay fixed.
+        For new users they are found by ridge regression, while the items stay fixed.
 
         With `unobserved_weight`, items without a rating also count, as in the fit.  With a `loss`
         that ranks, new users start at zero and take the steps of as many epochs as the fit did.

@@ -33,7 +33,7 @@ class Logistic(NamedTuple):
         return True
 
     def row(self, target: float, decision: float) -> tuple[float, float, float]:
-        """Return the loss, y p and p(1 − p) with p = σ(−yu)."""
+        """Return ℓ, −ℓ' = y p and ℓ'' = p(1 − p), with p = σ(−yu)."""
         margin = target * decision
         small = fading(-abs(margin))
         wrong = (small if margin > 0.0 else 1.0) / (1.0 + small)

@@ -223,13 +223,13 @@ class Storage:
         return np.ones(len(columns), bool)
 
     def shifted(self, shifts: Floats) -> "Storage":
-        """Return X with a number subtracted from each column, (n_columns,)."""
+        """Return X with `shifts` (n_columns,) subtracted from its columns."""
         columns = np.flatnonzero(shifts)
         values = self.take_dense(columns) - shifts[columns, None]
         return Shifted(self, columns, values, shifts)
 
     def to_array(self) -> Array:
-        """Return X as a dense array, perhaps one that is in use."""
+        """Return X as a dense array; do not write into it, since it may be part of X."""
         return self.take_dense(np.arange(self.n_columns)).T
 
     def identity(self) -> Iterable[Array]:
