@@ -46,7 +46,7 @@ def __dir__() -> list[str]:
 def load_docstrings(packages: Sequence[str] = PACKAGES, *, min_characters: int = 200) -> Bunch:
     """Load the docstrings of installed packages.
 
-    They are real technical prose, thousands of documents, without a download.
+    These are thousands of documents of technical prose, without a download.
 
     The text depends on the versions of the packages.
 

@@ -1,4 +1,4 @@
-"""Losses and penalties of `SparseGLM`, and the interfaces for your own, also of how X is stored.
+"""Losses and penalties of `SparseGLM`, and interfaces for losses, penalties and X of your own.
 
 :doc:`../user_guide/penalties` shows how.
 """

@@ -97,8 +97,8 @@ def run(
     sweeps : int, optional
         Number of sweeps of a static program, at least 1.  A coroutine ends by itself.
     callback : callable, optional
-        Called with every record at once.  If it returns True, a static run ends, and a coroutine
-        gets True as the answer to its `Report`.
+        Called with each record as soon as it is there.  If it returns True, a static run ends, and
+        a coroutine gets True as the answer to its `Report`.
     checkpoint : str or path-like, optional
         Path, in which ``~`` and environment variables are replaced, or URL known to fsspec, to
         which the state of the run is written.  If the file has a state of the same run, the run

@@ -338,7 +338,7 @@ class TopicsOfDocuments(DescribedTopics):
     def summary(
         self, X: Any = None, n_words: int = 10, *, feature_names: Any = None
     ) -> dict[str, Array]:
-        """Return what there is to say of each topic.
+        """Return a table that describes each topic.
 
         Parameters
         ----------

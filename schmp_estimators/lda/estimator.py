@@ -78,9 +78,9 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
     seed_words : dict or array-like of shape (n_components, n_features), default=None
         Words that belong to topics.  A dictionary maps numbers of topics to lists of words, or to
         dictionaries of words and their numbers of imaginary tokens.  Words are names, or numbers of
-        columns; if names are numbers, a number is a name.  An array, dense or sparse, has imaginary
-        tokens of each word in each topic.  They add to `topic_word_prior`, and the tokens of such
-        words start in these topics.  `partial_fit` keeps the seeds of the first batch.
+        columns; if the names are numbers, numbers mean names.  An array, dense or sparse, has
+        imaginary tokens of each word in each topic.  They add to `topic_word_prior`, and the tokens
+        of such words start in these topics.  `partial_fit` keeps the seeds of the first batch.
     seed_weight : float, default=1.0
         How many imaginary tokens a word in a list of the dictionary `seed_words` gets for each of
         its tokens in X (of the first batch, in `partial_fit`).  Numbers of tokens in the dictionary
@@ -225,11 +225,12 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
     n_iter_ : int
         Number of sweeps done.
     history_ : list of dict
-        A record for each sweep: ``iterations``, ``seconds`` and ``samples`` (tokens) so far; its
-        ``doc_topic_prior`` (a mean, if there are several) and ``topic_word_prior``; what the
-        sampler reports.  Evaluations add ``log_likelihood``, the sum of ``document_log_likelihood``
-        and ``word_log_likelihood``, under the given or learned priors.  With fractions of earlier
-        tokens, the latter is that of the batch alone, given these.
+        A record for each sweep: ``iterations``, ``seconds`` and ``samples`` (tokens) so far, the
+        priors ``doc_topic_prior`` (a mean, if there are several) and ``topic_word_prior``, and what
+        the sampler reports.  Evaluations add ``log_likelihood``, the sum of
+        ``document_log_likelihood`` and ``word_log_likelihood``, under the given or learned priors.
+        With fractions of earlier tokens, the latter is that of the batch alone, given the earlier
+        tokens.
     n_shards_ : int
         Number of shards used.
     sampler_ : str or object
@@ -400,7 +401,7 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
     def partial_fit(self, X: Any, y: Any = None, *, feature_names: Any = None) -> DistributedLDA:
         """Sample topics for more documents, and keep the counts of earlier batches.
 
-        With `half_life`, what it leaves of these counts is kept.
+        With `half_life`, these counts lose weight from call to call.
 
         Parameters
         ----------

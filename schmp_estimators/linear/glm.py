@@ -283,8 +283,8 @@ class SparseGLMCV(Pair, CrossValidated):
     alphas_
     deviance_path_ : ndarray of shape (n_alphas, n_folds) or (n_ratios, n_alphas, n_folds)
         Twice the mean loss of each held-out fold, weighted by `sample_weight`; for the squared loss
-        this is the mean squared error.  If several classes are fitted one by one, the sum over
-        them.  NaN after the end of a path.
+        this is the mean squared error.  If each of several classes is fitted against all others, it
+        is the sum over them.  NaN after the end of a path.
     classes_ : ndarray of shape (n_classes,)
         Class labels, if the model is a classifier.
     coef_ : ndarray of shape (n_features,)

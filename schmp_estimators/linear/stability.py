@@ -73,7 +73,7 @@ def stability_selection(
         Responses or labels.
     penalties : float, array-like or None, default=None
         Values of alpha or C. Fits start from the strongest penalty, and each from the previous
-        solution.  None: the value of the estimator.
+        solution.  None: that of the estimator.
     n_halves : int, default=100
         Number of halves.  A half is ⌊n/2⌋ samples, drawn without replacement.
     threshold : float, default=0.6

@@ -48,10 +48,10 @@ missing_values : float or None
     What stands for a missing value in X: NaN or a number, such as -1 in int8 genotypes.  In a fit a
     missing value is the mean of the known ones of its column, weighted by `sample_weight` times
     `class_weight`; predictions use the same means.  A fold has the means of the rows that it is
-    fitted to.  None: no values are missing, except in genotypes, which know theirs.
+    fitted to.  None: no values are missing, except missing genotypes.
 standardize : bool
-    Whether to penalise coefficients as if each column had been divided by its standard deviation,
-    with the divisor n and weighted as `missing_values` says, of the rows that are fitted.
+    Whether to penalise coefficients as if each column had been divided by its standard deviation
+    over the rows that are fitted, with the divisor n and the weights of `missing_values`.
     Coefficients are those of the columns as they are.  X is neither copied nor centred, so it may
     be sparse.
 fit_intercept : bool

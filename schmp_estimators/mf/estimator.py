@@ -288,9 +288,9 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         **fit_params : dict
             ``sample_weight``, array-like of shape (n_ratings,): the weight of the squared error of
             each rating, 1 by default; for clicks it is the confidence.  For a sparse X in memory
-            weights are in the order of ``X.data``, for a dense X, or one on Dask, row by row,
-            without missing entries; they may be on Dask, too.  A rating of weight 2 acts like two
-            equal ratings, one of weight 0 like none.
+            weights are in the order of ``X.data``.  For a dense X, or one on Dask, they are row by
+            row, without missing entries.  They may be on Dask, too.  A rating of weight 2 acts like
+            two equal ratings, one of weight 0 like none.
 
         Returns
         -------

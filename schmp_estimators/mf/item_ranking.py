@@ -182,7 +182,7 @@ class ItemRanking(Recommender):
         Returns
         -------
         DistributedSLIM
-            Its `clicks_` are None.  Methods need a matrix of clicks instead of ids of users.
+            Its `clicks_` are None.  Its methods need a matrix of clicks instead of ids of users.
         """
         check_is_fitted(self)
         smaller = copy(self)

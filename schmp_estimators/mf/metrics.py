@@ -51,9 +51,10 @@ def precision_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
         Recommended items, best first, as `ModelParallelMF.recommend` returns them.  Missing ids
         count as wrong.
     relevant : sparse matrix of shape (n_users, n_items), or sequence of n_users array-likes
-        The relevant items of each user: in a matrix, where `items` are numbers of columns, the
-        columns of its entries above 0; in a sequence, a list, set or array of ids for each user.
-        An id that occurs twice counts once.  Users without relevant items are left out of the mean.
+        The relevant items of each user.  In a matrix they are the columns of the entries above 0,
+        and `items` are numbers of columns.  A sequence has a list, set or array of ids for each
+        user.  An id that occurs twice counts once.  Users without relevant items are left out of
+        the mean.
     k : int, default=10
         Number of recommendations to judge.
 
@@ -112,7 +113,7 @@ def auc_at_k(
 ) -> float:
     """Return the mean area under the ROC curve (AUC).
 
-    After the k recommendations the order is random.
+    Items after the k recommendations count as if their order were random.
 
     The AUC is the probability that a relevant item is ranked above another item.  With k equal to
     the number of candidates it is the AUC of the whole ranking.

@@ -66,9 +66,8 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
 
     The score of item j for a user is ``x_u @ coef_[:, j]``, where x_u are the clicks of the user.
     Each column of `coef_` is a non-negative elastic net on the other items, solved to a certified
-    duality gap [1]_.  Nothing of the size of all pairs of items is stored unless it pays.  The
-    fitted numbers are bit-for-bit identical for any number of threads and workers, with or without
-    Dask.
+    duality gap [1]_.  Inner products are stored for frequent items only.  The fitted numbers are
+    bit-for-bit identical for any number of threads and workers, with or without Dask.
 
     The parameters stand in this order: the model (to `confidence`), the ids of the data (`n_users`,
     `n_items`), when a fit stops (from `max_iter`), where it runs and what it leaves there (from
@@ -83,7 +82,7 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
         Weight of half the sum of the squares of the coefficients, in units of clicks.
     max_neighbors : int or None, default=300
         Largest number of candidates for a column: the items that alone would lower its objective
-        most.  `dual_gap_` then is the gap of the problem with these items only.  None: all items.
+        most.  `dual_gap_` is then the gap of the problem with these items only.  None: all items.
     user_weight : float, default=0.0
         The row of a user with n clicks is multiplied by ``n ** -user_weight`` in the fit, so that
         users with many clicks count less.
@@ -125,8 +124,9 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
         `ModelParallelMF`.
     history_ : list of dict
         A record for each portion of the items: ``iterations``, ``seconds``, ``samples`` (columns)
-        and ``coefficients`` so far, and ``dual_gap``: that of all columns, unsolved ones at zero,
-        as a part of their objective at zero.  It falls from 1 to at most `tol`.
+        and ``coefficients`` so far, and ``dual_gap``, the gap of all columns as a part of their
+        objective at zero; columns not yet solved count with zero coefficients.  It falls from 1 to
+        at most `tol`.
     n_features_in_ : int
         Number of columns of X in `fit`: the number of items, or 2 if X was pairs.
     feature_names_in_ : ndarray of str
@@ -234,7 +234,7 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
     @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any = None, **fit_params: Any) -> DistributedSLIM:
-        """Add clicks, and solve the columns again that are no longer within `tol`.
+        """Add clicks, and solve again the columns that are no longer within `tol`.
 
         Users and items keep their ids and rows; new ones are appended.  The values of a pair that
         is known are added up.  The result is that of a fit of all clicks, within the duality gaps.

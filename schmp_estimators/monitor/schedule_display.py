@@ -37,7 +37,7 @@ class Span(NamedTuple):
 
 
 class ScheduleDisplay:
-    """Which worker worked on what, and when; or when each parameter last moved.
+    """Picture of which worker worked on what, and when, or of when each parameter last moved.
 
     `from_client` draws a row for each worker, with a bar for each stage of each shard.  Thin bars
     below show waiting.  The plot shows rotations of blocks, exchanges and barriers of a fit on a

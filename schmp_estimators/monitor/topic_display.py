@@ -44,7 +44,7 @@ class TopicDisplay:
     shares : array-like of shape (n_topics, n_groups), default=None
         Shares of the topics in each group.  None: bars are drawn.
     group_names : array-like of shape (n_groups,), default=None
-        Names of the groups; bands may have numbers or dates.
+        Names of the groups, or for bands numbers or dates.
     names : array-like of shape (n_topics,), default=None
         Names of the topics.  None: their words.
     lower, upper : array-like of shape (n_topics, n_groups), default=None
@@ -52,7 +52,7 @@ class TopicDisplay:
     refits : array-like of shape (n_fits, n_topics, n_groups), default=None
         Shares in other fits, thin lines beside the bands.
     n_empty : int, default=0
-        Number of documents without words, which the label of a map, and of bands, says.
+        Number of documents without words; a map and bands say it in their label.
 
     Attributes
     ----------
@@ -183,7 +183,7 @@ class TopicDisplay:
             If only one of `X` and `groups` is given, or more than one of `X`, `shares` and `calls`,
             or `display_labels` with none of these; if lengths differ; if groups cannot be sorted;
             if the number of names differs from the number of groups; if `shares` have no intervals,
-            or other topics; if there is no such topic.
+            or other topics; if a number in `topics` is not that of a topic.
         """
         check_matplotlib_support(f"{cls.__name__}.from_estimator")
         check_is_fitted(estimator)

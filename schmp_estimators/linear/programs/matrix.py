@@ -38,7 +38,7 @@ class Storage:
     shape : tuple of (int, int)
         Number of rows and of columns.
     dtype : dtype
-        Dtype of the values, whose rounding is the least by which columns vary.
+        Dtype of the values.  Columns that vary by less than its rounding count as constant.
     """
 
     __slots__ = ()
