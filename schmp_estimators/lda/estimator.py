@@ -89,10 +89,10 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         Names of the words, for `seed_words` and for methods that describe topics.  It may be a
         list, or an object whose ``get_feature_names_out()`` returns the names when `fit` is called,
         such as the vectorizer of the same pipeline.  Searches, cross-validation and
-        ``Pipeline(memory=...)`` clone that vectorizer; there pass a list, and pass the same list to
-        the vectorizer as its ``vocabulary``.  None: the names of the columns of X, if it has any
-        other than 0, 1, 2, and so on.  They may differ from those, but no word may have the name of
-        another one.
+        ``Pipeline(memory=...)`` clone that vectorizer.  For them pass a list, and pass the same
+        list to the vectorizer as its ``vocabulary``.  None: the names of the columns of X, if it
+        has any other than 0, 1, 2, and so on.  The names may be others than those of X, but must
+        differ from each other.
     sampler : {"auto", "warp", "frozen", "saber", "fplus", "sparse", "light", "light-word", \
             "light-document", "alias", "hybrid", "data-parallel"} or object, default="auto"
         How topics are drawn, by name or by an object of your own, as the user guide shows.  The
@@ -174,7 +174,7 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         Number of sweeps between two checkpoints.
     spill : {"auto"} or path-like, default=None
         Where to keep tokens on disk instead of in memory.  Results do not change; samplers whose
-        results depend on `n_shards` need one shard for each slice on disk; an error says how many.
+        results depend on `n_shards` need one shard for each slice on disk.  An error says how many.
         "auto" uses Dask's temporary directory, or on a cluster the folder of each worker, and only
         if the fit would need more than half of the memory that is left; a `SpillWarning` says so.
         A folder is always used, and remains as a checkpoint after every sweep: a fit that finds its
@@ -189,8 +189,8 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         than a hundredth of `topic_word_prior` are left out.  None: all tokens count whole for ever.
     max_features : int, default=None
         How many words the model has at most after a call of `partial_fit` with `feature_names`.
-        Those with the fewest tokens leave it at the end of the call, and the log names them; seeds
-        count as tokens.  A word that comes again is new.  None: as many as there are.
+        Words with the fewest tokens leave the model at the end of the call.  The log names them.
+        Seeds count as tokens.  A word that comes again is new.  None: as many as there are.
     verbose : int, default=0
         If not 0, show a progress bar (it needs the package ``rich``), with the objective as last
         evaluated, values on held-out samples, and samples per second.

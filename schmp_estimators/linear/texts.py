@@ -106,8 +106,8 @@ max_worse : int or None
     The path ends when this many penalties in a row have been worse than the best one before them,
     on samples that are not fitted.  A path function takes the deviance of `validation_data`, and
     returns what it has solved for until then.  Cross-validation takes the mean over folds, which
-    end together; what belongs to later penalties is NaN, and they are never chosen.  None: the path
-    goes to the last penalty.
+    end together.  Later penalties have NaN, and are never chosen.  None: the path goes to the last
+    penalty.
 validation_data : tuple
     ``(X, y)`` or ``(X, y, sample_weight)``: samples that are not fitted, for `max_worse`.
 cv : int, cross-validation generator or iterable

@@ -79,9 +79,9 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         and from 0 to 100.  "auto" is ``0.55 * s * (1 / sqrt(n) + 1 / sqrt(m))``, or with
         ``penalty="per_row"`` ``0.55 * s * (sqrt(n) + sqrt(m))``.  Here n and m are the mean numbers
         of ratings per user and per item. s estimates the standard deviation of these ratings after
-        the biases have been subtracted; it ignores
-        `sample_weight`.  "auto" is 0.07 with `unobserved_weight`, and 0.05 with a `loss` that
-        ranks.  A number as `penalty` scales it, as the user guide says.
+        the biases have been subtracted.  It ignores `sample_weight`.  "auto" is 0.07 with
+        `unobserved_weight`, and 0.05 with a `loss` that ranks.  A number as `penalty` scales it, as
+        the user guide says.
     penalty : {"per_rating", "per_row"} or float, default="per_rating"
         "per_rating": `alpha` is multiplied by the number n of ratings of the user or item, or by
         the sum of their `sample_weight`, as in most libraries; for clicks n is always their number.
@@ -194,10 +194,11 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
 
     Notes
     -----
-    In a sparse X every stored entry is a rating, zeros included; in a dense X every entry that is
-    not NaN.  If y is given, a dense X of two columns holds pairs of ids.  Any other X is a matrix,
-    and y is not used.  Numbers must be whole to be ids.  A dense matrix of two or three columns
-    that looks like ids is refused: probably y was forgotten, or X is a table of ids and ratings.
+    In a sparse X every stored entry is a rating, zeros included; in a dense X every entry is one
+    unless it is NaN.  If y is given, a dense X of two columns holds pairs of ids.  Any other X is a
+    matrix, and y is not used.  Numbers must be whole to be ids.  A dense matrix of two or three
+    columns that looks like ids is refused: probably y was forgotten, or X is a table of ids and
+    ratings.
 
     References
     ----------

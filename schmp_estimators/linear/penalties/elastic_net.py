@@ -54,7 +54,7 @@ class ElasticNet(NamedTuple):
 
 
 def L1(strengths: PerColumn, positive: bool = False) -> ElasticNet:
-    """Return the penalty λ_j|b|, of coefficients ≥ 0 if `positive`.
+    """Return the penalty λ_j|b|; with `positive` coefficients must be ≥ 0.
 
     R. Tibshirani, "Regression shrinkage and selection via the lasso", JRSS-B 1996.
 
