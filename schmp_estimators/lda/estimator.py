@@ -82,9 +82,9 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         imaginary tokens of each word in each topic.  They add to `topic_word_prior`, and the tokens
         of such words start in these topics.  `partial_fit` keeps the seeds of the first batch.
     seed_weight : float, default=1.0
-        How many imaginary tokens a word in a list of the dictionary `seed_words` gets for each of
-        its tokens in X (of the first batch, in `partial_fit`).  Numbers of tokens in the dictionary
-        are multiplied by it.
+        How many imaginary tokens a word in a list of `seed_words` gets for each of its tokens in X,
+        or in the first batch of `partial_fit`.  Numbers of tokens in the dictionary are multiplied
+        by it.
     feature_names : array-like of shape (n_features,) or vectorizer, default=None
         Names of the words, for `seed_words` and for methods that describe topics.  It may be a
         list, or an object whose ``get_feature_names_out()`` returns the names when `fit` is called,
@@ -201,7 +201,7 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
     ----------
     topic_word_counts_ : scipy.sparse.csc_array of shape (n_components, n_features), int32
         How many tokens of each word are in each topic.  It is float64 if `half_life` has made
-        fractions of some.
+        fractions of some counts.
     components_ : ndarray of shape (n_components, n_features), float64
         ``topic_word_counts_`` plus the prior and the seeds.  It is made on access, and raises
         MemoryError above 2 GiB.

@@ -267,7 +267,7 @@ class SparseGLM(Pair, SparseModel):
 class SparseGLMCV(Pair, CrossValidated):
     """Linear model with any loss and any penalty, with alpha chosen by cross-validation.
 
-    If y has several targets (two dimensions), a penalty is chosen for each; attributes then have
+    If y has several targets (two dimensions), a penalty is chosen for each.  Attributes then have
     one more dimension, the first.
 
     Parameters

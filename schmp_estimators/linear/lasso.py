@@ -113,7 +113,7 @@ class PrioritizedLasso(MultiOutputMixin, SparseModel, LinearRegressor):
 class PrioritizedLassoCV(MultiOutputMixin, CrossValidated, LinearRegressor):
     """Lasso whose penalty is chosen by cross-validation along a path.
 
-    If y has several targets (two dimensions), a penalty is chosen for each; attributes then have
+    If y has several targets (two dimensions), a penalty is chosen for each.  Attributes then have
     one more dimension, the first.
 
     Parameters

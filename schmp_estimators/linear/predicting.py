@@ -184,8 +184,7 @@ class Deciding(LinearModel):
     def predict_proba(self, X: Any) -> Array:
         """Return the probability of each class.
 
-        If each of several classes was fitted against all others, the probabilities are divided by
-        their sum.
+        If each class was fitted against all others, the probabilities are divided by their sum.
 
         Parameters
         ----------

@@ -59,9 +59,9 @@ fit_intercept : bool
     or centred copy of it is made.
 schedule : {"resolve", "priority", "random", "round_robin"} or `~schmp_estimators.schmp.Schedule`
     How coefficients are chosen and updated.  "resolve" solves the problem on a growing working set
-    of columns.  The others, of the papers, update some coefficients at a time from the same
-    residual.  "priority" stands for `schmp.Priority() <schmp_estimators.schmp.Priority>`, which
-    draws them by their last change, and drops correlated ones (STRADS, [1]_).  "random",
+    of columns.  The others come from papers, and update several coefficients at a time from the
+    same residual.  "priority" stands for `schmp.Priority() <schmp_estimators.schmp.Priority>`,
+    which draws them by their last change, and drops correlated ones (STRADS, [1]_).  "random",
     `schmp.Random() <schmp_estimators.schmp.Random>`, draws them uniformly (Shotgun, [2]_).
     "round_robin", `schmp.RoundRobin() <schmp_estimators.schmp.RoundRobin>`, takes them in turn.
     Give such an object to set how many are updated at a time, or to search with

@@ -125,8 +125,7 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
     history_ : list of dict
         A record for each portion of the items: ``iterations``, ``seconds``, ``samples`` (columns)
         and ``coefficients`` so far, and ``dual_gap``, the gap of all columns as a part of their
-        objective at zero; columns not yet solved count with zero coefficients.  It falls from 1 to
-        at most `tol`.
+        objective at zero.  Columns not yet solved count as zero.  It falls from 1 to at most `tol`.
     n_features_in_ : int
         Number of columns of X in `fit`: the number of items, or 2 if X was pairs.
     feature_names_in_ : ndarray of str

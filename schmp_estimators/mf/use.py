@@ -59,8 +59,8 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
             Ratings, as in `fit`, with the columns of `components_`; or pairs of ids.
         y : array-like of shape (n_pairs,), default=None
             The ratings of pairs.  Their users are then folded in from these ratings, even if the
-            fit knew them; pairs with unknown items are ignored, and a warning names some.  None:
-            for pairs, return the fitted vectors of the users.
+            fit knew them.  Pairs with unknown items are ignored; a warning names some.  None: for
+            pairs, return the fitted vectors of the users.
         sample_weight : array-like of shape (n_ratings,), default=None
             Weights of the ratings, as in `fit`.
 

@@ -183,7 +183,7 @@ class TopicDisplay:
             If only one of `X` and `groups` is given, or more than one of `X`, `shares` and `calls`,
             or `display_labels` with none of these; if lengths differ; if groups cannot be sorted;
             if the number of names differs from the number of groups; if `shares` have no intervals,
-            or other topics; if a number in `topics` is not that of a topic.
+            or other topics; if `topics` has a number without a topic.
         """
         check_matplotlib_support(f"{cls.__name__}.from_estimator")
         check_is_fitted(estimator)

@@ -205,7 +205,7 @@ class Storage:
             yield here, self.take_dense(columns, np.arange(here.start, here.stop)).T
 
     def products(self, columns: Indices, known: int, weights: Floats) -> Floats:
-        """Return Σ_i w_i x_ij x_ik for all `columns` j, and those k after the first `known`."""
+        """Return Σ_i w_i x_ij x_ik for j in `columns`, and k in those after the first `known`."""
         out, roots = np.zeros((len(columns), len(columns) - known)), np.sqrt(weights)
         for here, values in self.pieces(columns):
             taken = values * roots[here, None]
