@@ -258,8 +258,8 @@ class TopicsOfDocuments(DescribedTopics):
               0 is best.
             - "uniform_dist": Kullback–Leibler divergence of its words from a uniform distribution;
               low for a topic that uses all words alike.
-            - "corpus_dist": the same from the words of all topics together; low for a topic that
-              resembles the whole corpus.
+            - "corpus_dist": Kullback–Leibler divergence of its words from those of all topics
+              together; low for a topic that resembles the whole corpus.
             - "eff_num_words": 1 divided by the sum of its squared word probabilities; large for a
               topic with many words.
             - "exclusivity": mean over the best words of their probability in this topic, divided by
@@ -281,9 +281,9 @@ class TopicsOfDocuments(DescribedTopics):
         Notes
         -----
         The definitions are those of MALLET's ``TopicModelDiagnostics``.  Topics of tokens are those
-        that `sample_topics` draws; probabilities of words come from `topic_word_counts_`, for
-        exclusivity with the prior and the seeds.  As in MALLET, words without tokens in the topic,
-        seeded or not, add nothing to exclusivity.  On Dask only integer counts come to this
+        that `sample_topics` draws.  Probabilities of words come from `topic_word_counts_`; for
+        exclusivity the prior and the seeds are added.  As in MALLET, words without tokens in the
+        topic, seeded or not, add nothing to exclusivity.  On Dask only integer counts come to this
         process, so results are bit-for-bit identical for any chunks and workers.
 
         References

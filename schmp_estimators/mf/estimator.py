@@ -106,7 +106,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     learning_rate : float, default=0.1
         First step size of "sgd", for ratings with a standard deviation of 1; at most 1e30.
     n_shards : int, default=None
-        Number of parts into which users and items are divided.  Each needs a user, and with
+        Number of parts into which users and items are divided.  Each part needs a user, and with
         "rotation" an item, or eight items if `loss` ranks.  None: depends on the number of ratings.
         It changes the results of "sgd" slightly, and those of "ccd" by rounding.
     random_state : int, RandomState instance or None, default=None
