@@ -1,32 +1,69 @@
-"""What the engine costs beside the work that it sends out.
+"""What the engine costs beside the work that it sends out, and what its ranks exchange.
 
-python benchmarks/bench_engines.py rounds CPU microseconds of an empty round of the dynamic engine,
-in-process python benchmarks/bench_engines.py two CPU of two fits at once on a cluster, by that of
-one after the other python benchmarks/bench_engines.py snapshots what snapshots and checkpoints cost
-runs on two worker processes
+python benchmarks/bench_engines.py rounds       CPU of an empty round, in this process
+python benchmarks/bench_engines.py two          two fits at once, by one after the other
+python benchmarks/bench_engines.py snapshots    what snapshots and checkpoints cost
+python benchmarks/bench_engines.py ranks        fits on many workers, by one process
+python benchmarks/bench_engines.py watching     what telling of a fit costs
+python benchmarks/bench_engines.py messages     messages of a rank and sweep; the formulas
+python benchmarks/bench_engines.py idle         seconds of a sweep that does nothing
+python benchmarks/bench_engines.py web          what 10^11 tokens would take, computed
+SCHMP_DATA=folder python benchmarks/bench_engines.py traffic    bytes by shards; the formula
+SCHMP_DATA=folder python benchmarks/bench_engines.py said       the same by any sampler
 """
 
+from __future__ import annotations
+
 import argparse
+import hashlib
+import itertools
+import json
+import math
 import os
 import tempfile
 import threading
 import time
+from collections import Counter
+from dataclasses import dataclass
 from statistics import median
+from typing import ClassVar
 
 import numpy as np
 import psutil
+from bench_lda import some_documents
+from common import machine, table
+from distributed import Client, LocalCluster
+from scipy import sparse
+
+from schmp_estimators import DistributedLDA, ModelParallelMF, schmp
+from schmp_estimators.core.cluster import group
+from schmp_estimators.core.dashboard.fits import EVERY, Fits, Teller
+from schmp_estimators.core.dashboard.page import View
+from schmp_estimators.core.engine import static
+from schmp_estimators.core.engine.communicator import MANY
+from schmp_estimators.core.engine.rounds import Rounds
+from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.places.threads import one_blas_thread
+from schmp_estimators.lda.data.shards import (
+    LARGEST_SHARE,
+    bytes_of_words,
+    bytes_saved,
+    count_local_words,
+    make_layout,
+)
+
+#: Sweeps of the figures of what is exchanged.
+SWEEPS = 4
+#: Of those figures that do not have one for each shard.
+N_WORKERS = 4
 
 
 def unchanged(partition, job):
     return partition, 0.0
 
 
-def rounds():
+def rounds(arguments):
     """Empty rounds on one, four and sixteen partitions."""
-    from schmp_estimators.core.engine.rounds import Rounds
-    from schmp_estimators.core.places.place import Place
-    from schmp_estimators.core.places.threads import one_blas_thread
-
     for n in (1, 4, 16):
         held, times = Rounds(Place(), [np.zeros(3)] * n), []
         for _ in range(200):
@@ -38,12 +75,8 @@ def rounds():
         print(f"{n:3} partitions: {1e6 * median(times):.1f} us a round")
 
 
-def two(pairs):
+def two(arguments):
     """Two LDA fits on two workers of two threads, at once and one after the other."""
-    from distributed import Client, LocalCluster
-
-    from schmp_estimators import DistributedLDA
-
     rng = np.random.default_rng(0)
     X = rng.poisson(rng.gamma(0.2, 2.0, size=(3000, 1)) * rng.gamma(0.2, 2.0, size=(1, 2000)))
 
@@ -74,7 +107,7 @@ def two(pairs):
 
         in_turn()  # compiles
         ratios, walls = [], []
-        for number in range(pairs):
+        for number in range(arguments.pairs):
             found = {}
             for way in (at_once, in_turn) if number % 2 else (in_turn, at_once):
                 cpu, began = spent(), time.perf_counter()
@@ -103,16 +136,11 @@ class Clock:
         self.times.append(time.perf_counter())
 
 
-def snapshots(pairs):
+def snapshots(arguments):
     """LDA of 6 M tokens and MF of 2 M ratings, with and without snapshots or checkpoints.
 
     Snapshots are taken after each sweep.
     """
-    from distributed import Client, LocalCluster
-
-    from schmp_estimators import DistributedLDA, ModelParallelMF
-    from schmp_estimators.core.engine import static
-
     n_sweeps, rng = 31, np.random.default_rng(0)
     counts = rng.poisson(rng.gamma(0.2, 1.0, (5000, 1)) * rng.gamma(0.2, 7.5, (1, 4000)))
     rated = np.unique(
@@ -153,7 +181,7 @@ def snapshots(pairs):
         for kind in estimators:
             fit(kind, "none")  # compiles
             found = {"none": [], "snapshot": [], "checkpoint": []}
-            for number in range(pairs):
+            for number in range(arguments.pairs):
                 for way in list(found)[:: -1 if number % 2 else 1]:
                     cpu = spent()
                     seconds = fit(kind, way)
@@ -172,17 +200,449 @@ def snapshots(pairs):
                 )
 
 
+def fingerprint(array):
+    """Return a fingerprint of an array."""
+    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+
+
+def make_fits():
+    """Return functions of the number of shards that fit, and return a fingerprint, by name."""
+    rng = np.random.default_rng(0)
+    counts = sparse.csr_array(rng.poisson(0.15, (2000, 800)).astype(np.int32))
+    pairs = np.unique(rng.integers(0, 3000, (200_000, 2)), axis=0)
+    ratings = rng.normal(size=len(pairs))
+
+    def lda(sampler, n_shards):
+        model = DistributedLDA(
+            8, sampler=sampler, max_iter=40, n_shards=n_shards, random_state=1, evaluate_every=0
+        )
+        return fingerprint(model.fit(counts).topic_word_counts_.toarray())
+
+    def mf(n_shards):
+        model = ModelParallelMF(8, max_iter=20, tol=0.0, n_shards=n_shards, random_state=1)
+        return fingerprint(model.fit(pairs, ratings).components_)
+
+    return {
+        "LDA, warp, 40 sweeps": lambda n: lda("warp", n),
+        "LDA, frozen, 40 sweeps": lambda n: lda("frozen", n),
+        "MF, sgd, 20 sweeps": mf,
+    }
+
+
+def seconds_of(action):
+    """Return what an action returns, and its CPU and wall seconds."""
+    cpu, wall = time.process_time(), time.perf_counter()
+    found = action()
+    return found, time.process_time() - cpu, time.perf_counter() - wall
+
+
+def ranks(arguments):
+    """CPU of small fits on clusters of many workers, beside one process.
+
+    Client, scheduler and workers are in this process, each worker with one thread and one shard, so
+    its CPU is that of all of them.  The second fit of each kind counts.  The last column says
+    whether it has the bits of a fit without a cluster.
+    """
+    fits, rows = make_fits(), []
+    for n in arguments.workers:
+        alone = {}
+        for name, fit in fits.items():
+            fit(n)  # compiles
+            alone[name] = seconds_of(lambda fit=fit, n=n: fit(n))
+        with (
+            LocalCluster(
+                n_workers=n,
+                threads_per_worker=1,
+                processes=False,
+                memory_limit=0,
+                dashboard_address=None,
+            ) as cluster,
+            Client(cluster),
+        ):
+            for name, fit in fits.items():
+                fit(n)
+                found, cpu, wall = seconds_of(lambda fit=fit, n=n: fit(n))
+                expected, cpu_alone, wall_alone = alone[name]
+                rows.append(
+                    [
+                        n,
+                        name,
+                        cpu,
+                        wall,
+                        cpu_alone,
+                        wall_alone,
+                        "yes" if found == expected else "NO",
+                    ]
+                )
+                print(rows[-1], flush=True)
+    header = ["workers", "fit", "CPU/s", "wall/s", "CPU alone/s", "wall alone/s", "same bits"]
+    table("Fits on ranks in one process", header, rows)
+
+
+RECORD = {
+    "seconds": 1.0,
+    "samples": 10**6,
+    "log_likelihood": -1e6,
+    "moved": 1000,
+    "doc_topic_prior": 0.1,
+}
+N_TOLD, N_MESSAGES, N_RECORDS, N_LOOKS = 20_000, 400, 10, 200
+
+
+def cpu(action, times):
+    began = time.process_time()
+    for _ in range(times):
+        action()
+    return (time.process_time() - began) / times
+
+
+def watching(arguments):
+    """CPU time that telling of a fit costs.
+
+    In its own thread, on the client's loop and the scheduler, while looked at.  They are times of
+    the processor, so that other programs on the machine matter little.
+    """
+    options = {
+        "n_workers": 4,
+        "threads_per_worker": 1,
+        "processes": False,
+        "dashboard_address": ":0",
+    }
+    with LocalCluster(**options) as cluster, Client(cluster, set_as_default=False) as client:
+        without_page = cpu(lambda: time.sleep(5), 1) / 5
+        teller = Teller(client, "schmp-lda")
+        teller.tell("begin", {"estimator": "DistributedLDA", "objective": "log_likelihood"})
+        while teller._has_page is None:
+            time.sleep(0.05)
+        with_page = cpu(lambda: time.sleep(5), 1) / 5
+        teller._sending = True  # nothing is sent meanwhile
+        began = time.thread_time()
+        for number in range(N_TOLD):
+            teller.tell("record", {"iterations": number, **RECORD})
+        of_tell = (time.thread_time() - began) / N_TOLD
+        teller._unsent.clear()
+
+        def send():
+            for number in range(N_RECORDS):
+                teller.tell("record", {"iterations": number, **RECORD})
+            client.sync(teller._send)
+
+        of_message = cpu(send, N_MESSAGES)
+
+        def short_fit():
+            one = Teller(client, "schmp-lda")
+            one.tell("begin", {"estimator": "DistributedLDA"})
+            one.close()
+
+        of_fit = cpu(short_fit, N_MESSAGES)
+        view = View(cluster.scheduler)
+
+        def look():
+            view._drawn = None
+            view.update()
+
+        of_look = cpu(look, N_LOOKS)
+        fit = cluster.scheduler.plugins[Fits.name].fits[teller._fit]
+        print(
+            json.dumps({
+                "microseconds in the thread of the fit for a record": round(1e6 * of_tell, 1),
+                f"milliseconds of client and scheduler for {N_RECORDS} records": round(
+                    1e3 * of_message, 2
+                ),
+                "milliseconds of both for a fit's beginning and end": round(1e3 * of_fit, 2),
+                "percent of one core at the most messages a second": round(
+                    100 * of_message / EVERY, 2
+                ),
+                "percent of one core, idle cluster without and with page": [
+                    round(100 * one, 1) for one in (without_page, with_page)
+                ],
+                f"milliseconds for a look, two a second, at {len(fit.points)} points": round(
+                    1e3 * of_look, 2
+                ),
+            }, indent=1)
+        )  # fmt: skip
+        teller.close()
+
+
+@dataclass(frozen=True)
+class Idle(schmp.Program):
+    """Shards that exchange a number."""
+
+    name: ClassVar[str] = "idle"
+
+    def n_blocks(self, n_shards):
+        return 0
+
+    def schedule(self, sweep, n_shards):
+        return schmp.exchanges(self.reply, split=self.cut), schmp.each(self.take, merge=self.add)
+
+    def init(self, at):
+        return np.zeros(1), {}
+
+    def cut(self, at, state):
+        return [state] * at.n_shards
+
+    def reply(self, at, pieces):
+        return pieces
+
+    def take(self, at, state, answers):
+        return state
+
+    def report(self, at, state):
+        return 0
+
+    def add(self, one, other):
+        return 0
+
+    def aggregate(self, model, reports):
+        return 0
+
+
+def traffic(arguments):
+    """Bytes that workers send each other for a token and sweep of "warp".
+
+    Every shard is on a worker of its own.
+    """
+    X, rows = some_documents(arguments.corpus), []
+    totals = np.asarray(X.sum(axis=0), np.int64).ravel()
+    for k in arguments.topics:
+        options = {"sampler": "warp", "init": "uniform", "random_state": 0}
+        for n_shards in arguments.shards:
+            rows.append(
+                [k, n_shards, _sent(X, k, n_shards, **options)[0], _formula(totals, n_shards, k)]
+            )
+            print(rows[-1], flush=True)
+    header = ["K", "shards", "sent", "by the formula"]
+    table(traffic.__doc__, header, rows)
+
+
+def said(arguments):
+    """Bytes that workers send each other for a token and sweep of any sampler, a shard on each."""
+    X, rows = some_documents(arguments.corpus), []
+    for k, n_shards in itertools.product(arguments.topics, arguments.shards):
+        found, sampler = _sent(X, k, n_shards, sampler=arguments.sampler, random_state=0)
+        rows.append([sampler, k, n_shards, found])
+        print(rows[-1], flush=True)
+    table(said.__doc__, ["sampler", "K", "shards", "sent"], rows)
+
+
+def _sent(X, k, n_shards, **options):
+    """Return the bytes of a token and sweep, and the sampler."""
+    with (
+        LocalCluster(
+            n_workers=n_shards,
+            threads_per_worker=1,
+            processes=False,
+            memory_limit=0,
+            dashboard_address=None,
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        found = []
+        for sweeps in (1, 1 + SWEEPS):  # what the start and the harvest take is in both
+            before = sum(client.run(_said).values())
+            lda = DistributedLDA(k, max_iter=sweeps, n_shards=n_shards, **options).fit(X)
+            found.append(sum(client.run(_said).values()) - before)
+    return (found[1] - found[0]) / SWEEPS / X.sum(), lda.sampler_
+
+
+def _said(dask_worker):
+    totals = dask_worker.digests_total.items()  # Dask's metrics of tasks
+    return sum(total for key, total in totals if key[-2:] == ("sent to other ranks", "bytes"))
+
+
+def _travelling(k):
+    """Return the bytes of a topic, and of a token, on their way."""
+    n_bytes = np.min_scalar_type(k - 1).itemsize
+    return n_bytes, 3 * n_bytes
+
+
+def _formula(totals, n_shards, k):
+    """Return the bytes of a token in a sweep."""
+    return np.where(*_choice(totals, n_shards, k)).sum() / totals.sum()
+
+
+def _choice(totals, n_shards, k):
+    """Return which words are sampled locally, and what words cost, as rows and as tokens."""
+    layout, (topic_bytes, token_bytes) = make_layout(totals, n_shards), _travelling(k)
+    is_local = np.zeros(len(totals), bool)
+    local = count_local_words(totals, layout, k, topic_bytes, token_bytes, far=True)
+    for first, n_local in zip(layout.block_ptr, local, strict=False):
+        is_local[layout.column[first : first + n_local]] = True
+    return is_local, *bytes_of_words(totals, n_shards, k, topic_bytes, token_bytes)
+
+
+#: Of a sweep: exchanges between all ranks, messages of a rotation, and sums that go up a tree, and
+#: down again.
+MESSAGES = {
+    "warp": lambda p: (2, 0, 1),
+    "frozen": lambda p: (2, 0, 1),
+    "fplus": lambda p: (0, p, p + 1),
+    "sgd": lambda p: (0, p, 1),
+}
+
+
+def messages(arguments):
+    """Messages and kilobytes that a rank sends in a sweep, by the formulas.
+
+    Each rank has a shard, and workers are in one process.
+    """
+    rng, sent, rows = np.random.default_rng(0), Counter(), []
+    counts = sparse.csr_array(rng.poisson(0.15, (2000, 800)).astype(np.int32))
+    pairs = np.unique(rng.integers(0, 3000, (200_000, 2)), axis=0)
+    ratings, plain = rng.normal(size=len(pairs)), group.Group.send
+
+    def counted(self, to, value):
+        sent[self.rank] += 1
+        plain(self, to, value)
+
+    def fit(kind, n_shards, sweeps):
+        options = {"max_iter": sweeps, "n_shards": n_shards, "random_state": 0}
+        if kind == "sgd":
+            ModelParallelMF(8, tol=0.0, **options).fit(pairs, ratings)
+        else:
+            DistributedLDA(8, sampler=kind, **options).fit(counts)
+
+    group.Group.send = counted
+    for p in arguments.shards:
+        with (
+            LocalCluster(
+                n_workers=p,
+                threads_per_worker=1,
+                processes=False,
+                memory_limit=0,
+                dashboard_address=None,
+            ) as cluster,
+            Client(cluster) as client,
+        ):
+            for kind in MESSAGES:
+                found = []
+                for sweeps in (2, 2 + SWEEPS):  # what the start and the harvest take is in both
+                    sent.clear()
+                    before = sum(client.run(_said).values())
+                    fit(kind, p, sweeps)
+                    found.append([sent.total(), sent[0], sum(client.run(_said).values()) - before])
+                total, first, n_bytes = (np.subtract(*found[::-1]) / SWEEPS).tolist()
+                rows.append([kind, p, total / p, first, *_messages(kind, p), n_bytes / p / 1e3])
+                print(rows[-1], flush=True)
+    rows += [
+        [kind, p, "", "", *_messages(kind, p), ""] for kind in MESSAGES for p in (100, 300, 1000)
+    ]
+    header = [
+        "kind",
+        "ranks",
+        "messages",
+        "of rank 0",
+        "by the formula",
+        "of rank 0",
+        "kB of a rank",
+    ]
+    table(messages.__doc__, header, rows)
+
+
+def _messages(kind, p):
+    """Return the messages of a rank on average, and those of rank 0.
+
+    Rank 0 sends most: it is the top of the trees.
+    """
+    exchanges, turns, trees = MESSAGES[kind](p)
+    width = (
+        math.isqrt(p - 1) + 1 if p >= MANY else p
+    )  # the ranks of a row, and those of each column
+    columns = [len(range(first, p, width)) for first in range(width)]
+    there = width - 1 + sum(n * n for n in columns) / p - 1
+    mean = exchanges * there + turns + trees * 2 * (p - 1) / p
+    return mean, exchanges * (width + columns[0] - 2) + turns + trees * math.ceil(math.log2(p))
+
+
+def idle(arguments):
+    """Seconds of a sweep of shards that do nothing, in batches and one by one.
+
+    There are four workers of one thread.
+
+    Client, scheduler and workers are in one process; with --processes workers are not, and CPU is
+    without theirs.
+    """
+    from bench_engines import Idle as Program  # which workers can import
+
+    options = {"threads_per_worker": 1, "dashboard_address": None, "memory_limit": 0}
+    few, many, rows = 10, 160, []
+    for n_shards in arguments.shards:
+        with (
+            LocalCluster(n_workers=N_WORKERS, processes=arguments.processes, **options) as cluster,
+            Client(cluster),
+        ):
+            for kind, callback in {"batches": None, "one by one": lambda record: None}.items():
+                clock = [_now()]
+                for sweeps in (few, few, many):  # the first one lets workers listen to each other
+                    schmp.run(Program(), [np.zeros(1)] * n_shards, sweeps=sweeps, callback=callback)
+                    clock.append(_now())
+                _, shorter, longer = np.diff(clock, axis=0)
+                rows.append([n_shards, kind, *(longer - shorter) / (many - few)])
+                print(rows[-1], flush=True)
+    table(idle.__doc__.splitlines()[0], ["shards", "sweeps", "wall seconds", "CPU seconds"], rows)
+
+
+def _now():
+    return time.perf_counter(), time.process_time()
+
+
+def web(arguments):
+    """Computed, not measured: GB that a worker receives in a sweep.
+
+    There are 10^11 tokens, a million words and a million topics.
+
+    Words follow Zipf-Mandelbrot's law with exponent 1.07; a word of n tokens is in n^.75 topics at
+    the start.  Pulled rows are those of the words that a worker has, 5 bytes an entry, as LightLDA
+    fetches them; it gives back 6 bytes for each token that moved, taken to be all at the start.
+    """
+    weights = 1.0 / (np.arange(10**6) + 2.7) ** 1.07
+    totals, k, rows = 1e11 * weights / weights.sum(), 10**6, []
+    for n_shards in arguments.shards:
+        given = totals, n_shards, k, 4, _travelling(k)[1]
+        by_rows, by_tokens = bytes_of_words(*given)
+        local = (bytes_saved(*given) >= 0) | (totals > LARGEST_SHARE * totals.sum() / n_shards)
+        ours = np.where(local, by_rows, by_tokens)
+        has_word = n_shards * -np.expm1(-totals / n_shards)
+        pulled = has_word * 5 * np.minimum(k, totals**0.75) + 6 * totals
+        each = [one.sum() / n_shards / 1e9 for one in (by_rows, pulled, by_tokens, ours)]
+        rows.append([n_shards, *each, 100e-9 * 1e11 / n_shards / 16])
+    header = [
+        "workers",
+        "rows of all words",
+        "rows pulled",
+        "tokens",
+        "rows or tokens",
+        "seconds of 16 cores at 100 ns",
+    ]
+    table(web.__doc__, header, rows)
+
+
+FIGURES = {
+    one.__name__: one
+    for one in (rounds, two, snapshots, ranks, watching, traffic, said, messages, idle, web)
+}
+
+
 def main():
+    """Run the figures named on the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["rounds", "two", "snapshots"])
-    parser.add_argument("--pairs", type=int, default=9)
-    options = parser.parse_args()
-    if options.what == "rounds":
-        rounds()
-    else:
-        {"two": two, "snapshots": snapshots}[options.what](options.pairs)
+    parser.add_argument("figures", nargs="+", choices=FIGURES)
+    parser.add_argument("--pairs", type=int, default=9, help="for two and snapshots")
+    parser.add_argument(
+        "--workers", nargs="+", type=int, default=[4, 8, 16, 32, 64], help="for ranks"
+    )
+    parser.add_argument("--corpus", default="msdocs::6")
+    parser.add_argument("--processes", action="store_true", help="for idle")
+    parser.add_argument("--sampler", default="auto", help="for said")
+    parser.add_argument("--topics", nargs="+", type=int, default=[200, 1000])
+    parser.add_argument("--shards", nargs="+", type=int, default=[4, 8, 16, 32, 64])
+    arguments = parser.parse_args()
+    print(machine(), flush=True)
+    for figure in arguments.figures:
+        FIGURES[figure](arguments)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ median of each counts.  The relative gap is the duality gap over the objective a
 here.  X is on the workers before a fit starts.
 """
 
-from bench_lasso import relative_gap  # isort: skip  (limits BLAS threads)
+import l1_cases  # isort: skip  (limits BLAS threads)
 
 import argparse
 import time
@@ -22,7 +22,6 @@ from functools import partial
 import common
 import dask
 import dask.array as da
-import l1_cases
 import numpy as np
 import scipy.sparse as sp
 from dask.sizeof import sizeof
@@ -122,7 +121,7 @@ def measure(case, part, options):
     return [
         f"{case}, 1/{part:g}",
         support,
-        relative_gap(X, y, lasso.coef_, alpha),
+        l1_cases.relative_gap(X, y, lasso.coef_, alpha),
         lasso.n_iter_,
         meter.rounds,
         max(meter.largest.values()) / 1e6,
@@ -182,7 +181,12 @@ def peer(X, y, alpha, lazy, seconds):
             started = time.perf_counter()
             coef = solver(lazy, target, max_iter=steps, **options, **stopping)
             passed = time.perf_counter() - started
-            yield [solver.__name__, steps, passed, relative_gap(X, y, np.asarray(coef), alpha)]
+            yield [
+                solver.__name__,
+                steps,
+                passed,
+                l1_cases.relative_gap(X, y, np.asarray(coef), alpha),
+            ]
             if 10 * passed > seconds:
                 break
 

@@ -1,22 +1,33 @@
-"""A billion tokens on one machine: time, memory and disk of whole fits, by number of topics.
+"""Large topic models: a billion tokens on one machine, and a million topics of a million words.
 
-    python benchmarks/bench_large.py --folder FOLDER --tokens 1e9 --topics 1000 10000 \
+    python benchmarks/bench_large.py text --folder FOLDER --tokens 1e9 --topics 1000 10000 \
         --sweeps 20 5 --limit 10
-    python benchmarks/bench_large.py --folder FOLDER --tokens 1e9 --topics 50 \
-        --sweeps 10 --limit 6 --kind cells
+    python benchmarks/bench_large.py cells --folder FOLDER --tokens 1e9 --topics 50 \
+        --sweeps 10 --limit 6
+    python benchmarks/bench_large.py million --tokens 60e6 --workers 0 1 2 --steps 1 2
 
-The corpus is generated into memory-mapped files of the folder, once.  Lengths of documents are
-log-normal (250 tokens on average).  A document has a few of 500 topics; three tokens in ten come
-from a background under Zipf-Mandelbrot's law, the others from topics, each of which has 4,000 words
-of its own.  With `--kind cells` documents are cells of 5,900 tokens, the words are 220,000 regions,
-topics have 20,000 of them, all of them more alike than words are, and every count is 1.  A part of
-the documents is held out.  Each fit is a process of its own, after a small fit that loads the
-kernels.  `--limit` is the memory limit that the fit is told of, in GiB.  A whole fit is everything
-from the call of `fit` to its return, reading of the input included; CPU is that of all its threads.
-Memory is the most that the process has of pages that no file backs, and the most of all resident
-pages: those of files are the system's to take away.  Disk is the most that the fit's own files
-take.  Perplexity, after each sweep, is that of held-out documents by document completion; the
-seconds are without it.
+For `text` and `cells` the corpus is generated into memory-mapped files of the folder, once.
+Lengths of documents are log-normal (250 tokens on average).  A document has a few of 500 topics;
+three tokens in ten come from a background under Zipf-Mandelbrot's law, the others from topics, each
+of which has 4,000 words of its own.  For `cells` documents are cells of 5,900 tokens, the words are
+220,000 regions, topics have 20,000 of them, all of them more alike than words are, and every count
+is 1.  A part of the documents is held out.  Each fit is a process of its own, after a small fit
+that loads the kernels.  `--limit` is the memory limit that the fit is told of, in GiB.  A whole fit
+is everything from the call of `fit` to its return, reading of the input included; CPU is that of
+all its threads.  Memory is the most that the process has of pages that no file backs, and the most
+of all resident pages: those of files are the system's to take away.  Disk is the most that the
+fit's own files take.  Perplexity, after each sweep, is that of held-out documents by document
+completion; the seconds are without it.
+
+For `million` the corpus is generated, too: words follow Zipf-Mandelbrot's law with exponent 1.07,
+documents have 178 tokens on average.  0 workers: one process, without Dask.  Otherwise so many
+worker processes with one thread each, and the documents are a Dask array of chunks that are made
+when they are needed: a worker's memory includes them.  A small fit, with a chunk and a shard for
+each worker, loads libraries and kernels.  Memory is that of the process that fits, or of the
+largest worker, beyond what it has before the fit, which has a column of its own; the peak of all,
+harvest included, as the kernel counts it.  CPU is that of the client and of all workers, for each
+token of the sweeps after the first; with few sweeps and workers, which begin a sweep before the
+client hears of the last, it says nothing.
 """
 
 # ruff: noqa: NPY002  # compiled code draws from the generator of its thread
@@ -26,6 +37,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import shutil
 import subprocess
 import sys
 import threading
@@ -36,9 +48,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import dask
+import dask.array as da
 import numpy as np
 from bench_spill import Watch
-from common import SweepClock, digest, forget_peak, machine, peak, table
+from common import SweepClock, digest, forget_peak, machine, peak, resident, table
+from distributed import Client, LocalCluster
 from numba import njit
 from scipy import sparse
 
@@ -171,8 +185,6 @@ class Disk(threading.Thread):
         self._before = self._free()
 
     def _free(self):
-        import shutil
-
         return shutil.disk_usage(self._folder).free
 
     def run(self):
@@ -201,11 +213,11 @@ def fit(args, topics, sweeps):
         "temporary-directory": str(folder),
     }
     with dask.config.set(settings):
-        sampler = "warp" if args.kind == "text" else "auto"
+        sampler = "warp" if args.figure == "text" else "auto"
         small = np.random.default_rng(0).poisson(0.2, (40, 60))
         with warnings.catch_warnings():
             DistributedLDA(topics, max_iter=2, sampler=sampler, **parameters).fit(small)
-        X, held_out = open_corpus(folder, KINDS[args.kind])
+        X, held_out = open_corpus(folder, KINDS[args.figure])
         n_tokens, perplexities, looking = int(X.data.sum(dtype=np.int64)), [], np.zeros(2)
 
         def look(sweep, seconds, fitted):
@@ -240,26 +252,15 @@ def fit(args, topics, sweeps):
     print(json.dumps([*row, *of_fit, perplexities, lda.sampler_, digest(lda)]))
 
 
-def main():
-    """Print the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--folder", required=True)
-    parser.add_argument("--tokens", type=float, default=1e9)
-    parser.add_argument("--topics", type=int, nargs="+", default=[1_000, 10_000])
-    parser.add_argument("--sweeps", type=int, nargs="+", default=[20, 5])
-    parser.add_argument("--limit", type=float, default=10.0)
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--kind", choices=KINDS, default="text")
-    parser.add_argument("--spill", default="auto", help="'' keeps all tokens in memory")
-    parser.add_argument("--fit", action="store_true", help=argparse.SUPPRESS)
-    args = parser.parse_args()
+def in_files(args):
+    """Time, memory and disk of whole fits of a large corpus, by number of topics."""
     if args.fit:
-        return fit(args, args.topics[0], args.sweeps[0])
+        fit(args, args.topics[0], args.sweeps[0])
+        return
+    print(machine())
     began = time.perf_counter()
-    write_corpus(Path(args.folder), int(args.tokens), KINDS[args.kind])
-    print(f"{machine()}\ncorpus after {time.perf_counter() - began:.0f} s", flush=True)
+    write_corpus(Path(args.folder), int(args.tokens), KINDS[args.figure])
+    print(f"corpus after {time.perf_counter() - began:.0f} s", flush=True)
     rows = []
     for topics, sweeps in zip(args.topics, args.sweeps, strict=True):
         told = {
@@ -268,11 +269,10 @@ def main():
             "sweeps": sweeps,
             "limit": args.limit,
             "jobs": args.jobs,
-            "kind": args.kind,
             "spill": args.spill,
         }
         options = [text for name, value in told.items() for text in (f"--{name}", str(value))]
-        command = [sys.executable, __file__, *options, "--fit"]
+        command = [sys.executable, __file__, args.figure, *options, "--fit"]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         rows.append(json.loads(done.stdout.splitlines()[-1]))
         print(rows[-1], flush=True)
@@ -287,8 +287,186 @@ def main():
         "M tokens/s of sweeps",
     ]
     header += ["GiB anonymous", "GiB resident", "GiB of files", "perplexity", "sampler", "digest"]
-    table(__doc__.splitlines()[0], header, rows)
-    return None
+    table(in_files.__doc__.splitlines()[0], header, rows)
+
+
+LENGTH, CHUNK = 178, 5_000
+#: Documents for each worker of the fit that comes first.
+SMALL = 400
+#: Seconds until workers have let go of what a fit has left.
+SETTLED = 2.0
+
+
+def chunk(number, n_docs, n_words):
+    """Return the counts of some documents, as a CSR array of 32-bit numbers.
+
+    What is large is worked upon where it is, so that a worker that makes its input needs little
+    beside it.
+    """
+    rng = np.random.default_rng(number)
+    lengths = rng.poisson(rng.gamma(2.0, LENGTH / 2, n_docs)) + 1
+    ranks = np.arange(n_words) + 2.7
+    np.divide(1.0, np.power(ranks, 1.07, out=ranks), out=ranks)
+    np.cumsum(ranks, out=ranks)
+    drawn = rng.random(lengths.sum())
+    drawn *= ranks[-1]
+    words = np.searchsorted(ranks, drawn)
+    del ranks, drawn
+    # Frequent words are spread over the columns, as in a sorted vocabulary.
+    words = np.random.default_rng(0).permutation(np.arange(n_words, dtype=np.int32))[words]
+    key = np.repeat(np.arange(n_docs) * n_words, lengths)
+    key += words
+    key.sort()
+    first = np.flatnonzero(np.diff(key, prepend=-1))
+    counts = np.diff(first, append=len(key)).astype(np.int32)
+    key = key[first]
+    ptr = np.searchsorted(key, np.arange(n_docs + 1) * n_words)
+    key %= n_words
+    return sparse.csr_array(
+        (counts, key.astype(np.int32), ptr.astype(np.int32)), shape=(n_docs, n_words)
+    )
+
+
+def stacked(n_docs, n_words):
+    """Return all chunks, one after the other, without a second copy of them."""
+    parts = [chunk(number, n, n_words) for number, n in enumerate(sizes(n_docs))]
+    data = np.concatenate([part.data for part in parts])
+    column = np.concatenate([part.indices for part in parts])
+    ptr = np.concatenate([[0], np.cumsum(np.concatenate([np.diff(part.indptr) for part in parts]))])
+    return sparse.csr_array((data, column, ptr), shape=(n_docs, n_words))
+
+
+def lazily(n_docs, n_words, size=CHUNK):
+    """Return the same as a Dask array, with so many documents in a chunk."""
+    meta = sparse.csr_array((0, n_words), dtype=np.int32)
+    make = dask.delayed(chunk)
+    chunks = []
+    for number, n in enumerate(sizes(n_docs, size)):
+        chunks.append(da.from_delayed(make(number, n, n_words), (n, n_words), np.int32, meta))
+    return da.concatenate(chunks)
+
+
+def sizes(n_docs, size=CHUNK):
+    """Return the documents of each chunk."""
+    return [min(size, n_docs - first) for first in range(0, n_docs, size)]
+
+
+class Clock:
+    """A callback that takes CPU and wall seconds at the end of every sweep."""
+
+    def __init__(self, client=None):
+        self._client, self.seen = client, []
+
+    def setup(self, estimator, context):
+        """Do nothing."""
+
+    def teardown(self, estimator, context):
+        """Do nothing."""
+
+    def on_fit_task_begin(self, estimator, context):
+        """Do nothing."""
+
+    def on_fit_task_end(self, estimator, context):
+        """Look at the clocks."""
+        if context.task_name == "sweep":
+            self.seen.append((self.cpu(), time.perf_counter()))
+
+    def cpu(self):
+        """Return the CPU seconds of all processes so far."""
+        of_workers = self._client.run(time.process_time).values() if self._client else []
+        return time.process_time() + sum(of_workers)
+
+
+def figures(arguments, n_workers, steps):
+    """Return what one fit takes."""
+    n_docs = int(arguments.tokens) // LENGTH
+    options = {"sampler": "warp", "init": "uniform", "random_state": 0, "mh_steps": steps}
+
+    def measured(client):
+        X = lazily(n_docs, arguments.words) if client else stacked(n_docs, arguments.words)
+        small = (
+            lazily(SMALL * n_workers, arguments.words, SMALL)
+            if client
+            else stacked(SMALL, arguments.words)
+        )
+        DistributedLDA(arguments.topics, max_iter=2, n_shards=n_workers or None, **options).fit(
+            small
+        )
+        run = client.run if client else lambda function: {"": function()}
+        clock = Clock(client)
+        lda = DistributedLDA(
+            arguments.topics, max_iter=arguments.sweeps, n_shards=n_workers or None, **options
+        ).set_callbacks(clock)
+        time.sleep(SETTLED if client else 0)
+        run(forget_peak)
+        forget_peak()
+        before, here = run(resident), resident()
+        lda.fit(X)
+        most = max(after - before[key] for key, after in run(peak).items())
+        n = int(lda.topic_word_counts_.sum())
+        cpu, wall = np.diff(np.array(clock.seen), axis=0).mean(axis=0)
+        idle = max(before.values()) / 2**20
+        found = [n, n_workers, steps, most / 2**20, idle, most / n, (peak() - here) / 2**20]
+        return [
+            *found,
+            1e9 * cpu / n,
+            n / 1e6 / cpu,
+            n / 1e6 / wall,
+            lda.topic_word_counts_.nnz / n,
+            digest(lda),
+        ]
+
+    if not n_workers:
+        return measured(None)
+    with (
+        LocalCluster(
+            n_workers=n_workers, threads_per_worker=1, dashboard_address=None, memory_limit=0
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        return measured(client)
+
+
+def million(arguments):
+    """Memory and speed of a model of a million topics and a million words, by processes."""
+    print(machine(), flush=True)
+    rows = []
+    for n_workers in arguments.workers:
+        for steps in arguments.steps:
+            rows.append(figures(arguments, n_workers, steps))
+            print(rows[-1], flush=True)
+    header = ["tokens", "workers", "proposals", "MiB of a worker", "MiB before", "bytes of a token"]
+    header += ["MiB of the client", "CPU ns", "M tokens/CPU s", "M tokens/s", "entries", "digest"]
+    table(million.__doc__.splitlines()[0], header, rows)
+
+
+def main():
+    """Print the figure that is asked for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    figures = parser.add_subparsers(required=True, dest="figure")
+    for kind in KINDS:
+        one = figures.add_parser(kind)
+        one.set_defaults(run=in_files)
+        one.add_argument("--folder", required=True)
+        one.add_argument("--tokens", type=float, default=1e9)
+        one.add_argument("--topics", type=int, nargs="+", default=[1_000, 10_000])
+        one.add_argument("--sweeps", type=int, nargs="+", default=[20, 5])
+        one.add_argument("--limit", type=float, default=10.0)
+        one.add_argument("--jobs", type=int, default=2)
+        one.add_argument("--spill", default="auto", help="'' keeps all tokens in memory")
+        one.add_argument("--fit", action="store_true", help=argparse.SUPPRESS)
+    one = figures.add_parser("million")
+    one.set_defaults(run=million)
+    one.add_argument("--tokens", type=float, default=60e6)
+    one.add_argument("--topics", type=int, default=10**6)
+    one.add_argument("--words", type=int, default=10**6)
+    one.add_argument("--sweeps", type=int, default=3)
+    one.add_argument("--workers", nargs="+", type=int, default=[0])
+    one.add_argument("--steps", nargs="+", type=int, default=[1, 2])
+    arguments = parser.parse_args()
+    arguments.run(arguments)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
     export SCHMP_DATA=folder
     python benchmarks/bench_lda.py quality --corpora sotu_passages msdocs::12 --topics 100 1000
-    python benchmarks/bench_lda.py throughput shards threads memory cluster bits progress first
+    python benchmarks/bench_lda.py priors --topics 20 100 300 1000
+    python benchmarks/bench_lda.py coherence --corpora news20 --topics 20 100
+    python benchmarks/bench_lda.py throughput shards threads memory cluster
 
 Times are CPU seconds of this process (wall seconds where several processes or threads work),
 medians over sweeps; compilation comes before the clock.
@@ -15,6 +17,7 @@ import itertools
 import subprocess
 import sys
 import time
+from functools import partial
 
 import numpy as np
 from common import (
@@ -33,20 +36,18 @@ from common import (
 from distributed import Client, LocalCluster
 from peers_lda import (
     PRIORS,
-    make_tomotopy,
-    of_tomotopy,
+    coherence_of_gensim,
     rival,
     stream_of_gensim,
     stream_of_tomotopy,
-    tomotopy_model,
-    tomotopy_perplexity,
-    trained,
 )
 from scipy import sparse
 
 from schmp_estimators import DistributedLDA, choose_n_components
 
 SEQUENTIAL = ("fplus", "sparse", "light", "alias")
+#: Of figures that name none.
+CORPORA = ("sotu_passages", "peps", "msdocs::12")
 #: Those of the estimator, where each contestant has its own.
 DEFAULT_PRIORS = {"doc_topic_prior": None, "topic_word_prior": None}
 
@@ -83,143 +84,6 @@ def some_documents(name):
     return X[:, np.diff(X.tocsc().indptr) > 0]
 
 
-def course(train, test, sweeps, every, **params):
-    """Fit; return (sweeps, CPU seconds, held-out perplexity) after every so many sweeps."""
-    points = []
-
-    def at_end(sweep, seconds, fitted):
-        if sweep % every == 0:
-            points.append((sweep, seconds, fitted().perplexity(test)))
-        return False
-
-    lda(max_iter=sweeps, **params).set_callbacks(SweepClock(at_end)).fit(train)
-    return points
-
-
-def race(arguments):
-    """Held-out perplexity by CPU seconds.
-
-    The goal is tomotopy's after 100 sweeps and 1 %, the ratio is to its time.
-    """
-    rows = []
-    for name in arguments.corpora:
-        train, test = split(some_documents(name))
-        for k in arguments.topics:
-            peer = tomotopy_model(train, k)
-            peer_seconds = trained(peer, 100)
-            goal = 1.01 * tomotopy_perplexity(peer, train.shape[1], test)
-            for contestant in arguments.samplers or ["warp", "fplus", "frozen"]:
-                sampler, _, init = contestant.partition(":")
-                params = {"n_components": k, "sampler": sampler, "init": init or "auto"}
-                warm(**params)
-                for seed in range(arguments.seeds):
-                    points = course(
-                        train,
-                        test,
-                        arguments.max_iter,
-                        arguments.every,
-                        random_state=seed,
-                        **params,
-                    )
-                    reached = next(
-                        ((*point, peer_seconds / point[1]) for point in points if point[2] <= goal),
-                        (),
-                    )
-                    found = (*reached[:2], reached[-1]) if reached else ("-", "-", "not reached")
-                    later = [points[n // arguments.every - 1] for n in arguments.sweeps]
-                    ours = [
-                        *found,
-                        *(
-                            f"{perplexity:.5g} @ {seconds:.3g} s"
-                            for _, seconds, perplexity in later
-                        ),
-                    ]
-                    rows.append([name, k, contestant, seed, goal, peer_seconds, *ours])
-                    print(rows[-1], file=sys.stderr, flush=True)
-    header = [
-        "corpus",
-        "K",
-        "sampler",
-        "seed",
-        "goal",
-        "tomotopy CPU s",
-        "sweeps to goal",
-        "CPU s",
-        "ratio",
-    ]
-    table(race.__doc__, [*header, *(f"{n} sweeps" for n in arguments.sweeps)], rows)
-
-
-def long(arguments):
-    """CPU seconds until within 0.3 % of the best perplexity.
-
-    The best is that of tomotopy and "fplus" in ten times our time.
-    """
-    rows = []
-    for name in arguments.corpora:
-        train, test = split(some_documents(name))
-        for k in arguments.topics:
-            warm(k, sampler="auto")
-            warm(k, sampler="fplus")
-            options = {"n_components": k, "sampler": "auto"}
-            ours = [
-                course(
-                    train, test, arguments.max_iter, arguments.every, random_state=seed, **options
-                )
-                for seed in range(arguments.seeds)
-            ]
-            limit = 10 * median([points[-1][1] for points in ours])
-            theirs = {"tomotopy": [], "fplus": []}
-            peer, seconds = tomotopy_model(train, k), 0.0
-            while seconds < limit:
-                seconds += trained(peer, 50)
-                theirs["tomotopy"].append(
-                    (seconds, tomotopy_perplexity(peer, train.shape[1], test))
-                )
-
-            def at_end(sweep, seconds, fitted, test=test, points=theirs["fplus"], limit=limit):
-                if sweep % 50 == 0:
-                    points.append((seconds, fitted().perplexity(test)))
-                return seconds > limit
-
-            lda(k, sampler="fplus", n_shards=1, max_iter=10_000).set_callbacks(
-                SweepClock(at_end)
-            ).fit(train)
-            goal = 1.003 * min(perplexity for points in theirs.values() for _, perplexity in points)
-            reached = {one: _first(points, goal) for one, points in theirs.items()}
-            for seed, points in enumerate(ours):
-                of_ours = _first([point[1:] for point in points], goal)
-                row = [
-                    name,
-                    k,
-                    seed,
-                    goal / 1.003,
-                    *reached.values(),
-                    of_ours,
-                    points[-1][1],
-                    points[-1][2],
-                ]
-                rows.append(row)
-                print(row, file=sys.stderr, flush=True)
-    header = [
-        "corpus",
-        "K",
-        "seed",
-        "best of theirs",
-        "tomotopy, s",
-        "fplus, s",
-        "auto, s",
-        "all of it, s",
-        "perplexity",
-    ]
-    table(long.__doc__, header, rows)
-
-
-def _first(points, goal):
-    """Return after how many seconds a goal was reached."""
-    return next((seconds for seconds, perplexity in points if perplexity <= goal), "-")
-
-
 def quality(arguments):
     """CPU seconds until the held-out perplexity is within 1 % of a peer's.
 
@@ -238,7 +102,7 @@ def quality(arguments):
     ]
     asked = [one for one in contestants if not arguments.samplers or one[0] in arguments.samplers]
     ours = DEFAULT_PRIORS if arguments.default_priors else PRIORS
-    for name in arguments.corpora:
+    for name in arguments.corpora or CORPORA:
         train, test = split(some_documents(name))
         for k, peer in itertools.product(arguments.topics, arguments.peers):
             seconds, perplexity = rival(peer, train, test, k, arguments.default_priors)
@@ -280,7 +144,7 @@ def begin(arguments):
     All before the first sweep is included.
     """
     rows = []
-    for name, goal in zip(arguments.corpora, arguments.goals, strict=True):
+    for name, goal in zip(arguments.corpora or CORPORA, arguments.goals, strict=True):
         train, test = split(some_documents(name))
         for k, seed in itertools.product(arguments.topics, range(arguments.seeds)):
             found = []
@@ -316,123 +180,97 @@ def _until(goal, train, test, k, max_iter, *, whole=False, **params):
     return points[-1]
 
 
-def priors(arguments):
-    """Held-out perplexity and coherence (NPMI) by the document-topic prior.
+#: For `priors`: document-topic and topic-word priors, of which None is 1/K, and corpora.
+OF_PRIORS = {
+    "1/K": (None, None),
+    ".1": (0.1, None),
+    "learn": ("learn", None),
+    ".1 and .01": (0.1, 0.01),
+}
 
-    tomotopy learns its own, as it does.
-    """
-    rows = []
-    for name in arguments.corpora:
-        train, test = split(some_documents(name))
-        for k in arguments.topics:
-            for seed in range(arguments.seeds):
-                ways = {"1/K": 1 / k, "0.1": 0.1, "50/K": 50 / k, "learn": "learn"}
-                for way, prior in ways.items():
-                    options = {
-                        "doc_topic_prior": prior,
-                        "sampler": (arguments.samplers or ["warp"])[0],
-                    }
-                    one = lda(k, max_iter=arguments.max_iter, random_state=seed, **options).fit(
-                        train
-                    )
-                    rows.append(
-                        [name, k, seed, way, one.perplexity(test), npmi(one, train), spread(one, k)]
-                    )
-                    print(rows[-1], file=sys.stderr, flush=True)
-                if arguments.peer:
-                    peer = make_tomotopy(train, k, 0.1, seed)
-                    peer.train(arguments.max_iter, workers=1)
-                    one = of_tomotopy(peer, train.shape[1])
-                    rows.append(
-                        [
-                            name,
-                            k,
-                            seed,
-                            "tomotopy",
-                            one.perplexity(test),
-                            npmi(one, train),
-                            spread(one, k),
-                        ]
-                    )
-                    print(rows[-1], file=sys.stderr, flush=True)
-    table(
-        priors.__doc__,
-        ["corpus", "topics", "seed", "prior", "perplexity", "NPMI", "sum, least, largest"],
-        rows,
+
+CORPORA_OF_PRIORS = {
+    "msdocs": lambda: used(some(corpus("msdocs"), 5_000)),
+    "sotu": lambda: used(corpus("sotu_passages")),
+    "peps": lambda: used(corpus("peps")),
+    "news20": lambda: used(corpus("news20"), 5),
+    "docstrings": lambda: used(corpus("docstrings")),
+    "medium": lambda: used(some(of_length(corpus("msdocs"), 200, 340), 3_000)),
+    "titles": lambda: used(titles(some(corpus("msdocs"), 60_000)), 5),
+}
+
+
+def some(X, n_docs):
+    """Return some documents."""
+    return X[np.sort(np.random.default_rng(0).permutation(X.shape[0])[:n_docs])]
+
+
+def of_length(X, least, most):
+    """Return the documents with so many tokens, but not `most`."""
+    length = np.asarray(X.sum(axis=1)).ravel()
+    return X[(length >= least) & (length < most)]
+
+
+def used(X, least=2):
+    """Leave out words of fewer documents, and documents without words."""
+    X = X[:, np.asarray((X > 0).sum(axis=0)).ravel() >= least]
+    return sparse.csr_array(X[np.asarray(X.sum(axis=1)).ravel() > 0])
+
+
+def titles(X, length=5):
+    """Return some words of each document that has as many."""
+    rng, rows = np.random.default_rng(0), []
+    for start, stop in zip(X.indptr, X.indptr[1:], strict=False):
+        words = np.repeat(X.indices[start:stop], X.data[start:stop])
+        if len(words) >= length:
+            rows.append(rng.choice(words, length, replace=False))
+    columns = np.concatenate(rows)
+    ptr = length * np.arange(len(rows) + 1)
+    found = sparse.csr_array(
+        (np.ones(len(columns), np.int32), columns, ptr), shape=(len(rows), X.shape[1])
     )
-
-
-def spread(fitted, k):
-    """Return the sum of a document-topic prior, its least and its largest value."""
-    alphas = np.broadcast_to(fitted.doc_topic_prior_, k)
-    return f"{alphas.sum():.3g} {alphas.min():.2g} {alphas.max():.2g}"
-
-
-def starts(arguments):
-    """Held-out perplexity and coherence (NPMI) after so many sweeps, by the start.
-
-    They are means over seeds.
-    """
-    rows, named = (
-        [],
-        [f"{figure}, {n}" for n in arguments.sweeps for figure in ("perplexity", "NPMI")],
-    )
-    header = ["corpus", "topics", "sampler", "init", *named, "spread"]
-    for name in arguments.corpora:
-        train, test = split(some_documents(name))
-        for k in arguments.topics:
-            for sampler, init in itertools.product(arguments.samplers or ["auto"], arguments.inits):
-                given = {"sampler": sampler, "init": init}
-                if arguments.default_priors:
-                    given |= DEFAULT_PRIORS
-                found = [
-                    _figures(k, train, test, arguments.sweeps, random_state=s, **given)
-                    for s in range(arguments.seeds)
-                ]
-                spread = np.ptp(found, axis=0)[-2] / np.mean(found, axis=0)[-2]
-                rows.append([name, k, sampler, init, *np.mean(found, axis=0), spread])
-                table("so far", header, rows[-1:])
-    table(starts.__doc__, header, rows)
-
-
-def _figures(k, train, test, sweeps, **params):
-    """Return perplexity and coherence of one fit after each of the numbers of sweeps."""
-    found = []
-
-    def at_end(sweep, seconds, fitted):
-        if sweep in sweeps:
-            model = fitted()
-            found.extend([model.perplexity(test), npmi(model, train)])
-
-    lda(k, max_iter=max(sweeps), **params).set_callbacks(SweepClock(at_end)).fit(train)
+    found.sum_duplicates()
     return found
 
 
-def npmi(fitted, X, n_top=10):
-    """Return the mean normalised pointwise mutual information of pairs of topics' top words.
+def _of_priors(train, test, n_topics, prior, sampler, seeds):
+    """Return the sampler, and means over seeds."""
+    alpha, beta = OF_PRIORS[prior]
+    found = []
+    for seed in range(seeds):
+        lda = DistributedLDA(
+            n_topics,
+            doc_topic_prior=1 / n_topics if alpha is None else alpha,
+            topic_word_prior=beta,
+            sampler=sampler,
+            random_state=seed,
+        )
+        began = time.process_time()
+        lda.fit(train)
+        cpu = time.process_time() - began
+        found.append([lda.perplexity(test), np.mean(lda.coherence(train, measure="npmi")), cpu])
+    return lda.sampler_, *np.mean(found, axis=0).tolist()
 
-    The mean is over topics.
 
-    Chances are those of documents of X to hold the words; pairs that never meet count as -1.
-    Topics with fewer than `n_top` words are left out.  Aletras and Stevenson, "Evaluating topic
-    coherence using distributional semantics", IWCS 2013.
+def priors(arguments):
+    """Held-out perplexity and coherence, by corpora, numbers of topics and priors.
+
+    A tenth of the documents is held out.  Perplexity is by document completion, coherence the mean
+    NPMI of topics in the documents of the fit, CPU that of the fit, 150 sweeps from the second fit
+    of a process on.  "titles" are five words, drawn at random, from each of 60,000 documents,
+    "medium" documents of 200 to 340 tokens.
     """
-    counts = fitted.topic_word_counts_.toarray()
-    tops = [
-        np.argsort(-row, kind="stable")[:n_top] for row in counts if np.count_nonzero(row) >= n_top
-    ]
-    used = np.unique(np.concatenate(tops))
-    present = (X[:, used] > 0).astype(float)
-    together = (present.T @ present).toarray() / X.shape[0]
-    values = []
-    for top in tops:
-        at = np.searchsorted(used, top)
-        one, other = np.triu_indices(n_top, 1)
-        both, alone = together[np.ix_(at, at)][one, other], np.diag(together)[at]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            value = np.log(both / (alone[one] * alone[other])) / -np.log(both)
-        values.append(np.mean(np.where(both > 0, value, -1.0)))
-    return float(np.mean(values))
+    rows = []
+    for name in arguments.corpora or [one for one in CORPORA_OF_PRIORS if one != "medium"]:
+        train, test = split(CORPORA_OF_PRIORS[name]())
+        DistributedLDA(5, max_iter=1).fit(train)
+        given = arguments.topics, arguments.priors, arguments.samplers or ["auto"]
+        for n_topics, prior, sampler in itertools.product(*given):
+            found = _of_priors(train, test, n_topics, prior, sampler, arguments.seeds)
+            rows.append([name, n_topics, prior, *found])
+            print(rows[-1], file=sys.stderr, flush=True)
+    header = ["corpus", "topics", "priors", "sampler", "perplexity", "NPMI", "CPU s"]
+    table(priors.__doc__.splitlines()[0], header, rows)
 
 
 def sweep_seconds(X, k, *, wall=False, sweeps=8, **params):
@@ -452,23 +290,6 @@ def throughput(arguments):
             seconds = sweep_seconds(X, k, mh_steps=mh_steps)
             rows.append([arguments.large, k, mh_steps, X.sum() / seconds / 1e6])
     table(throughput.__doc__, ["corpus", "K", "proposals", "million tokens per CPU second"], rows)
-
-
-def late(arguments):
-    """Million tokens per CPU second in sweeps 81 to 100 from a uniform start, one thread."""
-    rows = []
-    for name in arguments.corpora:
-        X = some_documents(name)
-        for k, sampler in itertools.product(
-            arguments.topics, arguments.samplers or ("warp", *SEQUENTIAL)
-        ):
-            warm(k, sampler=sampler, evaluate_every=0)
-            clock = SweepClock()
-            lda(k, sampler=sampler, init="uniform", n_shards=1, max_iter=100).set_callbacks(
-                clock
-            ).fit(X)
-            rows.append([name, k, sampler, X.sum() / median(clock.cpu[80:]) / 1e6])
-    table(late.__doc__, ["corpus", "K", "sampler", "million tokens per CPU second"], rows)
 
 
 def shards(arguments):
@@ -558,30 +379,6 @@ def cluster(arguments):
     table(cluster.__doc__, header, rows)
 
 
-def bits(arguments):
-    """Fingerprints of the fitted counts."""
-    X = corpus(arguments.small)
-    ways = {"one thread": {}, "two threads": {"n_jobs": 2}}
-    ways.update({f"{n} shards": {"n_shards": n} for n in (2, 3, 8)})
-    rows = [[way, digest(lda(100, max_iter=20, **params).fit(X))] for way, params in ways.items()]
-    for n_workers in (1, 2, 3, 4):
-        for processes in (True, False):
-            with (
-                LocalCluster(
-                    n_workers, processes=processes, threads_per_worker=1, dashboard_address=":0"
-                ) as local,
-                Client(local),
-            ):
-                kind = "processes" if processes else "threads"
-                rows.append(
-                    [
-                        f"cluster, {n_workers} {kind}",
-                        digest(lda(100, max_iter=20, n_shards=n_workers).fit(X)),
-                    ]
-                )
-    table(bits.__doc__, ["way", "fingerprint"], rows)
-
-
 def memory(arguments):
     """Bytes per token above the input while a fit runs, each in its own process."""
     rows = []
@@ -620,59 +417,6 @@ def memory_of_one(arguments):
     print(n_tokens, (peak() - before) / n_tokens, (max(during) - before) / n_tokens)
 
 
-def progress(arguments):
-    """Joint log-likelihood after each sweep at 64 shards against 1.
-
-    The staleness of the topic totals is beside it.
-    """
-    X = corpus(arguments.small)
-    rows = []
-    for sampler in ("warp", *SEQUENTIAL):
-        one, many = (
-            lda(100, sampler=sampler, max_iter=20, evaluate_every=1, n_shards=n, n_jobs=2)
-            .fit(X)
-            .history_
-            for n in (1, 64)
-        )
-        gaps = [
-            abs(a["log_likelihood"] / b["log_likelihood"] - 1)
-            for a, b in zip(one, many, strict=True)
-        ]
-        rows.append(
-            [
-                arguments.small,
-                sampler,
-                max(gaps),
-                max(record.get("s_error", 0.0) for record in many),
-            ]
-        )
-    table(
-        progress.__doc__,
-        ["corpus", "sampler", "largest relative difference", "largest s-error"],
-        rows,
-    )
-
-
-def first(arguments):
-    """Seconds of the first and second fit in a fresh process with kernels cached on disk."""
-    code = (
-        "import time, numpy as np; t0 = time.perf_counter(); from schmp_estimators import "
-        "DistributedLDA\n"
-        "X = np.random.default_rng(0).poisson(0.5, (500, 300)); t = [time.perf_counter()]\n"
-        "for _ in range(2): DistributedLDA(20, max_iter=10, random_state=0).fit(X); "
-        "t.append(time.perf_counter())\n"
-        "print(t[0] - t0, t[1] - t[0], t[2] - t[1])"
-    )
-    rows = []
-    for repeat in range(arguments.repeats + 1):
-        times = [
-            float(s)
-            for s in subprocess.check_output([sys.executable, "-c", code], text=True).split()
-        ]
-        rows.append([repeat, *times, times[1] - times[2]])
-    table(first.__doc__, ["run", "import", "first fit", "second fit", "difference"], rows[1:])
-
-
 def generated(n_topics, seed, *, n_docs=1500, n_words=1000, length=80, alpha=0.1, beta=0.05):
     """Return a corpus drawn from a topic model.
 
@@ -706,7 +450,7 @@ def numbers(arguments):
     corpora = [
         (f"{k} topics", k, seed) for k in arguments.topics for seed in range(arguments.seeds)
     ]
-    for name, k, seed in corpora + [(name, None, 0) for name in arguments.corpora]:
+    for name, k, seed in corpora + [(name, None, 0) for name in arguments.corpora or CORPORA]:
         X = some_documents(name) if k is None else generated(k, seed)[0]
         grid = GRID_OF_TEXTS if k is None else GRID
         one = DistributedLDA(max_iter=arguments.max_iter)
@@ -781,6 +525,44 @@ def intervals(arguments):
         rows.append(["all", "", "", *key, n, mean, ""])
     header = ["K", "beta", "tokens of a document", "topics", "weighted by", "intervals"]
     table(intervals.__doc__, [*header, "coverage", "mean width"], rows)
+
+
+def coherence(arguments):
+    """CPU seconds of the coherence of topics, of a short fit, beside gensim's.
+
+    What either side gets is ready before the clock starts: gensim the documents as lists of words
+    for "c_npmi", whose windows are as long as the longest of them, and as lists of pairs for
+    "u_mass"; we a sparse array.  gensim works in one process, which is what its default comes to on
+    two cores, and we in one thread.  Times are medians, of gensim's "c_npmi" that of one call.
+    """
+    repeats, rows = arguments.repeats, []
+    for name in arguments.corpora or ["synthetic:1.7e6"]:
+        X = corpus(name)[: arguments.documents]
+        for k in arguments.topics:
+            one = lda(k, sampler="auto", max_iter=20).fit(X)
+            best = one.top_words(10, "probability")
+            topics = [[str(word) for word in topic] for topic in best]
+            for measure, theirs in (("npmi", "c_npmi"), ("u_mass", "u_mass")):
+                call = partial(one.coherence, X, measure, n_words=10)
+                call()  # loads the kernels
+                ours, found = _timed(call, repeats)
+                peer = coherence_of_gensim(theirs, topics, X)
+                seconds, expected = _timed(peer, 1 if measure == "npmi" else repeats)
+                difference = float(np.abs(found - expected).max())
+                row = [X.shape[0], int(X.sum()), k, measure, seconds, ours, seconds / ours]
+                rows.append([name, *row, difference])
+    header = ["corpus", "documents", "tokens", "K", "measure", "gensim, CPU s", "here, CPU s"]
+    table(coherence.__doc__.splitlines()[0], [*header, "times", "largest difference"], rows)
+
+
+def _timed(call, repeats):
+    """Return the median CPU seconds of some calls, and what the last one returned."""
+    seconds = []
+    for _ in range(repeats):
+        began = time.process_time()
+        found = call()
+        seconds.append(time.process_time() - began)
+    return median(seconds), found
 
 
 def stream(arguments):
@@ -860,23 +642,17 @@ FIGURES = {
     f.__name__.replace("_", "-"): f
     for f in (
         quality,
-        race,
-        long,
-        starts,
         begin,
         priors,
         throughput,
-        late,
         shards,
         threads,
         cluster,
-        bits,
         memory,
         memory_of_one,
-        progress,
-        first,
         numbers,
         intervals,
+        coherence,
         stream,
     )
 }
@@ -888,18 +664,14 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("figures", nargs="+", choices=FIGURES)
-    parser.add_argument("--corpora", nargs="*", default=["sotu_passages", "peps", "msdocs::12"])
+    parser.add_argument("--corpora", nargs="*", help="by default some that suit the figure")
     parser.add_argument("--large", default="msdocs")
-    parser.add_argument("--small", default="sotu_passages")
     parser.add_argument("--topics", nargs="*", type=int, default=[100, 1000])
     parser.add_argument("--topics-throughput", nargs="+", type=int, default=[100, 1000, 1_000_000])
     parser.add_argument("--topics-shards", nargs="+", type=int, default=[200, 1000])
     parser.add_argument("--proposals", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--shards", nargs="+", type=int, default=[2, 4, 8, 32, 64])
     parser.add_argument("--samplers", nargs="+")
-    parser.add_argument(
-        "--peer", action="store_true", help="with tomotopy, where a figure can do without"
-    )
     parser.add_argument(
         "--peers",
         nargs="+",
@@ -910,19 +682,21 @@ def main():
     parser.add_argument(
         "--default-priors",
         action="store_true",
-        help="for quality and starts: everybody's own, ours are 1 / K",
+        help="for quality: everybody's own, ours are 1 / K",
     )
     parser.add_argument("--inits", nargs="+", default=["auto", "tempered", "uniform", "sparse"])
     parser.add_argument(
         "--goals", nargs="+", type=float, help="for begin, a perplexity for each corpus"
     )
-    parser.add_argument("--sweeps", nargs="+", type=int, default=[10, 50, 150])
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--priors", nargs="+", choices=OF_PRIORS, default=list(OF_PRIORS))
+    parser.add_argument(
+        "--documents", type=int, default=10_000, help="coherence, the first so many"
+    )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--settings", type=int, default=10, help="for intervals, at most 12")
     parser.add_argument("--max-iter", type=int, default=300)
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=["all at once"], help="stream")
-    parser.add_argument("--every", type=int, default=5)
     arguments = parser.parse_args()
     if "memory-of-one" not in arguments.figures:
         print(machine(), "\n", " ".join(sys.argv))

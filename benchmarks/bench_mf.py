@@ -1,6 +1,6 @@
 """Matrix factorisation: every figure of docs/measurements/mf.
 
-    python benchmarks/bench_mf.py throughput ccd shards memory threads carried
+    python benchmarks/bench_mf.py throughput ccd shards memory threads carried serving
     SCHMP_DATA=folder python benchmarks/bench_mf.py quality defaults --data netflix_like spi_items
     python benchmarks/bench_mf.py cluster
     python benchmarks/bench_mf.py large --folder FOLDER --millions 100
@@ -27,7 +27,7 @@ from typing import NamedTuple
 from unittest import mock
 
 import numpy as np
-from common import SweepClock, forget_peak, machine, median, peak, table
+from common import SweepClock, forget_peak, machine, median, milliseconds, peak, table
 from dask import delayed
 from scipy import sparse
 
@@ -461,6 +461,40 @@ def nightly(arguments):
     table("Error on a tenth of the ratings, NDCG@10 on a tenth of the clicks", columns, rows)
 
 
+def calls(n_items, names):
+    """Return what calls of a model take: 50,000 users, 64 components, a million random ratings."""
+    rng = np.random.default_rng(0)
+    pairs = np.unique(
+        np.column_stack([rng.integers(0, n, 1_000_000) for n in (50_000, n_items)]), axis=0
+    )
+    ratings = 3.0 + rng.normal(size=len(pairs))
+    users, items = (np.arange(n) for n in (50_000, n_items))
+    if names:
+        users, items = (np.array([f"id{one}" for one in ids], object) for ids in (users, items))
+    columns = [ids[column] for ids, column in zip((users, items), pairs.T, strict=True)]
+    model = ModelParallelMF(64, max_iter=1, random_state=0).fit(np.column_stack(columns), ratings)
+    return [
+        milliseconds(15, model.recommend, users[7:8]),
+        milliseconds(15, model.predict, [[users[7], items[9]]]),
+        milliseconds(15, model.similar_items, items[5:6]),
+        milliseconds(3, model.recommend, users[:400]),
+    ]
+
+
+def serving(arguments):
+    """Milliseconds of CPU of a call, medians, the first one, which makes tables, apart.
+
+    Ids are row numbers, or texts.
+    """
+    rows = [
+        [n, "texts" if names else "numbers", *calls(n, names)]
+        for n in arguments.items
+        for names in (False, True)
+    ]
+    header = ["items", "ids", "recommend to one", "predict one", "similar to one"]
+    table(serving.__doc__.splitlines()[0], [*header, "recommend to 400"], rows)
+
+
 def millions(count):
     """So many million ratings, of 100,000 users on 30,000 items for 15 million."""
     return netflix_like(int(count * 1e6), int(6_667 * count), int(2_000 * count))
@@ -636,6 +670,7 @@ def main():
         memory,
         carried,
         nightly,
+        serving,
         cluster,
         large,
     )
@@ -649,6 +684,7 @@ def main():
         "--millions", type=float, help="ratings made up for threads and cluster, in millions"
     )
     parser.add_argument("--folder", default="ratings", help="where large ratings are made, once")
+    parser.add_argument("--items", nargs="+", type=int, default=[20_000, 100_000], help="serving")
     parser.add_argument("--shares", nargs="+", type=float, default=[1.0])
     arguments = parser.parse_args()
     print(machine())

@@ -1,16 +1,25 @@
-"""Data for the L1 benchmarks, from a seed or of installed packages.
+"""What the L1 benchmarks share: data, the gap of a Lasso, and a race of solvers.
 
-Others are read from the folder SCHMP_DATA.
+Data are from a seed or of installed packages; others are read from the folder SCHMP_DATA.
 """
 
+import multiprocessing
 import os
+import queue
+import statistics
+import time
 from pathlib import Path
 
-import numpy as np
-import scipy.sparse as sp
-from scipy.stats import norm
+for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(name, "1")  # before NumPy comes
+
+import numpy as np  # noqa: E402
+import scipy.sparse as sp  # noqa: E402
+from scipy.stats import norm  # noqa: E402
 
 DATA = Path(os.environ.get("SCHMP_DATA", "."))
+#: Seconds that there are for compilation, beside the limit.
+COMPILING = 30
 
 
 def genotypes(n_rows=463, n_columns=50_000, n_causal=50, block=50, seed=0):
@@ -162,3 +171,71 @@ def docstrings():
     return sp.csc_array(matrix.astype(float)), np.where(
         np.isin(package, ("numpy", "scipy")), -1.0, 1.0
     )
+
+
+def relative_gap(X, y, coef, alpha):
+    """Return the duality gap over the objective at zero, without intercept."""
+    residual, penalty = y - X @ coef, len(y) * alpha
+    scale = min(1.0, penalty / np.abs(X.T @ residual).max())
+    primal = residual @ residual / 2 + penalty * np.abs(coef).sum()
+    return (primal - scale * (residual @ y) + scale**2 * (residual @ residual) / 2) / (y @ y / 2)
+
+
+def _work(solve, tolerance, measure, repeats, limit, results):
+    solve(tolerance, True)  # compile on a toy
+    spent = []
+
+    def solve_in_time():
+        start = time.process_time()
+        solution = solve(tolerance, False)
+        spent.append(time.process_time() - start)
+        return solution
+
+    solution = solve_in_time()  # compiles what the toy does not need
+    if spent[0] < limit + COMPILING:
+        spent.clear()
+        while len(spent) < repeats and sum(spent) < limit:
+            solution = solve_in_time()
+    results.put((statistics.median(spent), measure(solution)))
+
+
+def race(solve, measure, wanted, tolerances, limit, repeats=5):
+    """Return (CPU seconds, gap, tolerance) of the loosest tolerance that reaches the gap.
+
+    Seconds are inf at the limit.
+
+    `solve(tolerance, toy)` returns a solution, `measure(solution)` its relative gap.  Seconds are
+    medians, without the first, for which there is half a minute more.
+    """
+    context = multiprocessing.get_context("fork")
+    gap = float("inf")
+    for tolerance in tolerances:
+        results = context.Queue()
+        process = context.Process(
+            target=_work, args=(solve, tolerance, measure, repeats, limit, results)
+        )
+        process.start()
+        try:
+            seconds, gap = results.get(timeout=2 * limit + COMPILING)
+        except queue.Empty:
+            process.kill()
+            return float("inf"), gap, tolerance
+        finally:
+            process.join()
+        if gap <= wanted and seconds <= limit:
+            return seconds, gap, tolerance
+        if seconds > limit:
+            break
+    return float("inf"), gap, tolerance
+
+
+def report(case, rows):
+    """Print a line per solver, with the ratio to ours, which comes first."""
+    ours = rows[0][1][0]
+    for name, (seconds, gap, tolerance) in rows:
+        ratio = seconds / ours if seconds < float("inf") else float("inf")
+        print(
+            f"{case:28s} {name:10s} {seconds:9.4f} s  gap {gap:.1e}  tol {tolerance:.0e}  "
+            f"x{ratio:.2f}",
+            flush=True,
+        )

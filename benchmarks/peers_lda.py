@@ -99,6 +99,33 @@ def stream_of_gensim(X, batches, k, options):
     return _estimator(FINE * counts, PRIORS["doc_topic_prior"], FINE * beta)
 
 
+def coherence_of_gensim(measure, topics, X):
+    """Return a call that computes gensim's coherence of topics, lists of words."""
+    from gensim.corpora import Dictionary
+    from gensim.models.coherencemodel import CoherenceModel
+
+    rows = [(X.indices[a:b], X.data[a:b]) for a, b in zip(X.indptr[:-1], X.indptr[1:], strict=True)]
+    dictionary = Dictionary([[str(word) for word in range(X.shape[1])]])
+    number = dictionary.token2id
+    if measure == "u_mass":
+        given = {
+            "corpus": [
+                [(number[str(w)], int(n)) for w, n in zip(*row, strict=True)] for row in rows
+            ]
+        }
+    else:
+        texts = [[str(word) for word in np.repeat(*row)] for row in rows]
+        given = {"texts": texts, "window_size": max(map(len, texts))}
+    return lambda: CoherenceModel(
+        topics=topics,
+        dictionary=dictionary,
+        coherence=measure,
+        topn=len(topics[0]),
+        processes=1,
+        **given,
+    ).get_coherence_per_topic()
+
+
 def stream_of_tomotopy(X, batches, k, options):
     """Return an estimator of ours with tomotopy's topics, fitted at once.
 

@@ -18,11 +18,12 @@ import dask
 import numpy as np
 import pytest
 from clusters import files_in
+from dask.sizeof import sizeof
 
 from schmp_estimators.core.errors import CheckpointMismatchError, SpillError, SpillInUseError
 from schmp_estimators.core.io import files, slices
 from schmp_estimators.core.io.files import named_folder, temporary_folder
-from schmp_estimators.core.io.slices import LEAST_BYTES, Slices, memory_left
+from schmp_estimators.core.io.slices import LEAST_BYTES, Filed, Slices, memory_left
 
 
 class Pair(NamedTuple):
@@ -77,6 +78,10 @@ def test_arrays_in_a_file_are_not_written_again_and_share_what_is_written(tmp_pa
     assert all(map(is_in_a_file, (again.first, piece)))
     kept.first.flags.writeable = False
     assert files.keep(Pair(kept.first, None)).first.flags.writeable
+
+
+def test_what_is_in_files_is_small_for_dask(tmp_path):
+    assert sizeof(Filed(Slices(str(tmp_path)).keep(LARGE))) < 1000 < sizeof(LARGE)
 
 
 def test_workers_have_files_of_their_own_unless_the_folder_is_named(client, tmp_path):

@@ -26,7 +26,7 @@ def test_timings_of_kernels_run(wing, monkeypatch):
 
 
 def test_a_mutant_of_a_file_that_is_not_there_is_named(monkeypatch):
-    script = ROOT / "benchmarks" / "mutants.py"
+    script = ROOT / "tests" / "mutants" / "mutants.py"
     monkeypatch.syspath_prepend(script.parent)
     mutant = importlib.import_module(script.stem).Mutant(
         "lda", "gone", "lda/gone.py", "old", "new", ()

@@ -1,20 +1,21 @@
-"""Implicit feedback: CPU seconds to the ranking of the package ``implicit``.
+"""Clicks: time to the ranking of the package ``implicit``, and what each loss reaches.
 
-Peers are asked for by name.
+    export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+    python benchmarks/bench_clicks.py implicit --data generated --ranks 64 128
+    SCHMP_DATA=folder python benchmarks/bench_clicks.py implicit --data msdocs
+    python benchmarks/bench_clicks.py objective --folder gowalla --ranks 512 1024 --epochs 3
+    SCHMP_DATA=folder python benchmarks/bench_clicks.py losses
 
-    OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
-        python benchmarks/bench_implicit.py --data generated --ranks 64 128
-    SCHMP_DATA=folder python benchmarks/bench_implicit.py --data msdocs    # every fourth document
+`implicit`: both fit Σ c(r − ŵ)² with weight 1 of a missing pair, for us divided by c.  For each
+contestant the ladder of confidences and penalties is climbed, every epoch is judged by NDCG@10 and
+recall@10 on a fifth of the clicks, and times are CPU seconds of one thread, without judging and
+without set-up (seconds of both are printed).  Of a corpus every fourth document is taken.
+`objective`: with a folder of bench_recommend.py, CPU seconds and the common objective after each
+epoch: weight .03 of a missing pair, and a penalty of 1 per row.
 
-Both fit Σ c(r − ŵ)² with weight 1 of a missing pair, for us divided by c.  For each contestant the
-ladder of confidences and penalties is climbed, every epoch is judged by NDCG@10 and recall@10 on a
-fifth of the clicks, and times are CPU seconds of one thread, without judging and without set-up
-(seconds of both are printed).
-
-    python benchmarks/bench_implicit.py --folder gowalla --ranks 512 1024 --epochs 3
-
-With a folder of bench_public.py, CPU seconds and the common objective after each epoch: weight .03
-of a missing pair, and a penalty of 1 per row.
+`losses`: a fifth of the clicks is there to test.  Of a grid, the same number of settings for each
+loss, the one with the best NDCG@10 on an eighth of the other clicks is judged on these: NDCG@10 and
+recall@20, CPU seconds of that fit, and of all.
 Peer: ``pip install implicit``.
 """
 
@@ -23,6 +24,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -137,7 +139,7 @@ class Judge:
             )
 
 
-def ours(clicks, rank, confidence, penalty, kind, n_epochs):
+def fit_of_ours(clicks, rank, confidence, penalty, kind, n_epochs):
     """Return (seconds, NDCG, recall) after every epoch, and the seconds of the set-up."""
     at_end = Judge(clicks)
     mf = ModelParallelMF(
@@ -150,7 +152,7 @@ def ours(clicks, rank, confidence, penalty, kind, n_epochs):
     return at_end.rungs, whole
 
 
-def theirs(clicks, rank, confidence, penalty, n_epochs):
+def fit_of_theirs(clicks, rank, confidence, penalty, n_epochs):
     """The same for alternating least squares of ``implicit``, by conjugate gradients.
 
     That is its default.
@@ -188,13 +190,17 @@ def contest(name, clicks, rank, arguments):
     n, penalties, rows, reached = arguments.epochs, arguments.penalties, [], {}
     for confidence in arguments.confidences:
         ladder = [
-            ("implicit", penalty, theirs(clicks, rank, confidence, penalty, n)[0])
+            ("implicit", penalty, fit_of_theirs(clicks, rank, confidence, penalty, n)[0])
             for penalty in penalties
         ]
         per_rating = [("per_rating", penalty) for penalty in (0.05, 0.07)]
         for kind, penalty in [*(("per_row", penalty) for penalty in penalties), *per_rating]:
             ladder.append(
-                (f"ccd, {kind}", penalty, ours(clicks, rank, confidence, penalty, kind, n)[0])
+                (
+                    f"ccd, {kind}",
+                    penalty,
+                    fit_of_ours(clicks, rank, confidence, penalty, kind, n)[0],
+                )
             )
         for who, penalty, rungs in ladder:
             seconds, ndcg, recall = max(rungs, key=lambda rung: rung[1])
@@ -242,7 +248,7 @@ def objective(users, items, X, weight, penalty):
 
 def descend(folder, rank, n_epochs, weight=0.03, penalty=1.0):
     """Print what each epoch of both takes, and what it leaves of the objective."""
-    from bench_public import read
+    from bench_recommend import read
     from implicit.cpu.als import AlternatingLeastSquares
 
     X, *_ = read(folder)
@@ -283,31 +289,131 @@ def descend(folder, rank, n_epochs, weight=0.03, penalty=1.0):
     )
 
 
+RANKS = (32, 64)
+
+
+#: Of each loss, what is searched beside ranks.
+_OF_STEPS = {"learning_rate": (0.05, 0.1), "alpha": (0.02, 0.05, 0.1), "max_iter": (20, 60)}
+
+
+GRIDS = {
+    "squared": {"unobserved_weight": (0.03, 0.1, 0.3), "alpha": (0.02, 0.07), "max_iter": (8, 20)},
+    "logistic": _OF_STEPS,
+    "bpr": _OF_STEPS,
+}
+
+
+def insteval():
+    """Return the ratings of 4 and 5 of students as clicks."""
+    stored = np.load(Path(os.environ.get("SCHMP_DATA", ".")) / "insteval.npz")
+    users, items = (stored[name][stored["values"] >= 4] for name in ("users", "items"))
+    return users, items, (users.max() + 1, items.max() + 1)
+
+
+DATA = {
+    "generated": lambda: generated(12_000, 4_000),
+    "sotu_passages": lambda: documents("sotu_passages"),
+    "insteval": insteval,
+}
+
+
+def parts(name):
+    """Return clicks to fit on and choose by, and all of them with those to test on."""
+    whole = split(*DATA[name]())
+    return split(*whole.train.nonzero(), whole.train.shape, share=1 / 8, seed=2), whole
+
+
+def settings(grid):
+    """Return all settings of a grid, with each rank."""
+    return [dict(zip(("rank", *grid), one, strict=True)) for one in product(RANKS, *grid.values())]
+
+
+def vectors(clicks, rank, **parameters):
+    """Return vectors of users and items, with the biases of items, of a fit."""
+    mf = ModelParallelMF(rank, tol=0.0, random_state=0, **parameters).fit(clicks.train)
+    users, items = mf.user_factors_, mf.components_.T
+    return np.column_stack([users, np.ones(len(users), np.float32)]), np.column_stack(
+        [items, mf.item_bias_]
+    )
+
+
+def search(who, run, grid, inner, whole):
+    """Return a row of the table.
+
+    Who, NDCG@10 and recall@20, seconds of the best fit and of all, and its setting.
+    """
+    found = []
+    for setting in settings(grid):
+        began = time.process_time()
+        model = run(inner, **setting)
+        seconds = time.process_time() - began
+        found.append((judge(*model, inner, n=1_500)[0], seconds, setting, model))
+    _, seconds, setting, model = max(found, key=lambda one: one[0])
+    ndcg, recall = judge(*model, whole, n=6_000, depth=20)
+    chosen = ", ".join(f"{name} {value:g}" for name, value in setting.items())
+    return who, f"{ndcg:.4f}", f"{recall:.4f}", seconds, sum(one[1] for one in found), chosen
+
+
+def implicit(arguments):
+    """Run a contest for each data set and rank."""
+    compile_both()
+    for name in arguments.data or ["generated"]:
+        clicks = split(*(generated() if name == "generated" else documents(name)))
+        for rank in arguments.ranks:
+            with threadpool_limits(1):
+                contest(name, clicks, rank, arguments)
+
+
+def descent(arguments):
+    """Print objectives of a folder."""
+    compile_both()
+    for rank in arguments.ranks:
+        with threadpool_limits(1):
+            descend(arguments.folder, rank, arguments.epochs)
+
+
+def compile_both():
+    """Fit something small."""
+    small = split(np.arange(60) % 20, np.arange(60) % 17, (20, 17))
+    fit_of_ours(small, 8, 10.0, 1.0, "per_row", 2)
+
+
+def losses(arguments):
+    """Search for each loss on each data set."""
+    for name in arguments.data or DATA:
+        inner, whole = parts(name)
+        rows = []
+        for loss, grid in GRIDS.items():
+            how = {"unobserved_weight": 0.1} if loss == "squared" else {}
+            vectors(inner, 8, loss=loss, max_iter=1, **how)  # compiles
+
+            def run(clicks, loss=loss, **how):
+                return vectors(clicks, loss=loss, **how)
+
+            rows.append(search(loss, run, grid, inner, whole))
+        shape = inner.train.shape
+        title = f"{name}: {inner.train.nnz} clicks of {shape[0]} users on {shape[1]} items"
+        table(title, ("", "NDCG@10", "recall@20", "seconds", "of all", "setting"), rows)
+
+
+FIGURES = {"implicit": implicit, "objective": descent, "losses": losses}
+
+
 def main():
-    """Run a contest for each rank."""
+    """Print the figure that is asked for."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", nargs="+", default=["generated"])
-    parser.add_argument("--folder", type=Path, help="print objectives instead of a contest")
+    parser.add_argument("figure", choices=FIGURES)
+    parser.add_argument("--data", nargs="+", help="by default generated, for losses three sets")
+    parser.add_argument("--folder", type=Path, help="for objective")
     parser.add_argument("--ranks", nargs="+", type=int, default=[64, 128])
     parser.add_argument("--confidences", nargs="+", type=float, default=[3.0, 10.0])
     parser.add_argument("--penalties", nargs="+", type=float, default=[0.5, 5.0, 20.0])
     parser.add_argument("--epochs", type=int, default=8)
     arguments = parser.parse_args()
     print(machine())
-    small = split(np.arange(60) % 20, np.arange(60) % 17, (20, 17))
-    ours(small, 8, 10.0, 1.0, "per_row", 2)  # compiles
-    if arguments.folder:
-        for rank in arguments.ranks:
-            with threadpool_limits(1):
-                descend(arguments.folder, rank, arguments.epochs)
-        return
-    for name in arguments.data:
-        clicks = split(*(generated() if name == "generated" else documents(name)))
-        for rank in arguments.ranks:
-            with threadpool_limits(1):
-                contest(name, clicks, rank, arguments)
+    FIGURES[arguments.figure](arguments)
 
 
 if __name__ == "__main__":

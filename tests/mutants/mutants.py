@@ -1,17 +1,17 @@
 """Break the package at one place at a time, and see whether a test notices.
 
-    python benchmarks/mutants.py --check                       do all mutants still fit the source?
-    nice python benchmarks/mutants.py --seconds 1800 --jobs 2  run those that the log does not know
-    nice python benchmarks/mutants.py --whole                  survivors meet all fast tests, once
-    python benchmarks/mutants.py --report                      what the log says
-    python benchmarks/mutants.py --tidy                        forget those that are in no table
+    python tests/mutants/mutants.py --check                  do all mutants still fit the source?
+    nice python tests/mutants/mutants.py --seconds 1800 --jobs 2   run what the log does not know
+    nice python tests/mutants/mutants.py --whole             survivors meet all fast tests, once
+    python tests/mutants/mutants.py --report                 what the log says
+    python tests/mutants/mutants.py --tidy                   forget those that are in no table
 
-The mutants stand in ``benchmarks/mutants/*.toml``, one file for each part of the package, which
-also names the tests of that part.  Each is tried in a copy of the tree: `mutant_guard` sees to it
-that the tests import that copy, and machine code of everything that was compiled from the changed
-module is set aside, since numba looks at nothing but the file of the function itself.  Killed is a
-mutant by a failing test only: neither by an error while tests are collected or prepared, nor by the
-time limit.  Before the mutants of a part its tests must pass on the unchanged copy, and the mutants
+The mutants stand in ``tests/mutants/*.toml``, one file for each part of the package, which also
+names the tests of that part.  Each is tried in a copy of the tree: `mutant_guard` sees to it that
+the tests import that copy, and machine code of everything that was compiled from the changed module
+is set aside, since numba looks at nothing but the file of the function itself.  Killed is a mutant
+by a failing test only: neither by an error while tests are collected or prepared, nor by the time
+limit.  Before the mutants of a part its tests must pass on the unchanged copy, and the mutants
 marked as controls must be killed.
 """
 
@@ -37,23 +37,22 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-TABLES = ROOT / "benchmarks" / "mutants"
+TABLES = Path(__file__).resolve().parent
+ROOT = TABLES.parent.parent
 PACKAGE = "schmp_estimators"
 #: By this module kernels call the functions of penalties and losses.
 _CONTRACT = Path(PACKAGE, "linear/penalties/base.py")
 #: What the tests need of the tree.
 _COPIED = (
-    *(
-        "pyproject.toml",
-        "setup.cfg",
-        "README.md",
-        "CHANGELOG.md",
-        "docs",
-        "examples",
-        "benchmarks/kernels",
-    ),
-    *("benchmarks/mutants.py", "tests", PACKAGE),
+    "pyproject.toml",
+    "setup.cfg",
+    "README.md",
+    "CHANGELOG.md",
+    "docs",
+    "examples",
+    "benchmarks",
+    "tests",
+    PACKAGE,
 )
 _PYTEST = (
     "-x",
@@ -147,7 +146,7 @@ def copy_tree(into: Path) -> Path:
     """Copy the tree with its machine code, which stays valid as long as modification times do."""
     for name in _COPIED:
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, into / name)
+            shutil.copytree(ROOT / name, into / name, ignore=shutil.ignore_patterns(".asv"))
         elif (ROOT / name).exists():
             shutil.copy2(ROOT / name, into / name)
     return into
