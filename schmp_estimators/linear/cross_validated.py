@@ -92,9 +92,9 @@ class CrossValidated(Penalised):
         ------
         ValueError
             If X, y or the weights are masked, not finite, empty or of different lengths, or the
-            weights are negative or all zero; if penalties are not positive; if y, or the part that
-            a fold is fitted to, has only one class; if a fold has no samples to fit, or none held
-            out, or its score is NaN.
+            weights are negative or all zero.  If penalties are not positive.  If y, or its part in
+            a fold, has only one class.  If a fold has no samples to fit or to judge, or its score
+            is NaN.
         TypeError
 
         Warns

@@ -145,7 +145,7 @@ class SparseModel(Penalised):
     def set_params(self, **params: Any) -> Self:
         """Set parameters.
 
-        Those of a schedule that is an object have names such as ``schedule__n_parallel``.
+        If the schedule is an object, its parameters have names such as ``schedule__n_parallel``.
 
         Parameters
         ----------

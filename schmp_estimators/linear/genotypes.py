@@ -127,15 +127,15 @@ def read_plink(prefix: str | os.PathLike[str], *, count_a1: bool = True) -> Geno
     -------
     Genotypes
         If all known phenotypes are 1 or 2, they are taken for controls and cases, and −9, 0 and NA
-        are NaN.  Other phenotypes are numbers, and −9 and NA are NaN.  Of a .psam file it is the
-        first column that is no name, parent or sex.
+        become NaN.  Other phenotypes are numbers, of which −9 and NA become NaN.  In a .psam file
+        the phenotype is the first column that is no name, parent or sex.
 
     Raises
     ------
     ValueError
-        If the .bed file is none, is not in the order of variants, or has another size than the
-        other files imply; if people or variants have no names of their own; if a line is no line of
-        such a file; if variants of a .pgen file have more than two alleles.
+        If a file does not have its format.  If the .bed file is not in the order of variants, or
+        has another size than the other files imply.  If two people or two variants have one name.
+        If variants of a .pgen file have more than two alleles.
     ImportError
         If the package pgenlib, which reads .pgen files, is not installed.
 
@@ -293,8 +293,8 @@ def _text(value: Any) -> str:
 def join(*parts: Any) -> Storage:
     """Put genotypes of the same people side by side, and covariates, such as age and sex.
 
-    Give the covariates no penalty by their names, with ``penalty_factors={"age": 0, "sex": 0}``.
-    Missing entries are replaced by means, as those of genotypes are.
+    To leave covariates without a penalty, name them: ``penalty_factors={"age": 0, "sex": 0}``.
+    Missing entries are replaced by means, like missing genotypes.
 
     Parameters
     ----------
@@ -308,14 +308,14 @@ def join(*parts: Any) -> Storage:
     -------
     Genotypes or storage
         Its columns are those of all genotypes, and then the covariates.  With covariates it has
-        rows by index, and names of columns, but nothing else that `Genotypes` has.
+        names of columns and can be indexed by rows, but has nothing else that `Genotypes` has.
 
     Raises
     ------
     ValueError
-        If genotypes are not of the same people in the same order; if there are no covariates for
-        some people, or they are no finite numbers; if the index has a name twice, or two columns
-        have one name.
+        If genotypes are not of the same people in the same order.  If a person has no row of
+        covariates, or a covariate is infinite.  If the index has a name twice, or two columns have
+        one name.
 
     Examples
     --------

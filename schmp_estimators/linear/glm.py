@@ -191,16 +191,16 @@ class SparseGLM(Pair, SparseModel):
         Class labels, if the model is a classifier.  With more than two classes, each is fitted
         against all others, except with the loss "multinomial".
     coef_ : ndarray of shape (n_features,) or (n_targets, n_features)
-        Coefficients β, float32 if X is, otherwise float64.  Of a classifier: (1 or n_classes,
-        n_features).
+        Coefficients β, float32 if X is, otherwise float64.  A classifier has the shape (1,
+        n_features) or (n_classes, n_features).
     sparse_coef_
     intercept_ : float or ndarray of shape (n_targets,)
         Intercept b; a classifier has an array.
     dual_gap_ : float or ndarray of shape (n_targets,)
         Duality gap, in units of the objective; NaN if the loss or the penalty has none.
     stationarity_ : float or ndarray of shape (n_targets,)
-        Only without a duality gap: an estimate of how much single updates could still lower the
-        objective.
+        Only without a duality gap: an estimate of how much updates of single coefficients could
+        still lower the objective.
     n_iter_
     history_
     solver_
@@ -382,7 +382,7 @@ def sparse_glm_path(
     Parameters
     ----------
     y : array-like or Dask collection of shape (n_samples,)
-        Responses, or labels of two classes; with the loss "multinomial" of any number.
+        Responses, or labels of two classes, or of any number with the loss "multinomial".
     tol : float, default=1e-4
         Tolerance of the duality gap, as in `SparseGLM`.  In addition, the gap must fall to a
         hundredth of its value at the start of each new alpha, or to the size of rounding errors.
@@ -392,7 +392,7 @@ def sparse_glm_path(
     alphas : ndarray of shape (n_alphas,)
         Penalties, in falling order.
     coefs : ndarray of shape (n_features, n_alphas) or (n_classes, n_features, n_alphas)
-        Coefficients; of all classes with the loss "multinomial" and more than two of them.
+        Coefficients.  The loss "multinomial" has those of each class, if there are more than two.
     intercepts : ndarray of shape (n_alphas,) or (n_classes, n_alphas)
         Intercepts.
     dual_gaps : ndarray of shape (n_alphas,)

@@ -60,7 +60,7 @@ class SparseLogisticRegression(SparseModel, LinearClassifier):
         Duality gap: the objective is at most this far from its minimum, except for rounding in
         float64.  If `coef_` is float32, it is the gap of the rounded coefficients.
     n_iter_ : ndarray of shape (1,) or (n_classes,)
-        Outer steps made ("resolve") or passes over all coefficients (other schedules).
+        Number of outer steps ("resolve"), or of passes over all coefficients (other schedules).
     history_
     solver_
     n_features_in_
@@ -130,7 +130,7 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
     Parameters
     ----------
     Cs : int or array-like, default=10
-        Values of C, or their number; they are then spaced geometrically between 1e-4 and 1e4.
+        Values of C, or how many to try: they are then spaced geometrically from 1e-4 to 1e4.
     scoring : str, callable or None, default=None
         Score that is maximised on held-out samples; None: accuracy.  On Dask, accuracy is computed
         on the workers.  For other scores the decision values come to the client, 8 bytes per sample
@@ -334,8 +334,8 @@ def sparse_logistic_path(
     y : array-like or Dask collection of shape (n_samples,)
         Labels of two classes.
     Cs : int or array-like, default=30
-        Values of C, or their number; they are then spaced geometrically, upwards from the largest C
-        whose solution is zero.
+        Values of C, or how many to try: they are then spaced geometrically, upwards from the
+        largest C whose solution is zero.
     tol : float, default=1e-4
         Tolerance of the duality gap, as in `SparseLogisticRegression`.  In addition, the gap must
         fall to a hundredth of its value at the start of each new C, or to the size of rounding

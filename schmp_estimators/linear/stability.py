@@ -24,12 +24,12 @@ class Stability(NamedTuple):
         Share of the halves in which a column has a coefficient other than zero, for any class or
         target.
     penalties : ndarray of shape (n_penalties,)
-        Values of alpha or C, from the strongest penalty on.
+        Values of alpha or C, the strongest penalty first.
     selected : ndarray of shape (n_features,), dtype bool
         Whether the largest probability of a column, over all penalties, is at least the threshold.
         It is True for columns without a penalty, too, which every fit selects.
     n_selected : float
-        q: mean number of columns that are selected in a half with any of the penalties.  Columns
+        q: mean number of columns that a half selects with at least one of the penalties.  Columns
         without a penalty do not count.
     expected_false : float
         Bound on the expected number of falsely selected columns: q²/((2π − 1)p) with p penalised
@@ -72,8 +72,8 @@ def stability_selection(
     y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_targets)
         Responses or labels.
     penalties : float, array-like or None, default=None
-        Values of alpha or C. Fits start from the strongest penalty, and each from the previous
-        solution.  None: that of the estimator.
+        Values of alpha or C.  In each half the strongest penalty is fitted first, and each further
+        fit starts from the solution before.  None: the value of the estimator.
     n_halves : int, default=100
         Number of halves.  A half is ⌊n/2⌋ samples, drawn without replacement.
     threshold : float, default=0.6

@@ -24,7 +24,8 @@ loss : {"squared", "logistic", "multinomial", "poisson", "huber"} or object
 penalty : {"l1", "elasticnet", "group", "mcp"} or object
     The penalty P.  "l1": Σ f|β|.  "elasticnet": Σ f(ρ|β| + ½(1 − ρ)β²).  "group": Σ f‖β_g‖ over
     `groups`, by default with the square roots of their sizes as f.  "mcp": the minimax concave
-    penalty with γ = 3.  Or an object of strength one: see `~schmp_estimators.penalised.Penalty`.
+    penalty with γ = 3.  Or an object, which the fit multiplies by alpha: see
+    `~schmp_estimators.penalised.Penalty`.
 alpha : float
     Strength of the penalty, from 1e-300 to 1e300.
 C : float
@@ -35,36 +36,35 @@ l1_ratio : float
     Cross-validation also accepts a list of values, and chooses one.
 penalty_factors : array-like of shape (n_features,), dict or None
     Factors f ≥ 0 by which the penalty of each coefficient is multiplied; they are not rescaled.  A
-    dict, or a Series by its labels, names columns; columns that it does not name get 1.  Columns
-    with factor 0, such as covariates, are not penalised, and may be linearly dependent.  None: all
-    are 1.
+    dict or a Series gives factors by the names of columns; other columns get 1.  Columns with
+    factor 0, such as covariates, are not penalised, and may be linearly dependent.  None: all get
+    the factor 1.
 groups : array-like, dict or None
     For penalty="group": the group of each column, or a list of the columns of each group, by number
-    or name.  A dict or a Series gives groups by the labels of columns; a dict of lists gives
-    columns by the names of groups.  None: each column is a group of its own, with its coefficients
-    for all classes.  `penalty_factors` then has a factor for each group, in their order or by name;
-    a group without a factor gets the square root of its size.
+    or name.  A dict or a Series maps columns to groups; a dict of lists maps groups to columns.
+    None: each column is a group of its own, with its coefficients for all classes.
+    `penalty_factors` then has a factor for each group, in their order or by name; a group without a
+    factor gets the square root of its size.
 missing_values : float or None
     What stands for a missing value in X: NaN or a number, such as -1 in int8 genotypes.  In a fit a
-    missing value is the mean of the known ones of its column, weighted by `sample_weight` times
-    `class_weight`; predictions use the same means.  A fold has the means of the rows that it is
-    fitted to.  None: no values are missing, except missing genotypes.
+    missing value counts as the mean of the known values of its column, weighted by `sample_weight`
+    times `class_weight`.  Predictions use the same means.  In cross-validation each fold has the
+    means of the rows that it fits.  None: no values are missing, except missing genotypes.
 standardize : bool
     Whether to penalise coefficients as if each column had been divided by its standard deviation
     over the rows that are fitted, with the divisor n and the weights of `missing_values`.
-    Coefficients are those of the columns as they are.  X is neither copied nor centred, so it may
-    be sparse.
+    Coefficients are in the units of X.  X is neither copied nor centred, so it may be sparse.
 fit_intercept : bool
     Whether to fit the intercept b, which is not penalised.  X is then centred implicitly: no dense
     or centred copy of it is made.
 schedule : {"resolve", "priority", "random", "round_robin"} or `~schmp_estimators.schmp.Schedule`
     How coefficients are chosen and updated.  "resolve" solves the problem on a growing working set
-    of columns.  The others come from papers, and update several coefficients at a time from the
-    same residual.  "priority" stands for `schmp.Priority() <schmp_estimators.schmp.Priority>`,
-    which draws them by their last change, and drops correlated ones (STRADS, [1]_).  "random",
-    `schmp.Random() <schmp_estimators.schmp.Random>`, draws them uniformly (Shotgun, [2]_).
-    "round_robin", `schmp.RoundRobin() <schmp_estimators.schmp.RoundRobin>`, takes them in turn.
-    Give such an object to set how many are updated at a time, or to search with
+    of columns.  The others come from papers: they update some coefficients at a time from the same
+    residual.  "priority" stands for `schmp.Priority() <schmp_estimators.schmp.Priority>`, which
+    prefers coefficients whose last change was large, and drops correlated ones (STRADS, [1]_).
+    "random", `schmp.Random() <schmp_estimators.schmp.Random>`, draws them uniformly (Shotgun,
+    [2]_).  "round_robin", `schmp.RoundRobin() <schmp_estimators.schmp.RoundRobin>`, takes them in
+    turn.  Pass such an object to set how many are updated at a time, or to search for the best
     ``schedule__n_parallel``.
 class_weight : dict, "balanced" or None
     Weights of the classes; "balanced": inversely proportional to their frequencies.
@@ -72,8 +72,8 @@ positive : bool
     Whether coefficients are restricted to be ≥ 0.  It cannot be combined with penalty factors of
     zero.
 max_iter : int
-    Maximum number of outer steps of "resolve", or of passes over all coefficients of the other
-    schedules.
+    Maximum number of outer steps of "resolve", each of which solves for some columns.  For the
+    other schedules, maximum number of passes over all coefficients.
 warm_start : bool
     Whether to start from the present `coef_` and `intercept_`.
 n_shards : int or None
@@ -103,11 +103,10 @@ max_explained : float
     share is 0 if all penalised coefficients are 0, and 1 if predictions are exact.  1: the path
     goes to the last penalty.
 max_worse : int or None
-    The path ends when this many penalties in a row have been worse than the best one before them,
-    on samples that are not fitted.  A path function takes the deviance of `validation_data`, and
-    returns what it has solved for until then.  Cross-validation takes the mean over folds, which
-    end together.  Later penalties have NaN, and are never chosen.  None: the path goes to the last
-    penalty.
+    The path ends when `max_worse` penalties in a row have been worse than the best one before them,
+    on samples that are not fitted.  A path function compares the deviance of `validation_data`, and
+    returns what it has solved for until then.  Cross-validation compares the mean over folds.
+    Later penalties have NaN, and are never chosen.  None: the path goes to the last penalty.
 validation_data : tuple
     ``(X, y)`` or ``(X, y, sample_weight)``: samples that are not fitted, for `max_worse`.
 cv : int, cross-validation generator or iterable
@@ -119,19 +118,19 @@ sparse_coef_ : sparse array of shape (1, n_features) or (n_targets, n_features)
 intercept_ : float or ndarray of shape (n_targets,)
     Intercept b.
 n_iter_ : int or list of int
-    Outer steps made ("resolve") or passes over all coefficients (other schedules).
+    Number of outer steps ("resolve"), or of passes over all coefficients (other schedules).
 history_ : list of dict
     One record per step: iterations, seconds, samples (entries of X and of Gram matrices that were
     used), objective and dual_gap (both divided by the sum of sample weights), support (non-zero
     coefficients), scope (columns that were not skipped).  Schedules of the papers add updates (of
-    coefficients) and checked (those samples that were multiplied to check correlations).  Several
-    targets or classes follow one after the other.  The solvers "gram", "columns" and "newton" make
-    one record for each.
+    coefficients) and checked (samples that were used to check correlations).  The records of
+    several targets or classes follow one after the other.  The solvers "gram", "columns" and
+    "newton" make one record for each target or class.
 moves_ : named tuple, or list of them
     If the schedule has `moved_above`: ``n_updates`` and ``last_moved``, two arrays of shape
     (n_features,).  They are the number of updates of each coefficient, and the passes over all
-    coefficients after which it last changed by more.  With several targets or classes there is one
-    for each.
+    coefficients after which it last changed by more than `moved_above`.  With several targets or
+    classes there is one named tuple for each.
 solver_ : {"gram", "columns", "newton", "rounds", "scheduled"}
     Name of the solver that was used; the user guide has a table.
 classes_ : ndarray of shape (n_classes,)
@@ -140,35 +139,35 @@ cv_n_jobs : int or None
     Number of folds that are fitted at a time, in threads; None means 1, -1 all processors.  Not
     used on a Dask cluster, where folds are fitted one after the other.
 cv_max_iter : int
-    Maximum number of outer steps for each penalty.
+    Maximum number of outer steps for each penalty.  Each step solves for some columns.
 cv_verbose : int or bool
     Whether to show a progress bar.  It needs the package rich.
 alpha_ : float
-    Penalty with the smallest mean over folds; of equally good ones, the largest.
+    Penalty with the smallest mean error over folds; of equally good ones, the largest.
 alpha_1se_ : float
-    Largest penalty whose mean is at most one standard error above the smallest mean: a simpler
-    model that is about as good.  The standard error is that of the smallest mean.
+    Largest penalty whose mean error is at most one standard error above the smallest: a simpler
+    model that is about as good.  The standard error is that of the smallest mean error.
 alphas_ : ndarray of shape (n_alphas,) or (n_ratios, n_alphas)
     Penalties, in falling order.  If `alphas` is a number and `l1_ratio` has several values, there
     is a row for each of these values.
 l1_ratio_ : float
     The chosen value of `l1_ratio`.
 coefs_path_ : ndarray of shape (n_features, n_penalties) or (n_classes, n_features, n_penalties)
-    Coefficients fitted to all samples, along the path with `l1_ratio_`; NaN after its end, if
-    `max_worse` has ended it.
+    Coefficients along the path with `l1_ratio_`, fitted to all samples.  If `max_worse` has ended
+    the path, those of later penalties are NaN.
 intercepts_path_ : ndarray of shape (n_penalties,) or (n_classes, n_penalties)
     Intercepts along the same path.
 coef_1se_ : ndarray of the shape of `coef_`
-    Coefficients of the simpler model, fitted to all samples.
+    Coefficients with the penalty `alpha_1se_` or `C_1se_`, fitted to all samples.
 intercept_1se_ : float or ndarray of the shape of `intercept_`
-    Intercept of the simpler model.
+    Intercept with the same penalty.
 n_features_in_ : int
     Number of features.
 feature_names_in_ : ndarray of shape (n_features,)
     Names of features, if X has names and all are strings.
 fill_values_ : ndarray of shape (n_features,)
-    If X has genotypes, or with `missing_values`: the means of columns, which stand for missing
-    values in predictions, too.
+    Means of the columns, which replace missing values, also in predictions.  Only with
+    `missing_values` or genotypes.
 TypeError
     If X is a Dask collection other than an array, a data frame or a list of Delayed objects.
 CheckpointMismatchError

@@ -78,13 +78,13 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         refers to ratings divided by their standard deviation, so one value suits scales from 1 to 5
         and from 0 to 100.  "auto" is ``0.55 * s * (1 / sqrt(n) + 1 / sqrt(m))``, or with
         ``penalty="per_row"`` ``0.55 * s * (sqrt(n) + sqrt(m))``.  Here n and m are the mean numbers
-        of ratings per user and per item. s estimates the standard deviation of these ratings after
-        the biases have been subtracted.  It ignores `sample_weight`.  "auto" is 0.07 with
-        `unobserved_weight`, and 0.05 with a `loss` that ranks.  A number as `penalty` scales it, as
-        the user guide says.
+        of ratings per user and per item, and s estimates the standard deviation of these ratings
+        after the biases have been subtracted; `sample_weight` is ignored.  "auto" is 0.07 with
+        `unobserved_weight`, and 0.05 with a `loss` that ranks.  The user guide says what "auto" is
+        if `penalty` is a number.
     penalty : {"per_rating", "per_row"} or float, default="per_rating"
-        "per_rating": `alpha` is multiplied by the number n of ratings of the user or item, or by
-        the sum of their `sample_weight`, as in most libraries; for clicks n is always their number.
+        "per_rating": `alpha` is multiplied by the number n of ratings of the user or item, as in
+        most libraries.  Ratings with `sample_weight`, but not clicks, count by their weights.
         "per_row": `alpha` is the same for all, as in the papers.  A number ν from 0 to 2: `alpha`
         is multiplied by ``n ** ν``.  With `unobserved_weight` u it also counts missing pairs:
         ``(n + u * n_items) ** ν`` for a user, ``(n + u * n_users) ** ν`` for an item [6]_.
@@ -118,13 +118,13 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         The fit ends when the value that it monitors has not fallen by the fraction `tol` below its
         best in `n_iter_no_change` evaluations in a row.  With `early_stopping` this value is the
         error of the ratings held out (``validation_rmse`` in `history_`).  Otherwise it is the
-        training objective.  If "sgd" does not evaluate the objective, the value is the squared
-        error during each epoch, or the mean loss if `loss` ranks.  0: any fall of the validation
-        error counts; the training objective never ends a fit.
+        training ``objective``.  "sgd" without `evaluate_every` monitors ``running_rmse``, or
+        ``running_loss`` with a `loss` that ranks.  0: any fall of the validation error counts;
+        without `early_stopping` only `max_iter` ends the fit.
     n_iter_no_change : int, default=None
-        Number of evaluations in a row without such a fall that end the fit.  There is one after
-        every epoch; "sgd" evaluates the objective after every `evaluate_every` epochs.  None: 3
-        with `early_stopping` or a `loss` that ranks, else 1.
+        The fit ends after so many evaluations in a row without such a fall.  There is one after
+        every epoch, or every `evaluate_every` epochs.  None: 3 with `early_stopping` or a `loss`
+        that ranks, else 1.
     early_stopping : bool, default=False
         Whether to hold ratings out, monitor their error, and keep the factors of the epoch in which
         it was smallest.
@@ -317,11 +317,14 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         Users and items keep their ids and their rows in the factors; new ones are appended.  In a
         matrix row u is user u.  Users without ratings in this call keep their vectors and biases.
         So do items, except with `unobserved_weight`.  A penalty keeps users and items with new
-        ratings near their earlier vectors.  It grows with the number of their earlier ratings.  The
-        objective in `history_` includes it.  `global_mean_`, `rating_scale_` and an automatic
-        `alpha_` do not change.  Epochs are those of "ccd", also after a fit by "sgd".  A call with
-        exactly the ratings of an earlier call changes nothing.  With `unobserved_weight` it is
-        different: a pair of an earlier call counts as one more click, so that confidences add up.
+        ratings near their earlier vectors.  It grows with the number of their earlier ratings, and
+        is a part of the objective in `history_`.  `global_mean_`, `rating_scale_` and an `alpha_`
+        chosen by "auto" do not change.  Epochs are those of "ccd", also after a fit by "sgd".
+
+        A call with exactly the ratings of an earlier call changes nothing.  This is different with
+        `unobserved_weight`: a pair of an earlier call then counts as one more click, and the
+        confidences add up.
+
         With a `loss` that ranks, at most `max_iter` epochs of "sgd" visit all clicks, earlier and
         new, and start from the earlier factors.  A pair that comes again counts once.  Three epochs
         are about as good as a fit of all clicks.
@@ -343,11 +346,11 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         Raises
         ------
         DuplicateRatingError
-            If a pair was rated in an earlier call, with ratings; the user guide says when this is
-            known.
+            If a pair was rated in an earlier call, except with clicks.  A model does not know the
+            pairs that came from a Dask cluster.
         ValueError
-            As in `fit`; if the ratings are on another scale; if `loss` ranks, and earlier clicks
-            came on Dask.
+            As in `fit`.  If the ratings are on another scale than earlier ones.  If `loss` ranks,
+            and earlier clicks came on Dask.
         """
         try:
             return self._factorise(X, y, fit_params, anew=not hasattr(self, "components_"))

@@ -58,10 +58,10 @@ class FactorRanking(Recommender):
         -------
         similar : ndarray of shape (m, n)
             Ids of items, the most similar first.  The item itself, items without ratings, and items
-            whose vector is zero but for rounding are left out.  So are, after a fit with
-            ``alpha=0`` and without `unobserved_weight`, items with fewer ratings than
-            `n_components`: their vectors may point anywhere.  Missing ids, and those for an unknown
-            or left-out item, are as in `recommend`; a warning names some unknown ids.
+            whose vector is zero but for rounding are left out.  After a fit with ``alpha=0`` and
+            without `unobserved_weight`, items with fewer ratings than `n_components` are left out,
+            too: their vectors may point anywhere.  Missing ids, and those for an unknown or
+            left-out item, are as in `recommend`; a warning names some unknown ids.
         scores : ndarray of shape (m, n), float64
             Cosines of the angles between the vectors; -inf for missing ids.
 

@@ -35,7 +35,7 @@ class ItemRanking(Recommender):
     _usual: Floats
 
     def similar_items(self, items: ArrayLike, n: int = 10) -> tuple[Array, Array]:
-        """Return the items for which each item speaks most.
+        """Return the items to whose scores each item adds most.
 
         Parameters
         ----------
@@ -79,7 +79,7 @@ class ItemRanking(Recommender):
         return named(found, self.item_ids_), scores
 
     def explain(self, user: Any, item: Any, n: int = 10) -> tuple[Array, Floats]:
-        """Return the clicks of a user that speak most for an item.
+        """Return the clicks of a user that add most to the score of an item.
 
         Parameters
         ----------
@@ -93,8 +93,8 @@ class ItemRanking(Recommender):
         Returns
         -------
         items : ndarray of shape (m,)
-            Ids of the items that the user has taken and that speak for `item`, the one that says
-            most first; m is at most `n`.
+            Ids of items that the user has taken and that add to the score of `item`, the largest
+            part first; m is at most `n`.
         parts : ndarray of shape (m,), float64
             What each adds to the score of `item`, above 0.  Over all clicks of the user they add up
             to the score.
@@ -159,25 +159,26 @@ class ItemRanking(Recommender):
         Parameters
         ----------
         X : array-like of shape (n_pairs, 2), or matrix of shape (n_new_users, n_items)
-            Pairs of ids; or a matrix as in `fit`: a tenth of its clicks is judged, and the users'
-            others are given.
+            Pairs of ids.  Or a matrix as in `fit`: a tenth of its clicks is judged, by
+            recommendations from the other clicks.
         y : array-like of shape (n_pairs,), default=None
             Values of the pairs, of which those above 0 are relevant; not used if X is a matrix.
 
         Returns
         -------
         float
-            Items that the user took in the fit, or that are given, are not recommended.
+            The score.  Items that the user took in the fit, or among the other clicks, are not
+            recommended.
 
         Raises
         ------
         ValueError
-            As in `fit`; if no judged value is above 0.
+            As in `fit`.  If no judged value is above 0.
         """
         return RankingScorer()(self, X, y)
 
     def without_clicks(self) -> Any:
-        """Return a copy without the clicks of the users, for users whose clicks will be given.
+        """Return a smaller copy, which does not keep the clicks of the users.
 
         Returns
         -------

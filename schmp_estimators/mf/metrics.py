@@ -80,9 +80,7 @@ def precision_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
 
 
 def recall_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
-    """Return the mean share of relevant items that are among the k recommendations.
-
-    The mean is over users.
+    """Return the mean over users of the share of relevant items that are among k recommended ones.
 
     Parameters and errors are as in `precision_at_k`.  Users without relevant items are left out.
     """
@@ -163,9 +161,7 @@ METRICS: dict[str, Callable[[Hits], Floats]] = {
 
 
 class RankingScorer:
-    """Scorer for the parameter `scoring` of scikit-learn.
-
-    It measures k recommendations to each user.
+    """Scorer of k recommendations to each user, for `scoring` of scikit-learn's functions.
 
     For pairs, the pairs with y above `threshold` are the relevant items of their users.  Items that
     a user had in the fit are not recommended.  So a judged pair that was also in the fit counts as
@@ -210,7 +206,7 @@ class RankingScorer:
         self.k = at_least_one(k, "k", "a number of recommendations, ")
 
     def __call__(self, estimator: Any, X: Any, y: Any = None) -> float:
-        """Return the measure for a fitted `ModelParallelMF` on pairs with y, or on a matrix."""
+        """Return the measure for a fitted model on pairs with y, or on a matrix."""
         if not hasattr(estimator, "recommend"):
             raise ValueError(
                 f"RankingScorer judges a fitted ModelParallelMF, not {type(estimator).__name__}"

@@ -98,18 +98,18 @@ class Recommender:
         users : array-like of shape (m,), or matrix of shape (m, n_items)
             Ids of users; or a matrix with the ratings of new users.  A model of ratings gives an
             unknown user the items with the highest biases.  A model that ranks gives unknown users,
-            and users of whose ratings none says anything, the items with the highest mean
-            predictions over all users.
+            and users whose ratings say nothing, the items with the highest mean predictions over
+            all users.
         n : int, default=10
             Number of items for each user.
         exclude : "fitted", None, ids, pairs or sparse matrix of shape (m, n_items), \
                 default="fitted"
             Items not to recommend.  "fitted": those that the user rated in `fit`, in a later
             `partial_fit`, or in the row of a new user.  None: no items.  A list of ids of items:
-            these, for all users.  Pairs of ids, if `users` are ids: the items that stand beside a
-            user.  Unknown ids are ignored.  A sparse matrix: its stored entries.  It has a row for
+            these, for all users.  Pairs of ids, if `users` are ids: each item, for the user beside
+            it.  Unknown ids are ignored.  A sparse matrix: its stored entries.  It has a row for
             each of the m `users`, in their order, and a column for each item.  `to_matrix` makes
-            one from pairs of ids.
+            such a matrix from pairs of ids, with users in ascending order.
         items : array-like of shape (n_candidates,), default=None
             Ids of the items that may be recommended, for example those in stock; unknown ids are
             ignored, and a warning names some.  None: all items with ratings.
@@ -117,18 +117,18 @@ class Recommender:
         Returns
         -------
         items : ndarray of shape (m, n)
-            Ids of items, best first.  If too few items remain, the missing ids are -1.  They are
-            None if ids are strings, and the largest number if ids are uint64.
+            Ids of items, best first.  If too few items remain, the missing ids are -1, or None for
+            strings, or ``2**64 - 1`` for uint64.
         scores : ndarray of shape (m, n), float64
             Predicted ratings or scores; -inf for missing ids.
 
         Raises
         ------
         ValueError
-            If ids have another type than those of the fit, or are negative or missing; if `n` is
-            not positive; if a matrix does not have a column for each item; if `exclude` is
-            something else, or does not have a row for each of `users`; if the ratings of the fit
-            were not kept.
+            If ids have another type than those of the fit, or are negative or missing.  If `n` is
+            not positive.  If a matrix does not have a column for each item.  If `exclude` is
+            something else, or does not have a row for each of `users`.  If it is "fitted", but the
+            ratings of the fit were not kept.
 
         Examples
         --------

@@ -95,8 +95,8 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
     max_iter : int, default=1000
         Largest number of passes over the coefficients of a column.
     tol : float, default=1e-3
-        A column is solved when its duality gap is at most `tol` times its objective at zero; at
-        least 1e-6.
+        A column is solved when its duality gap is at most `tol` times its objective at zero.  `tol`
+        is at least 1e-6.
     n_jobs : int, default=None
         Threads of a fit in this process.  None means 1, -1 all cores.
     checkpoint : str or path-like, default=None
@@ -195,7 +195,7 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
     @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None, **fit_params: Any) -> DistributedSLIM:
-        """Fit the columns of all items.
+        """Fit the coefficients of all items.
 
         Parameters
         ----------
@@ -203,8 +203,8 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
             As in `ModelParallelMF.fit`: a sparse matrix of clicks, an array or data frame in which
             NaN and zeros are not clicks, or pairs of ids.  Either may be on Dask.
         y : array-like of shape (n_clicks,), default=None
-            Values of the pairs, for example counts, of at least 0; ``[1] * n`` if there are none.
-            Not used if X is a matrix.
+            Values of the pairs, for example counts, of at least 0.  Give ones if clicks have no
+            values.  Not used if X is a matrix.
         **fit_params : dict
             Nothing: ``sample_weight`` is refused.
 
@@ -220,8 +220,8 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
         DuplicateRatingError
             If a pair occurs twice.
         ValueError
-            As in `ModelParallelMF.fit`; if a value is negative, or none is above 0; if `l1_reg` and
-            `l2_reg` are 0.
+            As in `ModelParallelMF.fit`.  If a value is negative, or no value is above 0.  If
+            `l1_reg` and `l2_reg` are both 0.
 
         Warns
         -----
@@ -235,8 +235,8 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
     def partial_fit(self, X: Any, y: Any = None, **fit_params: Any) -> DistributedSLIM:
         """Add clicks, and solve again the columns that are no longer within `tol`.
 
-        Users and items keep their ids and rows; new ones are appended.  The values of a pair that
-        is known are added up.  The result is that of a fit of all clicks, within the duality gaps.
+        Users and items keep their ids and rows; new ones are appended.  Values of a known pair are
+        added up.  The result is that of a fit of all clicks, within the duality gaps.
 
         Parameters
         ----------
@@ -257,7 +257,7 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
         DuplicateRatingError
             If a pair occurs twice in X.
         ValueError
-            As in `fit`; if the model was stored without clicks.
+            As in `fit`.  If the model was stored without clicks.
         """
         return self._solve(X, y, fit_params, anew=not hasattr(self, "coef_"))
 

@@ -48,15 +48,14 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
     def transform(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Any:
         """Return the vectors of users.
 
-        For new users they are found by ridge regression, while the items stay fixed.
-
-        With `unobserved_weight`, items without a rating also count, as in the fit.  With a `loss`
-        that ranks, new users start at zero and take the steps of as many epochs as the fit did.
+        The vectors of new users are found by ridge regression, while the items stay fixed.  With
+        `unobserved_weight`, items without a rating also count, as in the fit.  With a `loss` that
+        ranks, new users start at zero and take the steps of as many epochs as the fit did.
 
         Parameters
         ----------
         X : matrix of shape (n_new_users, n_items), or pairs of shape (n_pairs, 2)
-            Ratings, as in `fit`, with the columns of `components_`; or pairs of ids.
+            Ratings as in `fit`, with a column for each item in `item_ids_`; or pairs of ids.
         y : array-like of shape (n_pairs,), default=None
             The ratings of pairs.  Their users are then folded in from these ratings, even if the
             fit knew them.  Pairs with unknown items are ignored; a warning names some.  None: for
@@ -70,14 +69,14 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
         float64
             The vectors that minimise the objective together with the users' biases.  They solve
             linear equations in float64.  With `positive` they are computed to a relative error of
-            1e-9.  Each row of a matrix depends on its own ratings only; a row without ratings gives
-            zeros.  For pairs, the vector of the user of each pair; zeros for an unknown user.  For
+            1e-9.  The vector of a row depends only on the ratings in this row; without ratings it
+            is zero.  For pairs, the vector of the user of each pair; zero for an unknown user.  For
             a Dask collection the result is lazy.
 
         Raises
         ------
         ValueError
-            As in `fit`; if X is on Dask, and `y` or `sample_weight` is given.
+            As in `fit`.  If X is on Dask, and `y` or `sample_weight` is given.
         """
         check_is_fitted(self)
         refuse_container(self, X)
@@ -164,7 +163,7 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
     def score(self, X: Any, y: Any = None) -> float:
         """Return R², or the NDCG of recommendations; at most 1.
 
-        It is the NDCG with `unobserved_weight` or a `loss` that ranks.
+        The score is the NDCG with `unobserved_weight` or a `loss` that ranks.
 
         Parameters
         ----------
@@ -176,21 +175,21 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
         Returns
         -------
         float
-            R², the coefficient of determination, over the pairs.  For a matrix it is over a tenth
-            of the ratings, and users are folded in from the others.  With fewer than a thousand
-            ratings about a hundred are judged, at most half of them.  The choice depends only on
-            the numbers of rows and columns.  With `unobserved_weight`, or a `loss` that ranks, the
-            score is the NDCG of ten recommendations, as of `ranking.RankingScorer()`.  Relevant
-            items are those of the judged ratings above 0.  Items that the user rated in the fit, or
-            from which the user is folded in, are not recommended.  R² and NDCG cannot be compared:
-            to choose among losses, or among values of `unobserved_weight` that include 0, pass this
-            scorer as `scoring`.
+            R², the coefficient of determination, over the pairs.  Of a matrix a tenth of the
+            ratings is judged, and users are folded in from the others.  With fewer than a thousand
+            ratings about a hundred are judged, at most half of them.  Which ratings are judged
+            depends only on their rows and columns.  With `unobserved_weight`, or a `loss` that
+            ranks, the score is the NDCG of ten recommendations, as of `ranking.RankingScorer()`.
+            Relevant items are those of the judged ratings above 0.  Items that the user rated in
+            the fit, or from which the user is folded in, are not recommended.  R² and NDCG cannot
+            be compared: to choose among losses, or among values of `unobserved_weight` that include
+            0, pass this scorer as `scoring`.
 
         Raises
         ------
         ValueError
-            As in `fit`; if there is nothing to judge: a matrix of fewer than two ratings, or no
-            click.
+            As in `fit`.  If there is nothing to judge: no click, or a matrix with fewer than two
+            ratings.
         """
         check_is_fitted(self)
         if self._ranks:

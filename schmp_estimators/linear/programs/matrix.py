@@ -62,7 +62,7 @@ class Storage:
         Parameters
         ----------
         chosen : ndarray of int
-            Their numbers, in any order, perhaps repeated.
+            Numbers of rows, in any order, perhaps repeated.
 
         Returns
         -------
@@ -114,7 +114,7 @@ class Storage:
         Returns
         -------
         tuple of three ndarrays of float64 of shape (n_columns,)
-            New arrays.  If X has NaN or infinity, so has the second one.
+            New arrays.  If X has NaN or infinity, so has the second array.
         """
 
     @abstractmethod
@@ -180,7 +180,7 @@ class Storage:
         return means_of(weights.sum(), self.n_rows, *self.known_sums(weights))
 
     def filled(self, values: Floats) -> "Storage":
-        """Return X with `values` (n_columns,) for the missing values of columns; at first NaN."""
+        """Return X with `values` (n_columns,) for missing values, which are NaN at first."""
         raise NotImplementedError
 
     @property
