@@ -166,7 +166,7 @@ n_features_in_ : int
 feature_names_in_ : ndarray of shape (n_features,)
     Names of features, if X has names and all are strings.
 fill_values_ : ndarray of shape (n_features,)
-    Means of the columns, which replace missing values, also in predictions.  Only with
+    Means of the columns, which stand for missing values, also in predictions.  Only with
     `missing_values` or genotypes.
 TypeError
     If X is a Dask collection other than an array, a data frame or a list of Delayed objects.
