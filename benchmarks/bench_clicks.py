@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from common import SweepClock, forget_peak, machine, peak, table
+from common import SweepClock, forget_peak, machine, parse, peak, record, table
 from scipy import sparse
 from threadpoolctl import threadpool_limits
 
@@ -393,6 +393,7 @@ def losses(arguments):
             rows.append(search(loss, run, grid, inner, whole))
         shape = inner.train.shape
         title = f"{name}: {inner.train.nnz} clicks of {shape[0]} users on {shape[1]} items"
+        record("mf-losses", [[name, *(f"{float(a):.3f}, {float(b):.3f}" for _, a, b, *_ in rows)]])
         table(title, ("", "NDCG@10", "recall@20", "seconds", "of all", "setting"), rows)
 
 
@@ -411,7 +412,7 @@ def main():
     parser.add_argument("--confidences", nargs="+", type=float, default=[3.0, 10.0])
     parser.add_argument("--penalties", nargs="+", type=float, default=[0.5, 5.0, 20.0])
     parser.add_argument("--epochs", type=int, default=8)
-    arguments = parser.parse_args()
+    arguments = parse(parser)
     print(machine())
     FIGURES[arguments.figure](arguments)
 

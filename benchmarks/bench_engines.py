@@ -31,7 +31,7 @@ from typing import ClassVar
 import numpy as np
 import psutil
 from bench_lda import some_documents
-from common import machine, table
+from common import machine, parse, record, table
 from distributed import Client, LocalCluster
 from scipy import sparse
 
@@ -414,6 +414,7 @@ def traffic(arguments):
             print(rows[-1], flush=True)
     header = ["K", "shards", "sent", "by the formula"]
     table(traffic.__doc__, header, rows)
+    record("scale-bytes", [[str(row[0]), *row[1:]] for row in rows], 2)
 
 
 def said(arguments):
@@ -538,6 +539,8 @@ def messages(arguments):
         "kB of a rank",
     ]
     table(messages.__doc__, header, rows)
+    shown = [row for row in rows if row[1] == 32 and row[2]]
+    record("scale-messages", [[row[0], f"{row[2]:.2f}", f"{row[3]:.0f}"] for row in shown])
 
 
 def _messages(kind, p):
@@ -639,7 +642,7 @@ def main():
     parser.add_argument("--sampler", default="auto", help="for said")
     parser.add_argument("--topics", nargs="+", type=int, default=[200, 1000])
     parser.add_argument("--shards", nargs="+", type=int, default=[4, 8, 16, 32, 64])
-    arguments = parser.parse_args()
+    arguments = parse(parser)
     print(machine(), flush=True)
     for figure in arguments.figures:
         FIGURES[figure](arguments)

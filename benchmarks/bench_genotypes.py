@@ -45,7 +45,7 @@ from unittest import mock
 import joblib
 import numpy as np
 import psutil
-from common import table
+from common import parse, record, table
 from distributed import Client, LocalCluster
 from numba import njit
 
@@ -143,6 +143,7 @@ def products(n_people, n_variants, turns=100):
             spent[name] = min(spent[name], time.process_time() - start)
     rows = [(name, dose.size / seconds / 1e9) for name, seconds in spent.items()]
     table(f"{n_people} × {n_variants}", ("columns", "10⁹/s"), rows)
+    record("l1-products", rows)
 
 
 @contextmanager
@@ -235,11 +236,13 @@ def path(prefix, n_penalties, max_worse):
 
     for n_shards in (1, 2):
         for n_jobs in (1, 2):
-            fit(f"{n_shards} partitions, {n_jobs} threads", n_shards=n_shards, n_jobs=n_jobs)
+            fit(f"partitions {n_shards}, threads {n_jobs}", n_shards=n_shards, n_jobs=n_jobs)
     workers = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
     with LocalCluster(**workers) as cluster, Client(cluster):
-        fit("2 partitions, 2 workers", n_shards=2)
+        fit("partitions 2, workers 2", n_shards=2)
     table("a fit of the last penalty", ("where", "wall s", "coefficients"), fits)
+    whole = [f"a path of {n_penalties} penalties, one thread", wall, peak[-1]]
+    record("l1-genotypes", [whole, *([f"a fit with the last one, {w}", s, ""] for w, s, _ in fits)])
 
 
 def fits(n_people, n_variants):
@@ -433,7 +436,7 @@ def main():
     parser.add_argument(
         "--data", help="folder in which bytes are kept; by default they are made for this run"
     )
-    options = parser.parse_args()
+    options = parse(parser)
     FIGURES[options.figure](options)
 
 

@@ -29,10 +29,11 @@ import l1_cases  # isort: skip  (limits BLAS threads)
 import argparse
 import time
 import warnings
+from functools import partial
 
 import numpy as np
 import scipy.sparse as sp
-from common import milliseconds
+from common import milliseconds, parse, record
 from l1_cases import race, relative_gap, report
 from scipy.special import expit, xlogy
 from sklearn.linear_model import (
@@ -268,7 +269,8 @@ def lasso(options):
             def gap(coef, X=X, y=y, alpha=alpha):
                 return relative_gap(X, y, coef, alpha)
 
-            contest(f"{case}, 1/{part:g}", lasso_solvers(X, y, alpha), gap, 1e-6, options)
+            found = contest(f"{case}, 1/{part:g}", lasso_solvers(X, y, alpha), gap, 1e-6, options)
+            record_race("l1-lasso", shown(case, X, part), found, ("celer", "skglm"))
 
 
 def path(options):
@@ -280,7 +282,8 @@ def path(options):
         def worst(coefs, X=X, y=y, alphas=alphas):
             return max(relative_gap(X, y, coefs[:, k], alpha) for k, alpha in enumerate(alphas))
 
-        contest(f"{case}, path", path_solvers(X, y, alphas), worst, 1e-4, options, 1)
+        found = contest(f"{case}, path", path_solvers(X, y, alphas), worst, 1e-4, options, 1)
+        record_race("l1-path", case, found, ("celer",))
 
 
 def cv(options):
@@ -308,7 +311,9 @@ def logistic(options):
             def gap(coef, X=X, y=y, C=C):
                 return logistic_gap(X, y, coef, C)
 
-            contest(f"{case}, 1/{part:g}", logistic_solvers(X, y, C), gap, 1e-6, options)
+            solvers = logistic_solvers(X, y, C)
+            found = contest(f"{case}, 1/{part:g}", solvers, gap, 1e-6, options)
+            record_race("l1-logistic", shown(case, X, part), found, ("celer", "skglm", "liblinear"))
 
 
 def grid(X, y):
@@ -326,6 +331,22 @@ def contest(title, solvers, measure, wanted, options, repeats=5):
         if name not in left_out
     ]
     report(title, found)
+    return dict(found)
+
+
+def shown(case, X, part):
+    """Return what the pages call a problem."""
+    n, p = X.shape
+    return f"{case}, {n:,} × {p:,}, {part:g}"
+
+
+def record_race(table, case, found, peers):
+    """Record the seconds of ours and of peers, and the ratio of the best of these to ours."""
+    seconds = [found.get(name, (np.inf,))[0] for name in ("ours", *peers)]
+    ratio = min(seconds[1:]) / seconds[0]
+    figures = [one if np.isfinite(one) else "—" for one in (*seconds, ratio)]
+    installed = [name for name in peers if name in found and name != "liblinear"]
+    record(table, [[case, *figures]], peers=installed)
 
 
 def fold(options):
@@ -415,6 +436,7 @@ def small_lasso(options):
 def small_logistic(options):
     """Milliseconds of small problems of logistic regression."""
     header()
+    write = partial(line, table="l1-small-logistic")
     theirs = {"l1_ratio": 1.0, "solver": "liblinear"}
     for n, p in SHAPES:
         X, y = problem(n, p, False)
@@ -429,15 +451,15 @@ def small_logistic(options):
                 LogisticRegression(C=C, **theirs).fit(X, labels)
 
         ours, other = SparseLogisticRegression().fit, LogisticRegression(**theirs).fit
-        line("fit " + kind, milliseconds(9, ours, X, labels), milliseconds(9, other, X, labels))
+        write("fit " + kind, milliseconds(9, ours, X, labels), milliseconds(9, other, X, labels))
         path = milliseconds(3, sparse_logistic_path, X, labels, Cs=Cs)
-        line("path of 30 " + kind, path, milliseconds(1, one_after_the_other, X, labels))
+        write("path of 30 " + kind, path, milliseconds(1, one_after_the_other, X, labels))
         if n > p:
             folds = milliseconds(1, SparseLogisticRegressionCV(Cs=Cs, cv=5).fit, X, labels)
             other = LogisticRegressionCV(
                 Cs=Cs, cv=5, l1_ratios=(1.0,), solver="liblinear", use_legacy_attributes=False
             )
-            line("5 folds of 30 " + kind, folds, milliseconds(1, other.fit, X, labels))
+            write("5 folds of 30 " + kind, folds, milliseconds(1, other.fit, X, labels))
 
 
 def header():
@@ -445,9 +467,11 @@ def header():
     print(f"{'problem, ms':28s}{'ours':>12s}{'sklearn':>12s}{'celer':>12s}")
 
 
-def line(name, *figures):
-    """Print a line of the table."""
+def line(name, *figures, table="l1-small"):
+    """Print a line of the table, and record ours and scikit-learn's."""
     print(f"{name:28s}" + "".join(f"{figure:12.2f}" for figure in figures), flush=True)
+    row = [name.replace(" x ", " × "), *figures[:2], figures[1] / figures[0]]
+    record(table, [row], is_chosen=True)
 
 
 FIGURES = {
@@ -470,7 +494,7 @@ def main():
         "--limit", type=float, default=30.0, help="seconds after which a solver is given up"
     )
     parser.add_argument("--without", default="", help="solvers to leave out")
-    options = parser.parse_args()
+    options = parse(parser)
     warnings.filterwarnings("ignore")
     if options.cases is None:
         options.cases = CASES.get(options.figure, "genotypes,mice,toeplitz,strads")

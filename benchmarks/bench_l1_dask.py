@@ -209,7 +209,7 @@ def main():
     parser.add_argument(
         "--path", type=int, default=0, help="number of alphas of a path, instead of the cases"
     )
-    options = parser.parse_args()
+    options = common.parse(parser)
     warnings.filterwarnings("ignore")
     print(common.machine(), flush=True)
     sizes = ["reduce/MB", "allowed/MB", "all/MB"]
@@ -227,8 +227,14 @@ def main():
             for part in map(float, options.parts.split(",")):
                 row, problem = measure(case, part, options)
                 common.table(f"{options.workers} workers", header, [row])
+                answers = [f"{row[at]:.3g} MB" for at in (5, 7)]
+                common.record("l1-rounds", [[*row[:2], *row[3:5], *answers]])
+                common.record("l1-dask-glm", [["ours", row[9], f"{row[2]:.1e}"]])
                 if options.peer:
                     for reached in peer(*problem, options.limit):
+                        solver, steps, seconds, gap = reached
+                        shown = [f"dask-glm, {steps} iterations of {solver}", seconds, f"{gap:.3g}"]
+                        common.record("l1-dask-glm", [shown], peers=("dask-glm",))
                         common.table(
                             "dask-glm", ["solver", "iterations", "seconds", "gap"], [reached]
                         )

@@ -4,6 +4,7 @@
         --sweeps 20 5 --limit 10
     python benchmarks/bench_large.py cells --folder FOLDER --tokens 1e9 --topics 50 \
         --sweeps 10 --limit 6
+    python benchmarks/bench_large.py all --folder FOLDER --share 0.001
     python benchmarks/bench_large.py million --tokens 60e6 --workers 0 1 2 --steps 1 2
 
 For `text` and `cells` the corpus is generated into memory-mapped files of the folder, once.
@@ -44,6 +45,7 @@ import threading
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -51,7 +53,18 @@ import dask
 import dask.array as da
 import numpy as np
 from bench_spill import Watch
-from common import SweepClock, digest, forget_peak, machine, peak, resident, table
+from common import (
+    SweepClock,
+    digest,
+    forget_peak,
+    machine,
+    parse,
+    peak,
+    record,
+    resident,
+    shown_commands,
+    table,
+)
 from distributed import Client, LocalCluster
 from numba import njit
 from scipy import sparse
@@ -81,6 +94,7 @@ KINDS = {
     "cells": Kind(220_000, 40, 20_000, 6_200, 0.5, 0.5, True, 1_000, 1_000),
 }
 BACKGROUND = 0.3
+HERE = Path(__file__).parent
 
 
 @njit(nogil=True, cache=True)
@@ -288,6 +302,13 @@ def in_files(args):
     ]
     header += ["GiB anonymous", "GiB resident", "GiB of files", "perplexity", "sampler", "digest"]
     table(in_files.__doc__.splitlines()[0], header, rows)
+    record("scale-tokens", [[*row[1:3], *row[4:7], *row[8:11], row[11][-1]] for row in rows], 2)
+    for row in rows:
+        millions = row[0] * row[2] / 1e6
+        sweeps = [millions / row[6], millions / row[7]]
+        record("scale-cells-long", [["in files" if args.spill else "in memory", *sweeps]])
+        whole = ["whole fit", row[4], row[3], row[8], row[10]]
+        record("scale-cells", [whole, ["its sweeps", *sweeps, "", ""]])
 
 
 LENGTH, CHUNK = 178, 5_000
@@ -438,6 +459,33 @@ def million(arguments):
     header = ["tokens", "workers", "proposals", "MiB of a worker", "MiB before", "bytes of a token"]
     header += ["MiB of the client", "CPU ns", "M tokens/CPU s", "M tokens/s", "entries", "digest"]
     table(million.__doc__.splitlines()[0], header, rows)
+    record("scale-million", [[*row[1:3], row[5], *row[7:10]] for row in rows], 2)
+    more = [row[3] for row in sorted(rows, key=lambda row: row[1])]
+    record("scale-workers", [["MiB more at the peak of a worker", *more]])
+
+
+#: Tables whose first command makes a row of the picture "What fits on two cores", and options of
+#: these whose numbers say how much data there is.
+ON_TWO_CORES = ("scale-cells", "mf-large", "l1-genotypes", "mf-clicks")
+SIZES, SHAPES = ("--tokens", "--millions", "--clicks"), ("path", "--shape")
+
+
+def everything(args):
+    """What fits on two cores: tokens, ratings, genotypes and clicks, one after the other."""
+    for name in ON_TWO_CORES:
+        words = shown_commands(name)[0]
+        for i, (option, word) in enumerate(pairwise(words), 1):
+            if option == "--folder":
+                words[i] = f"{args.folder}/{name}-{args.share:g}"
+            elif option in SIZES and args.share != 1:
+                words[i] = f"{float(word) * args.share:g}"
+            elif option in SHAPES and args.share != 1:
+                sides = (int(side) * math.sqrt(args.share) for side in word.split("x"))
+                words[i] = "x".join(f"{side:.0f}" for side in sides)
+        print("$", *words, flush=True)
+        script = words.index("python") + 1
+        words[script - 1 : script + 1] = sys.executable, str(HERE / Path(words[script]).name)
+        subprocess.run(["env", *words, *["--record"] * args.record], check=True)
 
 
 def main():
@@ -457,6 +505,10 @@ def main():
         one.add_argument("--jobs", type=int, default=2)
         one.add_argument("--spill", default="auto", help="'' keeps all tokens in memory")
         one.add_argument("--fit", action="store_true", help=argparse.SUPPRESS)
+    one = figures.add_parser("all")
+    one.set_defaults(run=everything)
+    one.add_argument("--folder", required=True, help="where the data are made, once")
+    one.add_argument("--share", type=float, default=1.0, help="of the data")
     one = figures.add_parser("million")
     one.set_defaults(run=million)
     one.add_argument("--tokens", type=float, default=60e6)
@@ -465,7 +517,7 @@ def main():
     one.add_argument("--sweeps", type=int, default=3)
     one.add_argument("--workers", nargs="+", type=int, default=[0])
     one.add_argument("--steps", nargs="+", type=int, default=[1, 2])
-    arguments = parser.parse_args()
+    arguments = parse(parser, *figures.choices.values())
     arguments.run(arguments)
 
 

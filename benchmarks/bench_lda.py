@@ -28,7 +28,9 @@ from common import (
     forget_peak,
     machine,
     median,
+    parse,
     peak,
+    record,
     resident,
     split,
     table,
@@ -119,6 +121,7 @@ def quality(arguments):
                     random_state=seed,
                     **params,
                 )
+                chosen = lda(k, **params, max_iter=1).fit(train).sampler_
                 ratio = seconds / point[1] if point[2] <= 1.01 * perplexity else "not reached"
                 rows.append(
                     [
@@ -131,11 +134,31 @@ def quality(arguments):
                         seconds,
                         *point[::-1],
                         ratio,
+                        chosen,
                     ]
                 )
                 print(rows[-1], file=sys.stderr, flush=True)
     header = ["corpus", "K", "sampler, proposals", "seed", "peer", "its perplexity", "its CPU s"]
-    table(quality.__doc__, [*header, "perplexity", "CPU s", "sweeps", "ratio"], rows)
+    header += ["perplexity", "CPU s", "sweeps", "ratio", "chosen"]
+    table(quality.__doc__, header, rows)
+    record_quality(rows)
+
+
+def record_quality(rows):
+    """Record the races of "auto" to tomotopy's perplexity, the seeds of one side by side."""
+    shown = []
+    for (name, k, sampler, peer), some in itertools.groupby(rows, lambda row: (*row[:3], row[4])):
+        if (sampler, peer) == ("auto 2", "tomotopy"):
+            seeds = list(some)
+            perplexity, seconds = seeds[0][5:7]
+            shown.append([name, str(k), seconds, f"{perplexity:.0f}", f"auto ({seeds[0][11]})"])
+            shown[-1] += [", ".join(short(row[at]) for row in seeds) for at in (9, 8, 10)]
+    record("lda-quality", shown, 2, ("tomotopy",))
+
+
+def short(cell):
+    """Return a number with three digits, and words as they are."""
+    return cell if isinstance(cell, str) else f"{cell:.3g}"
 
 
 def begin(arguments):
@@ -156,6 +179,15 @@ def begin(arguments):
                 print(rows[-1], file=sys.stderr, flush=True)
     header = ["corpus", "K", "seed", "start", "sweeps", "CPU s", "perplexity", "to the first start"]
     table(begin.__doc__, header, rows)
+    shown = []
+    for name, some in itertools.groupby(rows, lambda row: row[0]):
+        seeds, shown_of = list(some), []
+        for init in arguments.inits:
+            found = [row for row in seeds if row[3] == init]
+            sweeps, seconds = (", ".join(short(row[at]) for row in found) for at in (4, 5))
+            shown_of.append(f"{sweeps}: {seconds}")
+        shown.append([name, *shown_of, ", ".join(short(row[7]) for row in found)])
+    record("lda-starts", shown)
 
 
 def _until(goal, train, test, k, max_iter, *, whole=False, **params):
@@ -271,6 +303,17 @@ def priors(arguments):
             print(rows[-1], file=sys.stderr, flush=True)
     header = ["corpus", "topics", "priors", "sampler", "perplexity", "NPMI", "CPU s"]
     table(priors.__doc__.splitlines()[0], header, rows)
+    of_samplers = [[*row[:2], *row[3:]] for row in rows if row[2] == "1/K"]
+    shown = [[a, str(k), b, f"{p:.0f}", f"{c:.3f}", s] for a, k, b, p, c, s in of_samplers]
+    record("lda-auto", shown, 3, is_chosen=True)
+    shown = []
+    for (name, k), some in itertools.groupby(rows, lambda row: row[:2]):
+        first, *others = [row[4:6] for row in some]
+        shown.append([name, k, f"{first[0]:.0f}", f"{first[1]:.3f}"])
+        for perplexity, npmi in others:
+            change = 100 * (perplexity / first[0] - 1)
+            shown[-1] += [f"{change:+.1f}", f"{npmi - first[1]:+.3f}"]
+    record("lda-priors", shown, 2, is_chosen=True)
 
 
 def sweep_seconds(X, k, *, wall=False, sweeps=8, **params):
@@ -470,6 +513,14 @@ def numbers(arguments):
         print(rows[-1], file=sys.stderr, flush=True)
     header = ["corpus", "seed", "chosen", "within 25 %", "perplexity, NPMI, stability"]
     table(numbers.__doc__, [*header, "fits, CPU s", "beside them"], rows)
+    shown = []
+    for name, some in itertools.groupby(rows, lambda row: row[0]):
+        seeds = list(some)
+        tried, spent = [row[4].count(":") for row in seeds], [row[5] for row in seeds]
+        chosen = ", ".join(str(row[2]) for row in seeds)
+        shown.append([name, chosen, f"{min(tried)} to {max(tried)}"])
+        shown[-1].append(f"{min(spent):.1f} to {max(spent):.1f}")
+    record("lda-numbers", shown, is_chosen=True)
 
 
 def _known(phi, alpha):
@@ -525,6 +576,11 @@ def intervals(arguments):
         rows.append(["all", "", "", *key, n, mean, ""])
     header = ["K", "beta", "tokens of a document", "topics", "weighted by", "intervals"]
     table(intervals.__doc__, [*header, "coverage", "mean width"], rows)
+    shown = []
+    for kind, some in itertools.groupby(rows[-4:], lambda row: row[3]):
+        documents, tokens = some
+        shown.append([kind, documents[5], f"{documents[6]:.3f}", f"{tokens[6]:.3f}"])
+    record("lda-intervals", shown)
 
 
 def coherence(arguments):
@@ -553,6 +609,8 @@ def coherence(arguments):
                 rows.append([name, *row, difference])
     header = ["corpus", "documents", "tokens", "K", "measure", "gensim, CPU s", "here, CPU s"]
     table(coherence.__doc__.splitlines()[0], [*header, "times", "largest difference"], rows)
+    shown = [[*row[3:5], *row[5:8], f"{row[8]:.0e}"] for row in rows]
+    record("lda-coherence", shown, 2, ("gensim",))
 
 
 def _timed(call, repeats):
@@ -617,6 +675,10 @@ def stream(arguments):
         for row in found:
             row.append(row[2] / found[1][2])
         table("The last batch", ["way", "CPU s", "perplexity", "to a fit of all"], found)
+        later = [row[6] for row in rows[9:]]
+        shown = [[way, seconds, f"{p:,.0f}", ""] for way, seconds, p, _ in found]
+        shown[0][::3] = "the stream", f"{min(later):.0f} to {max(later):.0f}"
+        record("lda-stream", shown, peers=("tomotopy", "gensim"))
 
 
 def _all_at_once(X, batches, k, options):
@@ -697,7 +759,7 @@ def main():
     parser.add_argument("--settings", type=int, default=10, help="for intervals, at most 12")
     parser.add_argument("--max-iter", type=int, default=300)
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=["all at once"], help="stream")
-    arguments = parser.parse_args()
+    arguments = parse(parser)
     if "memory-of-one" not in arguments.figures:
         print(machine(), "\n", " ".join(sys.argv))
     for figure in arguments.figures:

@@ -27,7 +27,17 @@ from typing import NamedTuple
 from unittest import mock
 
 import numpy as np
-from common import SweepClock, forget_peak, machine, median, milliseconds, peak, table
+from common import (
+    SweepClock,
+    forget_peak,
+    machine,
+    median,
+    milliseconds,
+    parse,
+    peak,
+    record,
+    table,
+)
 from dask import delayed
 from scipy import sparse
 
@@ -234,6 +244,9 @@ def quality(arguments):
             )
         header = ("", "CPU seconds", "alpha / epochs", "best test RMSE", "alpha / epochs")
         table(f"{name}, K = {k}, {data.values.size} ratings; common RMSE {goal:.4f}", header, rows)
+        there = [f"{name}: seconds to {goal:.4f}", *(row[1] for row in rows)]
+        best = [f"{name}: best test RMSE", *(f"{row[3]:.4f}" for row in rows)]
+        record("mf-quality", [there, best], peers=("libmf", "cmfrec"))
 
 
 #: Ratings times one number plus another: 0 to 100, -10 to 10 and .5 to 5 where they were 1 to 5 or
@@ -267,6 +280,9 @@ def defaults(arguments):
             rows,
         )
         print(f"on other scales it differs by up to {max(moved):.1e}\n")
+        label = name if share == 1 else f"{name}, {share:g}"
+        more = ", ".join(f"{row[4]:.2f}" for row in rows)
+        record("mf-defaults", [[label, more]])
 
 
 def throughput(arguments):
@@ -309,6 +325,7 @@ def threads(arguments):
         ("solver", "K", "one", "two", "ratio of medians", "of minima"),
         rows,
     )
+    record("mf-threads", [row[:5] for row in rows], 2)
 
 
 def shards(arguments):
@@ -343,6 +360,7 @@ def memory(arguments):
             )
     header = ("solver", "COO", "factors", "beyond the input", "ratio to COO + factors")
     table(f"Memory, MiB, {values.size} ratings", header, rows)
+    record("mf-memory", [[f"``{row[0]}``", row[3]] for row in rows])
 
 
 CHILD = """
@@ -655,6 +673,9 @@ def large(arguments):
         rows.append([how, *json.loads(told)])
     header = ("input", "wall s", "CPU s", "wall s of the set-up", "peak, GiB", "digest")
     table(f"{data.rows().nnz} ratings, {data.shape}", header, rows)
+    inputs = "in memory, two threads", "mapped files, two threads", "chunks on Dask, two workers"
+    rows[2][2] = ""  # of the client alone
+    record("mf-large", [[how, *row[1:5]] for how, row in zip(inputs, rows, strict=True)])
 
 
 def main():
@@ -686,7 +707,7 @@ def main():
     parser.add_argument("--folder", default="ratings", help="where large ratings are made, once")
     parser.add_argument("--items", nargs="+", type=int, default=[20_000, 100_000], help="serving")
     parser.add_argument("--shares", nargs="+", type=float, default=[1.0])
-    arguments = parser.parse_args()
+    arguments = parse(parser)
     print(machine())
     for figure in arguments.figures:
         named[figure](arguments)

@@ -33,7 +33,7 @@ from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
-from common import machine, table
+from common import machine, parse, record, table
 from sklearn.base import clone
 
 from schmp_estimators import DistributedSLIM, ModelParallelMF
@@ -171,6 +171,19 @@ MODELS = {
 }  # fmt: skip
 
 
+#: What tables call models.
+SHOWN = {
+    "slim": "``DistributedSLIM``",
+    "bpr": '``ModelParallelMF(loss="bpr")``',
+    **{f"mf {rank}": f"``ModelParallelMF``, K = {rank}" for rank in (64, 256, 512)},
+    "implicit als": "ALS of implicit",
+    "implicit bpr": "BPR of implicit",
+    "bm25": "BM25 neighbours of implicit",
+    "ease": "EASE, a matrix of all pairs of items",
+    "popular": "most popular",
+}
+
+
 def best_setting(make, grid, train, valid, seconds, most):
     """Return the best setting by NDCG on the validation part, and the number of settings tried."""
     tried = itertools.product(*grid.values())
@@ -211,6 +224,9 @@ def search(options):
         rows.append([name, f"{recall:.4f}", f"{gain:.4f}", f"{seconds:.1f}", n_tried, str(setting)])
         print(*rows[-1], flush=True)
     table(options.folder.name, ["model", "recall@20", "NDCG@20", "CPU s", "tried", "setting"], rows)
+    name = "mf-ml1m" if "ml-1m" in options.folder.name else "mf-gowalla"
+    peers = ("implicit",) if implicit else ()
+    record(name, [[SHOWN.get(row[0], row[0]), *row[1:5]] for row in rows], peers=peers)
 
 
 def timed(function, repeats=3):
@@ -252,6 +268,9 @@ def fit(folder, setting):
     rows.append(("partial_fit of 1 %", again, wall_again, model.coef_.nnz))
     table(f"{folder.name}, {setting}", ("what", "CPU s", "wall s", "coefficients"), rows)
     print("test recall@20 {:.4f}, NDCG@20 {:.4f}".format(*quality))
+    parameters = ", ".join(f"{name}={value}" for name, value in setting.items())
+    name = f"``{parameters}``" if setting else "the default"
+    record("mf-slim", [[name, f"{quality[0]:.4f}", rows[0][1], rows[1][2], again]])
     print(f"largest gap {model.history_[-1]['dual_gap']:.2e} of the objective at zero")
 
 
@@ -283,6 +302,8 @@ def serve(folder, n_threads):
             row.append("{:.2f}, {:.2f}".format(*milliseconds))
     header = ("CPU, wall ms", "one user", "400 users", "100 new users", "similar items")
     table(f"{folder.name}, threads: {n_threads}", header, rows)
+    shown = [[row[0], *(cell.partition(",")[0] for cell in row[1:])] for row in rows]
+    record("mf-serving", shown, peers=("implicit",))
 
 
 def in_turn(calls, repeats):
@@ -346,6 +367,10 @@ def generated(shape, n_clicks, n_interests, setting):
             scores = products_of(fitted)
         quality = judge(scores, known, wanted, 3000)
         rows.append((name, cpu, wall, peak, *map(float, quality)))
+        if name == "DistributedSLIM":
+            n_users, n_items = shape
+            figures = known.nnz / 1e6, wall, peak, fitted.coef_.nnz / 1e6
+            record("mf-clicks", [[f"{n_users:,} × {n_items:,}", *figures]])
     most = np.bincount(X.indices).max() / shape[0]
     title = f"{shape}, {known.nnz} clicks, {most:.3f} of users on one item, two threads"
     table(title, ("model", "CPU s", "wall s", "peak GiB", "recall@20", "NDCG@20"), rows)
@@ -366,7 +391,7 @@ def main():
     parser.add_argument("--clicks", type=float, default=3e6)
     parser.add_argument("--interests", type=int, default=500)
     parser.add_argument("--threads", type=int, default=1, help="of `serve`")
-    options = parser.parse_args()
+    options = parse(parser)
     print(machine())
     if options.what == "search":
         search(options)

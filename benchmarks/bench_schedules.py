@@ -13,7 +13,7 @@ import argparse
 import time
 
 import numpy as np
-from common import machine, median, table
+from common import machine, median, parse, record, table
 from scipy.stats import norm
 
 from schmp_estimators import PrioritizedLasso
@@ -118,6 +118,8 @@ def costs(n_seeds):
         [*header, "none: rotation / ours", "ours / bound", "ms"],
         rows,
     )
+    shown = [[row[0], *map(int, row[1:3]), *row[3:-1]] for row in rows]
+    record("schedules-orders", shown, is_chosen=True)
 
 
 def genotypes(seed, n=300, p=900, neighbours=0.95):
@@ -206,6 +208,7 @@ def claim(n_seeds, most=2000):
             rows.append([schedule, *medians[:3], median(sums), spread, medians[3]])
     header = ["schedule", "updates", "check", "gradients", "sum", "range", "updates a round"]
     table(f"Passes to .1 %, medians of {n_seeds} data sets", header, rows)
+    record("schedules-counted", rows, is_chosen=True)
 
 
 def schedulers(n_rounds):
@@ -236,7 +239,7 @@ if __name__ == "__main__":
     parser.add_argument("what", nargs="+", choices=["costs", "schedulers", "claim"])
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=300)
-    arguments = parser.parse_args()
+    arguments = parse(parser)
     print(machine())
     if "costs" in arguments.what:
         costs(arguments.seeds)

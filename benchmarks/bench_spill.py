@@ -36,7 +36,7 @@ from pathlib import Path
 from statistics import fmean
 
 import numpy as np
-from common import SweepClock, _memory, corpus, digest, machine, median, table
+from common import SweepClock, _memory, corpus, digest, machine, median, parse, record, table
 from scipy import sparse
 
 from schmp_estimators import DistributedLDA
@@ -276,6 +276,12 @@ def cluster(folder, args):
     return fits, {"before": "MiB before", "RssAnon": "RssAnon", "VmRSS": "VmRSS"}
 
 
+#: What a table calls fits on workers.
+SHOWN = {
+    "None": "in memory",
+    "auto": "in files",
+    "folder": "in a named folder, with checkpoints",
+}
 #: The functions of each figure, and defaults of its copies, sweeps and limit.
 FIGURES = {"alone": (alone, fit_alone, 4, 6, 600), "cluster": (cluster, fit_on_workers, 9, 7, 800)}
 
@@ -296,7 +302,7 @@ def main():
     parser.add_argument("--fits", nargs="+", default=["None", "auto", "folder"], help="for cluster")
     parser.add_argument("--fit", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--spill", help=argparse.SUPPRESS)
-    args = parser.parse_args()
+    args = parse(parser)
     figure, fit, copies, sweeps, limit = FIGURES[args.figure]
     args.copies = args.copies or copies
     args.sweeps = args.sweeps or sweeps
@@ -322,6 +328,16 @@ def main():
     header = ["fit", "CPU ns/token", "wall ns/token", "CPU s", "wall s", *memory.values(), "digest"]
     title = f"{args.corpus} x {args.copies}: {n_tokens} tokens, K = {args.topics}"
     table(f"{title}, {args.sweeps} sweeps", header, rows)
+    done = [[row[0], row[1], row[6]] if row[2] != "" else [row[0], "—", "refused"] for row in rows]
+    if args.figure == "cluster":
+        record("limits-spill", [[SHOWN[name], ns] for name, ns, _ in done])
+    else:
+        limits = "none", str(args.limit), str(args.limit)
+        shown = [
+            [one[0].partition(",")[0], limit, *one[1:]]
+            for one, limit in zip(done, limits, strict=True)
+        ]
+        record("lda-spill", shown, 2)
 
 
 if __name__ == "__main__":

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import os
 import platform
 import statistics
+import subprocess
+import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 from scipy import sparse
 
 import schmp_estimators
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+sys.path.append(str(DOCS))
+import figures  # noqa: E402
+
+#: What runs before this command has begun.
+LOAD = os.getloadavg()[0]
 
 
 def corpus(name):
@@ -91,15 +102,41 @@ def machine():
         (s.partition(":")[2].strip() for s in _cpuinfo() if s.startswith("model name")),
         platform.machine(),
     )
-    packages = ("numpy", "numba", "dask", "scikit-learn")
-    from importlib.metadata import version
-
-    software = ", ".join(f"{package} {version(package)}" for package in packages)
+    software = versions("numpy", "numba", "dask", "scikit-learn")
     python = f"Python {platform.python_version()}"
     return (
         f"{cpu}, {os.cpu_count()} cores; {python}, {software}, "
         f"schmp_estimators {schmp_estimators.__version__}"
     )
+
+
+def versions(*packages):
+    """Return packages with their versions."""
+    return ", ".join(f"{package} {version(package)}" for package in packages)
+
+
+def machine_name():
+    """Return what the pages call this machine, or its processor."""
+    told = dict(line.split("\t: ", 1) for line in _cpuinfo() if "\t: " in line)
+    told = {name.strip(): value for name, value in told.items()}
+    flags = told.get("flags", "").split()
+    if "amx_tile" in flags:
+        return "AMX"
+    if (told.get("vendor_id"), told.get("cpu family")) == ("AuthenticAMD", "25"):
+        return "Zen 4" if "avx512f" in flags else "Zen 3"
+    return told.get("model name", platform.machine())
+
+
+def package_version():
+    """Return the version of the package, and the last commit that changed it."""
+    package = Path(schmp_estimators.__file__).parent
+
+    def git(*words):
+        command = ["git", *words, "--", "."]
+        return subprocess.check_output(command, cwd=package, text=True).strip()
+
+    changed = ", changed" if git("status", "--porcelain") else ""
+    return f"{schmp_estimators.__version__} at {git('log', '-1', '--format=%h')}{changed}"
 
 
 def _cpuinfo():
@@ -191,3 +228,48 @@ def table(title, header, rows):
             + " |"
         )
     print(flush=True)
+
+
+def parse(parser, *subparsers):
+    """Return the arguments of this command, among which may be ``--record``."""
+    where = "docs/measurements/figures.toml"
+    for one in subparsers or [parser]:
+        one.add_argument("--record", action="store_true", help=f"write the rows into {where}")
+    options = parser.parse_args()
+    if options.record and not any(map(is_shown, figures.read())):
+        parser.error(f"no table of {where} shows this command, so that nothing would be recorded")
+    return options
+
+
+def shown_commands(name, path=figures.PATH):
+    """Return the commands that a table of the measurements shows, each as a list of words."""
+    return figures.commands(figures.read(path)[name])
+
+
+def is_shown(name, path=figures.PATH):
+    """Return whether this is a command that a table shows, apart from folders."""
+    asked = figures.plain([word for word in sys.argv if word != "--record"])
+    return asked in map(figures.plain, shown_commands(name, path))
+
+
+def record(name, rows, key=1, peers=(), *, is_chosen=False, path=figures.PATH):
+    """Write rows into a table of the measurements, if this command has ``--record``.
+
+    Nothing is written if the table does not show this command.  The first `key` cells name a row,
+    and `peers` are the packages beside which it was measured.  Of a table whose rows are chosen by
+    hand no others are written.
+    """
+    if "--record" not in sys.argv or not is_shown(name, path):
+        return
+    told = {
+        "machine": machine_name(),
+        "version": package_version(),
+        "date": datetime.date.today().isoformat(),
+        "peers": versions(*peers),
+        "state": f"load of {LOAD:.1f} before",
+    }
+    tables = figures.read(path)
+    if tables[name]["machine"] == figures.ANY:
+        told |= {"machine": figures.ANY, "state": tables[name].get("state", "")}
+    figures.renew(tables[name], rows, key, told, is_chosen)
+    figures.write(tables, path)

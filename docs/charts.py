@@ -1,66 +1,46 @@
-"""Pictures of measurements, drawn from the tables of their pages when the pages are built."""
+"""Pictures of measurements, drawn from their figures when the pages are built."""
 
 import math
 import re
 from pathlib import Path
 from statistics import median
 
-from drawing import BLOCKS, INK, SOFT, svg, text
+import figures
+import first_page
+from drawing import BLOCKS, INK, SOFT, box, svg, text
+from figures import numbers
 
-PAGES = Path(__file__).parent / "measurements"
 PALE = "#e6eaed"
 SECONDS = "CPU seconds, logarithmic"
 
 
-def tables(page):
-    """Return the simple tables of a page, each as a list of rows of words."""
-    found, columns, rows = [], None, []
-    for line in (PAGES / f"{page}.rst").read_text(encoding="utf-8").splitlines():
-        if re.fullmatch(r"=+(  +=+)+", line):
-            columns = [match.span() for match in re.finditer("=+", line)]
-        elif columns and line.strip():
-            rows.append([line[a : b if b != columns[-1][1] else None].strip() for a, b in columns])
-        elif rows:
-            found.append(rows)
-            columns, rows = None, []
-    return found
-
-
-def starting_with(found, *header):
-    """Return the rows of the first of some tables whose header begins like this."""
-    return next(table[1:] for table in found if tuple(table[0][: len(header)]) == header)
-
-
-def numbers(words):
-    """Return the numbers in a cell: all of "1.2, 3", none of a dash."""
-    return [float(number) for number in re.findall(r"(?<![\w.])\d*\.?\d+", words)]
+def rows_of(name):
+    """Return the rows of a table."""
+    return figures.read()[name]["rows"]
 
 
 def topic_models():
     """Return (label, tomotopy's seconds, the median of ours) of the race to one perplexity."""
-    rows = starting_with(
-        tables("lda"), "corpus", "K", "tomotopy, CPU s", "its perplexity", "sampler"
-    )
-    ours = [row for row in rows if row[4].startswith("auto")]
     return [
         (f"{row[0]}, {int(row[1]):,} topics", float(row[2]), median(numbers(row[6])))
-        for row in ours
+        for row in rows_of("lda-quality")
     ]
 
 
 def ratings():
     """Return (label, seconds of LIBMF, cmfrec, "sgd" and "ccd") of the fits with a common error."""
-    rows = starting_with(tables("mf"), "data (common RMSE)")
     return [
-        (row[0].partition(" ")[0], *map(float, (word.strip("*") for word in row[1:])))
-        for row in rows[::2]
+        (row[0].partition(":")[0], *(numbers(word)[0] for word in row[1:]))
+        for row in rows_of("mf-quality")
+        if ": seconds" in row[0]
     ]
 
 
-def l1(header):
+def l1(name):
     """Return (label, seconds of ours and of each peer, None for a dash)."""
-    rows = starting_with(tables("l1"), header)
-    return [(row[0], *(next(iter(numbers(word)), None) for word in row[1:-1])) for row in rows]
+    return [
+        (row[0], *(next(iter(numbers(word)), None) for word in row[1:-1])) for row in rows_of(name)
+    ]
 
 
 def ticks(low, high):
@@ -129,11 +109,8 @@ def peers():
         (f"ratings: {label}", min(libmf, cmfrec) / sgd)
         for label, libmf, cmfrec, sgd, _ in ratings()
     ]
-    lasso = [
-        ("Lasso: " + re.sub(r"(, \d+)$", r"\1", row[0]), row)
-        for row in l1("Lasso, α = α_max divided by")
-    ]
-    logistic = [(f"logistic: {row[0]}", row) for row in l1("Logistic, C = C_min times")]
+    lasso = [("Lasso: " + re.sub(r"(, \d+)$", r"\1", row[0]), row) for row in l1("l1-lasso")]
+    logistic = [(f"logistic: {row[0]}", row) for row in l1("l1-logistic")]
     linear = []
     for label, (_, ours, *theirs) in lasso + logistic:
         if known := [value for value in theirs if value]:
@@ -174,7 +151,7 @@ def mf_peers():
 def l1_peers():
     """Draw the seconds to a certified gap."""
     names, colours = ("ours", "celer", "skglm"), (BLOCKS[0], BLOCKS[1], BLOCKS[3])
-    rows = [(row[0].replace(" recipe", ""), *row[1:]) for row in l1("Lasso, α = α_max divided by")]
+    rows = [(row[0].replace(" recipe", ""), *row[1:]) for row in l1("l1-lasso")]
     return bars(
         "Lasso, to a relative gap of 1e-6", names, rows, f"{SECONDS}; — not reached", 0.05, colours
     )
@@ -182,10 +159,7 @@ def l1_peers():
 
 def schedules_orders():
     """Draw how many times as long as an order from costs a rotation takes."""
-    found = starting_with(tables("schedules"), "shards × blocks, share, costs")[
-        1:
-    ]  # the header has two lines
-    rows = [(row[0], float(row[3]), float(row[5])) for row in found]
+    rows = [(row[0], float(row[3]), float(row[5])) for row in rows_of("schedules-orders")]
     names = ("a barrier after every step", "no barrier")
     return bars(
         "A sweep in a rotation, by one in our order",
@@ -196,9 +170,34 @@ def schedules_orders():
     )
 
 
+def two_cores():
+    """Draw the time and memory of large fits, side by side."""
+    rows, left, wide, apart, top, line = first_page.two_cores(), 250, 210, 90, 92, 56
+    sides = [
+        ("Time", [one.seconds for one in rows], first_page.spent),
+        ("Memory", [one.gibibytes for one in rows], "{:.1f} GiB".format),
+    ]
+    body = [text(20, 32, "What fits on two cores", 17, INK, "start", "bold")]
+    for number, one in enumerate(rows):
+        y = top + line * number
+        body.append(text(left - 16, y + 13, one.data, 15, INK, "end", "bold"))
+        body.append(text(left - 16, y + 31, one.fit, 12, SOFT, "end"))
+    for side, (title, values, said) in enumerate(sides):
+        x = left + side * (wide + apart)
+        body.append(text(x, top - 18, title, 13, SOFT, "start", style="italic"))
+        for number, (value, colour) in enumerate(zip(values, BLOCKS, strict=True)):
+            y, width = top + line * number, wide * value / max(values)
+            body.append(box(x, y, f"{width:.1f}", 26, colour, radius=3))
+            body.append(text(f"{x + width + 8:.1f}", y + 18, said(value), 14, INK, "start"))
+    return svg(left + 2 * (wide + apart), top + line * len(rows) + 4, *body)
+
+
+PICTURES = (two_cores, peers, lda_peers, mf_peers, l1_peers, schedules_orders)
+
+
 def write_all(folder):
     """Write the pictures that have changed into `folder`."""
-    for draw in (peers, lda_peers, mf_peers, l1_peers, schedules_orders):
+    for draw in PICTURES:
         path, drawn = Path(folder) / f"{draw.__name__}.svg", draw()
         if not path.exists() or path.read_text(encoding="utf-8") != drawn:
             path.write_text(drawn, encoding="utf-8")

@@ -36,6 +36,7 @@ extensions = [
     "sphinx_copybutton",
     "myst_parser",
     "api_pages",
+    "tables",
     "sphinx_gallery.gen_gallery",
 ]
 exclude_patterns = ["_build", "gallery/**/*.py", "gallery/**/*.ipynb"]
