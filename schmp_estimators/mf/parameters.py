@@ -217,7 +217,7 @@ def scaled_alpha(
 def choose_alpha(power: float, counts: Sequence[Integers], noise: float) -> float:
     """Compute the weight of the penalty from ratings.
 
-    See "How much to regularise" in the user guide.
+    See "How "auto" chooses alpha" in the user guide.
 
     Parameters
     ----------
