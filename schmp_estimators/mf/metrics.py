@@ -210,10 +210,11 @@ class RankingScorer:
         self.k = at_least_one(k, "k", "a number of recommendations, ")
 
     def __call__(self, estimator: Any, X: Any, y: Any = None) -> float:
-        """Return the measure for a fitted `ModelParallelMF` on pairs with y, or on a matrix."""
+        """Return the measure for a fitted model on pairs with y, or on a matrix."""
         if not hasattr(estimator, "recommend"):
             raise ValueError(
-                f"RankingScorer judges a fitted ModelParallelMF, not {type(estimator).__name__}"
+                "RankingScorer judges a fitted ModelParallelMF or DistributedSLIM, not "
+                f"{type(estimator).__name__}"
             )
         hits: Hits = estimator._hits(X, y, self.k, self.threshold)
         return float(METRICS[self.metric](hits).mean())
