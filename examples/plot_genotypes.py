@@ -8,8 +8,7 @@ with 500,000 variants are 500 MB, and a fit needs little more.  Sex, age and anc
 trait, too.  They must be in the model, but without a penalty.  Otherwise variants that are more
 frequent in one population would explain a part of their influence.
 
-This page uses 22,000 variants.  ``study(1000, 500_000)`` makes all of them;
-:doc:`../measurements/l1` has memory and time.
+This page uses 22,000 variants.  ``study(1000, 500_000)`` makes all of them.
 """
 
 import tracemalloc

@@ -1,6 +1,6 @@
 """Losses and penalties of `SparseGLM`, and interfaces for losses, penalties and X of your own.
 
-:doc:`../user_guide/penalties` shows how.
+:doc:`../user_guide/penalties` and :doc:`../user_guide/plugs` show how.
 """
 
 from schmp_estimators.linear.losses.base import Derivatives, Level, Loss

@@ -106,7 +106,7 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
           sweeps than "warp".
         - "saber": Gibbs sampling with the counts of words and documents frozen for a sweep [11]_.
           Time per token grows with the topics of its document, not with K. It is for many topics in
-          short documents, and needs fewer sweeps than "warp".
+          short documents, or a hundred or more in long ones.  It needs fewer sweeps than "warp".
         - "fplus": collapsed Gibbs sampling with F+ trees [2]_.  It is exact with one shard.  With
           several shards, topic totals are outdated within a sweep; `s_error` in `history_` measures
           this error [3]_.  All samplers below have the same error.
@@ -176,10 +176,11 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         Where to keep tokens on disk instead of in memory.  Results do not change; samplers whose
         results depend on `n_shards` need one shard for each slice on disk.  An error says how many.
         "auto" uses Dask's temporary directory, or on a cluster the folder of each worker, and only
-        if the fit would need more than half of the memory that is left; a `SpillWarning` says so.
-        A folder is always used, and remains as a checkpoint after every sweep: a fit that finds its
-        own sweeps there continues from them.  All workers must reach the folder, and the fit needs
-        an int as `random_state`.  The input is read several times; see the user guide.
+        if the fit would need more than half of the memory that is left, or on a cluster more than
+        80 %; a `SpillWarning` says so.  A folder is always used, and remains as a checkpoint after
+        every sweep: a fit that finds its own sweeps there continues from them.  All workers must
+        reach the folder, and the fit needs an int as `random_state`.  The input is read several
+        times.
     warm_start : bool, default=False
         Whether `fit` draws its first topics given the counts of the last fit, as `partial_fit`
         does, and then forgets these counts.

@@ -107,7 +107,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         First step size of "sgd", for ratings with a standard deviation of 1; at most 1e30.
     n_shards : int, default=None
         Number of parts into which users and items are divided.  Each part needs a user, and with
-        "rotation" an item, or eight items if `loss` ranks.  None: depends on the number of ratings.
+        "rotation" an item, or eight items if `loss` ranks.  None: depends on the size of the data.
         It changes the results of "sgd" slightly, and those of "ccd" by rounding.
     random_state : int, RandomState instance or None, default=None
         An int gives the same result every time.

@@ -209,7 +209,8 @@ class RankingScorer:
         """Return the measure for a fitted model on pairs with y, or on a matrix."""
         if not hasattr(estimator, "recommend"):
             raise ValueError(
-                f"RankingScorer judges a fitted ModelParallelMF, not {type(estimator).__name__}"
+                "RankingScorer judges a fitted ModelParallelMF or DistributedSLIM, not "
+                f"{type(estimator).__name__}"
             )
         hits: Hits = estimator._hits(X, y, self.k, self.threshold)
         return float(METRICS[self.metric](hits).mean())
