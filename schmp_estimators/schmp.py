@@ -133,7 +133,7 @@ def run(
     CheckpointMismatchError
         If the checkpoint belongs to another run, or is damaged.
     WorkerLostError, NoWorkersError, MixedClusterError, AsynchronousClientError
-        If the cluster cannot do the work.
+        If the cluster cannot do the work, or the active client is asynchronous.
 
     Examples
     --------

@@ -186,8 +186,9 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         does, and then forgets these counts.
     half_life : float, default=None
         Number of further calls of `partial_fit` after which the tokens of a batch count half.  What
-        is left of them is fractions; tokens of the present batch count whole.  Fractions of less
-        than a hundredth of `topic_word_prior` are left out.  None: all tokens count whole for ever.
+        is left of earlier tokens are fractions; tokens of the present batch count whole.  Fractions
+        of less than a hundredth of `topic_word_prior_` are left out.  None: all tokens count whole
+        for ever.
     max_features : int, default=None
         How many words the model has at most after a call of `partial_fit` with `feature_names`.
         Words with the fewest tokens leave the model at the end of the call.  The log names them.
@@ -230,7 +231,7 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         priors ``doc_topic_prior`` (a mean, if there are several) and ``topic_word_prior``, and what
         the sampler reports.  Evaluations add ``log_likelihood``, the sum of
         ``document_log_likelihood`` and ``word_log_likelihood``, under the given or learned priors.
-        With fractions of earlier tokens, the latter is that of the batch alone, given the earlier
+        With `half_life`, ``word_log_likelihood`` is that of the batch alone, given the earlier
         tokens.
     n_shards_ : int
         Number of shards used.
@@ -286,7 +287,7 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
     >>> int(lda.topic_word_counts_.sum()) == int(X.sum())
     True
 
-    A stream of documents, whose words are known by their names:
+    Documents may come in batches.  Names tell which words are the same:
 
     >>> stream = DistributedLDA(n_components=2, half_life=10, max_iter=50, random_state=0)
     >>> for batch in (text, ["foxes and dogs bark"] * 10):

@@ -82,7 +82,7 @@ class TopicShares(NamedTuple):
     n_unlabelled: int
 
     def table(self) -> dict[str, Array]:
-        """Return a row for each group and topic, as columns for ``pandas.DataFrame``.
+        """Return a table with a row for each group and topic, for ``pandas.DataFrame``.
 
         Returns
         -------

@@ -90,9 +90,9 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         X : input as in `fit`, of shape (n_documents, n_features)
             Word counts.
         feature_names : array-like of shape (n_columns,) or vectorizer, default=None
-            Names of the columns of X, which then may be any words, in any order.  Words that the
-            model does not know are left out; the log says how many tokens they are.  None: the
-            columns are those of the model.
+            Names of the columns of X.  With names, X may have other words than the fit, in any
+            order.  Words that the model does not know are left out; the log says how many tokens
+            they are.  None: the columns are those of the model.
 
         Returns
         -------

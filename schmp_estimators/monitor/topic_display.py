@@ -232,7 +232,7 @@ class TopicDisplay:
         ).plot(ax=ax, **kwargs)
 
     def plot(self, *, ax: Any = None, **kwargs: Any) -> TopicDisplay:
-        """Draw the bars, the map, or the bands.
+        """Draw bars of words, or with shares a map or bands.
 
         Parameters
         ----------
@@ -249,8 +249,8 @@ class TopicDisplay:
         Raises
         ------
         ValueError
-            If there are fewer Axes than topics, or one that cannot be divided; if there are names
-            of groups, but no shares.
+            If there are fewer Axes than topics.  If a single Axes is in no grid, so that it cannot
+            be divided.  If `group_names` is given without `shares`.
         """
         check_matplotlib_support(f"{type(self).__name__}.plot")
         if self.shares is None and self.group_names is not None:
