@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from schmp_estimators.core.inputs.masks import unmask
-from schmp_estimators.core.inputs.validation import SHARE, is_dask
+from schmp_estimators.core.inputs.validation import SHARE, is_dask, is_missing
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.reduction import tree_sum
@@ -137,7 +137,7 @@ def read_labels(by: Any, n_docs: int) -> tuple[Array, Integers, Floats | None]:
         codes[codes >= 0] = np.searchsorted(used, codes[codes >= 0])
         order = np.arange(len(used), dtype=np.float64) if kind.ordered else None
         return np.asarray(kind.categories)[used], codes, order
-    find = getattr(by, "isna", lambda: list(map(_is_missing, labels)))
+    find = getattr(by, "isna", lambda: list(map(is_missing, labels)))
     is_known = ~np.array(find(), bool)
     codes = np.full(n_docs, -1, np.int64)
     try:
@@ -149,12 +149,6 @@ def read_labels(by: Any, n_docs: int) -> tuple[Array, Integers, Floats | None]:
         ) from error
     groups = np.asarray(groups.tolist()) if labels.dtype.kind == "O" else groups
     return groups, codes, _places(groups)
-
-
-def _is_missing(label: Any) -> bool:
-    """Return whether a label is None, or differs from itself, as NaN, NaT and pandas.NA do."""
-    same = label == label  # noqa: PLR0124
-    return label is None or not (isinstance(same, bool | np.bool_) and same)
 
 
 def _places(groups: Array) -> Floats | None:

@@ -28,6 +28,7 @@ from schmp_estimators.core.inputs.validation import (
     check_width,
     explain_not_finite,
     is_dask,
+    is_missing,
     may_miss,
     name_input,
     refuse_dates,
@@ -216,7 +217,7 @@ def check_input(estimator: Any, X: Any, y: Any, **options: Any) -> tuple[Any, Ar
     X = check_sparse(unmask(X, "X", missing=may_miss(estimator)))
     check_names(X, estimator)
     with name_input(y, "y"), name_input(X):
-        refuse_dates(np.asarray(y), "y")
+        _refuse_gaps(refuse_dates(np.asarray(y), "y"))
         X, y = validate_data(estimator, X, y, accept_sparse="csc", dtype="numeric", **options)
         return as_numbers(X), _refuse_texts(y, options)
 
@@ -224,9 +225,19 @@ def check_input(estimator: Any, X: Any, y: Any, **options: Any) -> tuple[Any, Ar
 def check_responses(estimator: Any, y: Any, **options: Any) -> Array:
     """Return y as an array of numbers, or of labels; `options` are as in `read_samples`."""
     with name_input(y, "y"):
-        refuse_dates(np.asarray(y), "y")
+        _refuse_gaps(refuse_dates(np.asarray(y), "y"))
         return _refuse_texts(
             check_X_y(_nothing_but_rows(y), y, estimator=estimator, **options)[1], options
+        )
+
+
+def _refuse_gaps(y: Array) -> None:
+    """Raise ValueError if labels, or other objects, are missing."""
+    rows = [row for row, one in enumerate(y) if is_missing(one)] if y.dtype.kind == "O" else []
+    if rows and y.ndim == 1:
+        raise ValueError(
+            f"y is missing in {len(rows)} of {len(y)} rows, the first of them row {rows[0]}; leave "
+            "these rows out"
         )
 
 

@@ -10,13 +10,13 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from schmp_estimators.core.inputs.masks import unmask
+from schmp_estimators.core.inputs.validation import is_missing
 from schmp_estimators.core.typing import Array, Floats, Integers, Masks, Positions
 from schmp_estimators.core.values import part_of_each
 from schmp_estimators.mf.data.ids import (
     as_objects,
     at_least_one,
     distinct,
-    is_missing,
     is_text,
     look_up,
     merge,

@@ -9,9 +9,9 @@ from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length
 
-from schmp_estimators.core.inputs.validation import read_chunk
+from schmp_estimators.core.inputs.validation import is_missing, read_chunk
 from schmp_estimators.core.typing import Array, Integers, Masks, Positions
-from schmp_estimators.mf.data.ids import at_least_one, is_missing
+from schmp_estimators.mf.data.ids import at_least_one
 from schmp_estimators.mf.data.inputs import (
     check_duplicates_kept,
     ratings_of_rows,

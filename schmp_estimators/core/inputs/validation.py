@@ -150,6 +150,12 @@ def refuse_dates(values: Any, name: str = "X") -> Any:
     return values
 
 
+def is_missing(one: Any) -> bool:
+    """Return whether a value is None, or differs from itself, as NaN, NaT and pandas.NA do."""
+    same = one == one  # noqa: PLR0124
+    return one is None or not (isinstance(same, bool | np.bool_) and same)
+
+
 @contextmanager
 def name_input(X: Any, name: str = "X") -> Iterator[None]:
     """Add the name and column of X to errors about an entry that is no number or not finite."""

@@ -29,11 +29,6 @@ class MCP(NamedTuple):
         """Whether there are a duality gap and Newton steps: no."""
         return False
 
-    @property
-    def ridges(self) -> float:
-        """The squared part of the penalty: none."""
-        return 0.0
-
     def prox(self, j: int, aim: float, norm: float) -> float:
         """Return the minimiser; if the objective is concave, it is the better one of two ends."""
         strength = at(self.strengths, j)

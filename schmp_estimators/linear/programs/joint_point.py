@@ -415,7 +415,7 @@ class JointPoint:
     def _tilted(self) -> Floats:
         """Return the slopes in the scope: the gradient minus that of the squares of the penalty."""
         gradient, own = self.point.gradient, self._own
-        if self.layout.in_blocks or not np.any(own.ridges):
+        if self.layout.in_blocks or not own.certified or not np.any(own.ridges):
             return gradient
         here = self.layout.positions(self.screening.scope)
         ridges = np.broadcast_to(own.ridges, len(self.layout.order))[here]

@@ -9,13 +9,13 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import repeat
-from math import isnan
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from schmp_estimators.core.inputs.masks import unmask
+from schmp_estimators.core.inputs.validation import is_missing
 from schmp_estimators.core.typing import Array, Integers
 
 #: The number of an unknown id: beyond all rows.
@@ -129,15 +129,6 @@ def _read_objects(array: Array, kind: str, source: str) -> Array:
         f"{source} holds the {kind} {array[row]!r} in row {row}, and {kind}s of the types "
         f"{', '.join(names)}; ids are whole numbers or strings, and all alike. Pass them as "
         "strings, for example with .astype(str)."
-    )
-
-
-def is_missing(one: Any) -> bool:
-    """Return whether `one` stands for a missing value, in any of the libraries of frames."""
-    return (
-        one is None
-        or type(one).__name__ in ("NAType", "NaTType")
-        or (isinstance(one, float) and isnan(one))
     )
 
 

@@ -16,11 +16,11 @@ from scipy import sparse
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from schmp_estimators.core.inputs.masks import unmask
-from schmp_estimators.core.inputs.validation import is_dask, refuse_dates
+from schmp_estimators.core.inputs.validation import is_dask, is_missing, refuse_dates
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.typing import Array, Floats
 from schmp_estimators.core.values import offsets_of
-from schmp_estimators.mf.data.ids import KINDS, is_missing, read_ids
+from schmp_estimators.mf.data.ids import KINDS, read_ids
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.layout import UserRows, select, sort_items
 from schmp_estimators.mf.kernels.sgd import RatingBlock

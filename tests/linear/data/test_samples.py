@@ -6,6 +6,7 @@ What is left out, what is refused, and that no chunk of X hides anything.
 import dask
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from sklearn.linear_model import Lasso
@@ -257,3 +258,12 @@ def test_scores_and_fits_name_a_y_of_texts():
             ValueError, match=r"y has an entry that is no number: 'a'; give numbers.*classes"
         ):
             model.fit(X if isinstance(name, list) else da.from_array(X), name)
+
+
+@pytest.mark.parametrize("gap", [None, np.nan, pd.NA, pd.NaT])
+@pytest.mark.parametrize("fit", [lambda X, y: logistic().fit(X, y), lambda X, y: lasso().fit(X, y)])
+def test_missing_labels_are_named(fit, gap):
+    X, y = np.arange(10.0).reshape(5, 2), np.array(["yes", gap, "no", gap, "yes"], object)
+    for rows in (X, da.from_array(X, chunks=(3, 2))):
+        with pytest.raises(ValueError, match=r"^y is missing in 2 of 5 rows, the first .* row 1; "):
+            fit(rows, y)

@@ -5,7 +5,9 @@ One that is not of this package works, too.
 
 import numpy as np
 import pytest
+from pages import example
 
+from schmp_estimators import SparseGLM
 from schmp_estimators.core import jit
 from schmp_estimators.core.jit import kernel
 from schmp_estimators.core.values import freeze
@@ -177,6 +179,21 @@ def test_kernels_for_such_a_penalty_are_kept_in_this_process_alone():
         assert own.py_func is compiled.py_func
         assert jit.compiled_for(L1(1.0), compiled) is compiled
         assert jit.compiled_for(ElasticNet(1.0, 1.0), compiled) is compiled
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+def test_the_penalty_of_the_guide_is_fitted_as_that_of_the_package(loss):
+    rng, alpha = np.random.default_rng(3), 0.1
+    X = rng.normal(size=(100, 60))
+    y = X[:, 4] - 2.0 * X[:, 7] + 0.5 * rng.normal(size=100)
+    guide = example("plot_your_own_penalty").MCP(1.0, gamma=3.0 * alpha)
+    own, ours = (
+        SparseGLM(loss, one, alpha, tol=1e-10).fit(X, y if loss == "squared" else y > 0)
+        for one in (guide, "mcp")
+    )
+    np.testing.assert_allclose(own.coef_, ours.coef_, atol=1e-6)
+    assert np.isnan(own.dual_gap_).all()
 
 
 @pytest.mark.parametrize("penalty", [L1(0.5), ElasticNet(0.5, 20.0)], ids=["L1", "elastic net"])
