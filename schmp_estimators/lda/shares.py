@@ -52,7 +52,7 @@ class TopicShares(NamedTuple):
         Ends of the intervals; None without draws.
     trend : ndarray of shape (n_components,), or None
         Slope of the line through the shares of the groups: the change of the share per unit if
-        groups are numbers, per year if they are dates, per step if they are an ordered
+        groups are numbers, per year if they are dates or periods, per step if they are an ordered
         categorical.  It is fitted by least squares, with the sizes of the groups as weights.  None
         if groups are not ordered, or if fewer than two have words.
     trend_lower, trend_upper : ndarray of shape (n_components,), or None
@@ -152,9 +152,10 @@ def read_labels(by: Any, n_docs: int) -> tuple[Array, Integers, Floats | None]:
 
 
 def _places(groups: Array) -> Floats | None:
-    """Return sorted numbers as they are, and dates in years; None for all else."""
-    if groups.dtype.kind == "O" and all(isinstance(one, date) for one in groups):
-        groups = np.array([_utc(one) for one in groups], "M8[us]")
+    """Return sorted numbers as they are, and dates or starts of periods in years, or None."""
+    starts = [getattr(one, "start_time", one) for one in groups]
+    if groups.dtype.kind == "O" and all(isinstance(one, date) for one in starts):
+        groups = np.array([_utc(one) for one in starts], "M8[us]")
     if groups.dtype.kind == "M":
         return groups.astype("datetime64[us]").astype(np.float64) / (86400e6 * 365.25)
     return groups.astype(np.float64) if groups.dtype.kind in "iuf" else None
@@ -195,7 +196,7 @@ class SharesOfTopics(TopicsOfDocuments, MatchedTopics):
         X : input as in `fit`, of shape (n_documents, n_features)
             Word counts.  A Dask collection stays on the cluster.
         by : array-like or Dask collection of shape (n_documents,), default=None
-            The group of each document: numbers, dates, names, or a categorical of pandas.  None,
+            The group of each document: numbers, dates, periods, names, or a categorical of pandas.  None,
             NaN and NaT are missing labels.  None: one group of all documents.
         n_draws : int, default=200
             Number of draws from which intervals are made, at least ``2 / (1 - confidence_level) -

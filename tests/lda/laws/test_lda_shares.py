@@ -144,6 +144,7 @@ LABELS = {
     "integers of pandas": (pd.Series(YEARS).astype("Int64").mask(np.arange(23) == 3), 1.0),
     "dates": ([date(int(y), 1, 1) for y in YEARS], None),
     "times": (pd.to_datetime(pd.Series(YEARS.astype(str))), None),
+    "periods": (pd.PeriodIndex(YEARS.astype(str), freq="Y"), None),
     "names": (YEARS.astype(str), "none"),
     "a column of names": (pd.Series(YEARS.astype(str)).mask(np.arange(23) == 3), "none"),
     "ordered": (

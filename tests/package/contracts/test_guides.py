@@ -114,7 +114,7 @@ def test_settings_of_papers():
 
 @pytest.mark.slow
 def test_linear_models(here):
-    assert run("user_guide/l1", {"patients": np.arange(300) % 8}, ["from_zarr"]) == 9
+    assert run("user_guide/l1", {"patients": np.arange(300) % 8}, ["from_zarr"]) == 10
     assert (here / "lasso.npz").exists()
     X = np.random.default_rng(0).normal(size=(80, 12))
     names = {"X": X, "y": np.where(2 * X[:, 0] - X[:, 3] > 0, 1.0, -1.0)}
