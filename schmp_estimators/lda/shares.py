@@ -52,9 +52,9 @@ class TopicShares(NamedTuple):
         Ends of the intervals; None without draws.
     trend : ndarray of shape (n_components,), or None
         Slope of the line through the shares of the groups: the change of the share per unit if
-        groups are numbers, per year if they are dates or periods, per step if they are an ordered
-        categorical.  It is fitted by least squares, with the sizes of the groups as weights.  None
-        if groups are not ordered, or if fewer than two have words.
+        groups are numbers, per year if they are dates or periods, per step if they are an
+        ordered categorical.  It is fitted by least squares, with the sizes of the groups as
+        weights.  None if groups are not ordered, or if fewer than two have words.
     trend_lower, trend_upper : ndarray of shape (n_components,), or None
         Ends of its intervals.
     refits : ndarray of shape (n_fits, n_groups, n_components), or None
@@ -196,8 +196,8 @@ class SharesOfTopics(TopicsOfDocuments, MatchedTopics):
         X : input as in `fit`, of shape (n_documents, n_features)
             Word counts.  A Dask collection stays on the cluster.
         by : array-like or Dask collection of shape (n_documents,), default=None
-            The group of each document: numbers, dates, periods, names, or a categorical of pandas.  None,
-            NaN and NaT are missing labels.  None: one group of all documents.
+            The group of each document: numbers, dates, periods, names, or a categorical of pandas.
+            None, NaN and NaT are missing labels.  None: one group of all documents.
         n_draws : int, default=200
             Number of draws from which intervals are made, at least ``2 / (1 - confidence_level) -
             1``. 0: no intervals, and shares are means of the proportions that `transform` returns.
