@@ -37,8 +37,9 @@ from scipy import sparse
 
 from schmp_estimators import DistributedLDA, ModelParallelMF, schmp
 from schmp_estimators.core.cluster import group
-from schmp_estimators.core.dashboard.fits import EVERY, Fits, Teller
+from schmp_estimators.core.dashboard.fits import Fits
 from schmp_estimators.core.dashboard.page import View
+from schmp_estimators.core.dashboard.teller import EVERY, Teller
 from schmp_estimators.core.engine import static
 from schmp_estimators.core.engine.communicator import MANY
 from schmp_estimators.core.engine.rounds import Rounds

@@ -4,7 +4,7 @@
 """
 
 from schmp_estimators.core.jit import copy_to, inlined, kernel, maker, part
-from schmp_estimators.core.prefetch import prefetch
+from schmp_estimators.core.lanes import prefetch
 from schmp_estimators.core.rng import GAMMA, mix, stream_key, uniform40, unit
 from schmp_estimators.core.stages import At, Stage
 from schmp_estimators.core.values import freeze, offsets_of, own, part_of_each

@@ -125,7 +125,7 @@ def test_silence_unless_asked_for(capfd, caplog):
 
 def test_verbose_without_rich_says_how_to_get_it(monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "rich", None)
-    monkeypatch.setattr("schmp_estimators.core.following.find_spec", lambda name: None)
+    monkeypatch.setattr("schmp_estimators.core.estimators.find_spec", lambda name: None)
     make(verbose=1).fit(SMALL)
     assert "pip install rich" in caplog.text
 
@@ -243,10 +243,10 @@ def test_the_progress_bar_shows_what_a_fit_has_reached(capfd, monkeypatch):
 
 @pytest.mark.parametrize(("patience", "n_lines"), [(0.0, 1), (60.0, 0)])
 def test_a_fit_that_compiles_for_long_says_so_once(monkeypatch, caplog, capsys, patience, n_lines):
-    monkeypatch.setattr("schmp_estimators.core.following.PATIENCE", patience)
-    with caplog.at_level(logging.INFO, "schmp_estimators.core.following"):
+    monkeypatch.setattr("schmp_estimators.core.progress.PATIENCE", patience)
+    with caplog.at_level(logging.INFO, "schmp_estimators.core.progress"):
         compiles = AfterSweeps(lambda lda, context: njit(lambda value: value + 1)(1) < 0)
         make(max_iter=3, verbose=1).set_callbacks(compiles).fit(SMALL)
         njit(lambda value: value + 2)(1)  # which is not of the fit
-    found = [one.message for one in caplog.records if one.name == "schmp_estimators.core.following"]
+    found = [one.message for one in caplog.records if "compiling" in one.message]
     assert found == ["DistributedLDA: compiling, once on this machine"] * n_lines

@@ -467,3 +467,12 @@ def add_products(code, target, at, source, row):
     numbers = source[row]
     for distance in range(PRODUCTS):
         target[at + distance] += numbers * numbers.rotated(distance)
+
+
+@emitted()
+def prefetch(code, array, index):
+    """Start to fetch the cache line of ``array[index]``, 1-d and contiguous.
+
+    The index may be out of bounds.
+    """
+    array.prefetch(index)

@@ -1,11 +1,18 @@
-"""Reports of a running fit: lines in the log, a progress bar, and events for the dashboard."""
+"""Reports of a running fit: lines in the log, a progress bar, and events for the dashboard.
+
+One of them says that the fit compiles.
+"""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from numbers import Real
+from time import perf_counter
 from typing import Any
 
-from schmp_estimators.core.places.place import Place
+from numba.core import event
+
+from schmp_estimators.core.typing import Named
 
 logger = logging.getLogger(__name__)
 
@@ -17,7 +24,8 @@ class Progress:
     ----------
     estimator : FollowedEstimator
         The estimator, with the records of the fit in `history_`.
-    place : Place
+    tell : callable
+        `Place.tell` of the place of the fit.
     step : str
         What makes a record: "sweep" or "step".
     every : int
@@ -27,26 +35,30 @@ class Progress:
     """
 
     def __init__(
-        self, estimator: Any, place: Place, *, step: str, every: int, total: int = 0
+        self,
+        estimator: Any,
+        tell: Callable[[str, Named], None],
+        *,
+        step: str,
+        every: int,
+        total: int = 0,
     ) -> None:
         self._estimator = estimator
-        self._place = place
+        self._tell = tell
         self._step = step
         self._every = every
         self._total = total
         self._name = type(estimator).__name__
         #: number of records when the last line was written
         self._written = len(estimator.history_)
-        place.tell(
-            "begin", {"estimator": self._name, "objective": estimator._objective, "total": total}
-        )
+        tell("begin", {"estimator": self._name, "objective": estimator._objective, "total": total})
 
     def record(self) -> None:
         """Report the last record, and the latest measurements of callbacks."""
         history = self._estimator.history_
-        self._place.tell("record", history[-1])
+        self._tell("record", history[-1])
         if measured := measured_by_callbacks(self._estimator):
-            self._place.tell("measured", measured)
+            self._tell("measured", measured)
         if len(history) % self._every == 0:
             self._write()
 
@@ -213,3 +225,54 @@ def reached(estimator: Any) -> str:
     if (seconds := last["seconds"] - first["seconds"]) > 0:
         words.append(f"{in_units((last['samples'] - first['samples']) / seconds)}/s")
     return " · ".join(words)
+
+
+#: Seconds of compiling after which a fit reports that it compiles.
+PATIENCE = 1.0
+TOLD = "compiling, once on this machine"
+
+
+class _Stopwatch(event.Listener):
+    """Calls a function once, when a fit has compiled kernels for some time."""
+
+    def __init__(self, tell: Callable[[], None]) -> None:
+        self._tell = tell
+        self._depth = 0
+        self._began = 0.0
+        self._taken = 0.0
+        self._told = False
+
+    def on_start(self, event: Any) -> None:
+        """Start the clock unless it runs; check the time.
+
+        It may run already, because kernels are compiled inside of others.
+        """
+        if not self._depth:
+            self._began = perf_counter()
+        self._depth += 1
+        self._look()
+
+    def on_end(self, event: Any) -> None:
+        """Check the time, and stop the clock at the end of the outermost kernel."""
+        self._look()
+        self._depth -= 1
+        if not self._depth:
+            self._taken += perf_counter() - self._began
+
+    def _look(self) -> None:
+        if not self._told and self._taken + perf_counter() - self._began > PATIENCE:
+            self._told = True
+            self._tell()
+
+
+@contextmanager
+def told_of_compiling(name: str, show: Callable[[str], None] | None = None) -> Iterator[None]:
+    """If a fit of the estimator `name` compiles for long, report this in the log, and by `show`."""
+
+    def tell() -> None:
+        logger.info("%s: %s", name, TOLD)
+        if show is not None:
+            show(TOLD)
+
+    with event.install_listener("numba:compile", _Stopwatch(tell)):
+        yield

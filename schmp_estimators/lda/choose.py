@@ -17,7 +17,7 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, validate_params
 
-from schmp_estimators.core.following import undone_on_error
+from schmp_estimators.core.estimators import undone_on_error
 from schmp_estimators.core.inputs.rows import Rows
 from schmp_estimators.core.inputs.validation import SHARE, is_dask
 from schmp_estimators.core.places.place import Place, choose_place, retry

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from schmp_estimators.core.following import make_seed
+from schmp_estimators.core.estimators import make_seed
 from schmp_estimators.core.inputs.validation import as_chunks, is_dask
 from schmp_estimators.core.io.files import replace_file
 from schmp_estimators.core.later import Later

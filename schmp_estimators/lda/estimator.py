@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, _fit_context
 from sklearn.callback import with_callbacks
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
-from schmp_estimators.core.following import SweepingEstimator, make_seed, undone_on_error
+from schmp_estimators.core.estimators import SweepingEstimator, make_seed, undone_on_error
 from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.core.inputs.validation import (
     COUNT,

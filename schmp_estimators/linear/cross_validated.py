@@ -23,7 +23,7 @@ from sklearn.utils.metadata_routing import (
 )
 from sklearn.utils.parallel import Parallel, delayed
 
-from schmp_estimators.core.following import undone_on_error
+from schmp_estimators.core.estimators import undone_on_error
 from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.places.place import Place, retry

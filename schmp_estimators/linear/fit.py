@@ -19,7 +19,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from schmp_estimators.core.engine.dynamic import Save, run_coroutine
-from schmp_estimators.core.following import without_itself
+from schmp_estimators.core.estimators import without_itself
 from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.core.io.checkpoint import Checkpoint, check_sweeps, identity_of, recognised
 from schmp_estimators.core.places.place import Place
@@ -86,7 +86,7 @@ class Fit:
         asked.history_ = []
         asked._snapshot = without_itself(self.attributes)
         with asked._followed(X, y, asked._snapshot) as (self._task, self._data):
-            self._progress = Progress(asked, place, step="step", every=1)
+            self._progress = Progress(asked, place.tell, step="step", every=1)
             starts = self._starts()
             solved = self._at_hand(starts)
             if solved is None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from sklearn.base import _fit_context
 from sklearn.callback import with_callbacks
 
-from schmp_estimators.core.following import FollowedEstimator, undone_on_error
+from schmp_estimators.core.estimators import FollowedEstimator, undone_on_error
 from schmp_estimators.core.inputs.validation import entries_of, is_dask
 from schmp_estimators.core.places.place import choose_place, retry
 from schmp_estimators.core.places.threads import one_blas_thread

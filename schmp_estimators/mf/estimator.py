@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from sklearn.base import BaseEstimator, _fit_context
 from sklearn.callback import with_callbacks
 
-from schmp_estimators.core.following import Ending, SweepingEstimator, make_seed
+from schmp_estimators.core.estimators import Ending, SweepingEstimator, make_seed
 from schmp_estimators.core.inputs.validation import entries_of, keep
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.typing import Array, Named

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
-from schmp_estimators.core.following import undone_on_error
+from schmp_estimators.core.estimators import undone_on_error
 from schmp_estimators.core.inputs.rows import Rows
 from schmp_estimators.core.inputs.validation import is_dask, validate_in_memory
 from schmp_estimators.core.later import Later

@@ -18,7 +18,7 @@ from sklearn.utils._param_validation import Interval
 
 from schmp_estimators.core.engine.running import Source, static_run
 from schmp_estimators.core.errors import SpillWarning
-from schmp_estimators.core.following import SweepingEstimator
+from schmp_estimators.core.estimators import SweepingEstimator
 from schmp_estimators.core.inputs.files import memory_of_workers
 from schmp_estimators.core.inputs.validation import COUNT, NOT_NEGATIVE, keep
 from schmp_estimators.core.io.checkpoint import recognised

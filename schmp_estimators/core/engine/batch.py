@@ -65,7 +65,7 @@ class Course(NamedTuple):
         return range(self.first, self.n_sweeps)
 
 
-class Told(NamedTuple):
+class BatchReport(NamedTuple):
     """What the client learns from a batch."""
 
     records: list[Named]
@@ -95,7 +95,7 @@ class Beginning:
         return rank
 
 
-class Held:
+class PausedRank:
     """A rank between two tasks.
 
     The next batch takes the rank out, and changes its states in place.
@@ -104,11 +104,11 @@ class Held:
     has taken the rank, the object is empty, so Dask never writes states to disk while they change.
     """
 
-    def __init__(self, rank: Rank, sweep: int, told: Told | None = None) -> None:
+    def __init__(self, rank: Rank, sweep: int, told: BatchReport | None = None) -> None:
         rank.leave()
         self.rank: Rank | None = rank
         self.sweep = sweep
-        self.told = told or Told([], [], 0.0)
+        self.told = told or BatchReport([], [], 0.0)
 
     def __setstate__(self, state: Named) -> None:
         self.__dict__.update(state)
@@ -157,14 +157,14 @@ def filed(slices: Slices | None, value: Any) -> Any:
 
 @one_blas_thread()
 def advance(
-    communicator: Communicator, held: Held | Beginning, batch: Batch, saved: Any, *shards: Any
-) -> Held:
+    communicator: Communicator, held: PausedRank | Beginning, batch: Batch, saved: Any, *shards: Any
+) -> PausedRank:
     """Let a rank do the sweeps of a batch.
 
     Parameters
     ----------
     communicator : Communicator
-    held : Held or Beginning
+    held : PausedRank or Beginning
         The rank after its last batch, or what it begins with.
     batch : Batch
     saved : object
@@ -190,11 +190,15 @@ def advance(
         seconds.append(began - before)
         if batch.ends and batch.ends(records):
             break
-    return Held(rank, sweep, None if communicator.rank else Told(records, seconds, to_begin))
+    return PausedRank(
+        rank, sweep, None if communicator.rank else BatchReport(records, seconds, to_begin)
+    )
 
 
 @one_blas_thread()
-def observe(communicator: Communicator, held: Held, stages: Sequence[Any], *shards: Any) -> Named:
+def observe(
+    communicator: Communicator, held: PausedRank, stages: Sequence[Any], *shards: Any
+) -> Named:
     """Return the record that the last sweep would have if it ended with these stages."""
     with held.at_work(communicator, shards) as rank:
         return rank.observe(stages)
@@ -202,7 +206,7 @@ def observe(communicator: Communicator, held: Held, stages: Sequence[Any], *shar
 
 @one_blas_thread()
 def harvest(
-    communicator: Communicator, held: Held, *shards: Any
+    communicator: Communicator, held: PausedRank, *shards: Any
 ) -> tuple[Any, tuple[list[Any], Numbered]]:
     """Return the model, on rank 0, and the results of this rank's shards and blocks."""
     with held.at_work(communicator, shards) as rank:
@@ -210,7 +214,7 @@ def harvest(
 
 
 @one_blas_thread()
-def save(is_first: bool, held: Held, *shards: Any) -> tuple[Any, float]:
+def save(is_first: bool, held: PausedRank, *shards: Any) -> tuple[Any, float]:
     """Return the model, on the first rank, this rank's part of a snapshot, and the seconds.
 
     The seconds are those that this took.

@@ -24,7 +24,7 @@ from distributed import Client, Future, futures_of, span
 
 from schmp_estimators.core.cluster.group import InPlace, Ranks, as_rank, taken
 from schmp_estimators.core.cluster.service import GroupService, as_server, listen
-from schmp_estimators.core.dashboard.fits import Teller
+from schmp_estimators.core.dashboard.teller import Teller
 from schmp_estimators.core.engine.rounds import Piece
 from schmp_estimators.core.errors import (
     NoWorkersError,

@@ -32,7 +32,7 @@ from schmp_estimators.core.values import box
 if TYPE_CHECKING:
     from distributed import Client
 
-    from schmp_estimators.core.dashboard.fits import Teller
+    from schmp_estimators.core.dashboard.teller import Teller
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ T = TypeVar("T")
 dask: Any = Later("dask")
 distributed: Any = Later("distributed")
 _dask_place: Any = Later("schmp_estimators.core.places.dask")
-_fits: Any = Later("schmp_estimators.core.dashboard.fits")
+_teller: Any = Later("schmp_estimators.core.dashboard.teller")
 
 _CHOICES = ("auto", "local", "dask")
 #: Seconds of work up to which a fit is small.
@@ -291,7 +291,7 @@ def choose_place(
         if client is None:
             place: Place = Place(n_threads(n_jobs))
         elif is_small and not is_dask:
-            place = Place(n_threads(n_jobs), _fits.Teller(client, label))
+            place = Place(n_threads(n_jobs), _teller.Teller(client, label))
         else:
             place = _dask_place.DaskPlace(client, label, most=1 if is_small else None)
         try:

@@ -25,8 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.jit import index, inlined, kernel, maker, part
-from schmp_estimators.core.lanes import empty_rows
-from schmp_estimators.core.prefetch import prefetch
+from schmp_estimators.core.lanes import empty_rows, prefetch
 from schmp_estimators.core.rng import GAMMA, mix
 from schmp_estimators.core.typing import (
     AnySigned,

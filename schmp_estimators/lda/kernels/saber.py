@@ -29,8 +29,7 @@ from typing import NamedTuple
 import numpy as np
 
 from schmp_estimators.core.jit import index, inlined, kernel, part
-from schmp_estimators.core.lanes import LANES
-from schmp_estimators.core.prefetch import prefetch
+from schmp_estimators.core.lanes import LANES, prefetch
 from schmp_estimators.core.rng import GAMMA, mix, uniform40
 from schmp_estimators.core.typing import (
     AnySigned,

@@ -30,7 +30,7 @@ import numpy as np
 
 from schmp_estimators.core.addresses import array_at
 from schmp_estimators.core.jit import copy_to, index, inlined, kernel, part
-from schmp_estimators.core.prefetch import prefetch
+from schmp_estimators.core.lanes import prefetch
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
 from schmp_estimators.core.typing import AnyIntegers, Integers, Unsigned32
 from schmp_estimators.lda.blocks import HEAD

@@ -16,7 +16,7 @@ topics themselves moves no token, and draws them again.
 import numpy as np
 
 from schmp_estimators.core.jit import index, inlined, kernel, part
-from schmp_estimators.core.prefetch import prefetch
+from schmp_estimators.core.lanes import prefetch
 from schmp_estimators.core.rng import GAMMA
 from schmp_estimators.lda.kernels.draw import select
 from schmp_estimators.lda.kernels.priors import alpha_at, draw_slots, values_of

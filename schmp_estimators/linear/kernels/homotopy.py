@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.handed import handed
+from schmp_estimators.core.addresses import address_of
 from schmp_estimators.core.jit import copy_to, kernel, part
 from schmp_estimators.core.lanes import dot
 from schmp_estimators.linear.kernels.working_set import (
@@ -305,5 +305,13 @@ def follow_path(columns, room, energy, asked, part_of_step, most, start, coefs, 
     size of the support.
     """
     return _follow(
-        handed(columns), handed(room), energy, asked, part_of_step, most, start, coefs, records
+        address_of(columns),
+        address_of(room),
+        energy,
+        asked,
+        part_of_step,
+        most,
+        start,
+        coefs,
+        records,
     )

@@ -15,7 +15,7 @@ duality gap is a sum of terms that are not negative: Σ_i s_i(ℓ + ℓ* + κθ_
 
 import numpy as np
 
-from schmp_estimators.core.handed import handed
+from schmp_estimators.core.addresses import address_of
 from schmp_estimators.core.jit import copy_to, kernel, part
 from schmp_estimators.core.lanes import dot
 from schmp_estimators.linear.kernels.homotopy import (
@@ -334,4 +334,4 @@ def follow_smooth_path(
     the support, intercept.
     """
     given = energy, asked, part_of_step, most, start, coefs, records
-    return _follow(loss, handed(columns), handed(room), handed(rows), *given)
+    return _follow(loss, address_of(columns), address_of(room), address_of(rows), *given)

@@ -21,10 +21,9 @@ from scipy.sparse import csr_array
 
 from schmp_estimators import DistributedLDA, ModelParallelMF, PrioritizedLasso
 from schmp_estimators.core.dashboard import fits as fits_module
-from schmp_estimators.core.dashboard import tables
+from schmp_estimators.core.dashboard import tables, teller
 from schmp_estimators.core.dashboard.fits import (
     ENDED,
-    EVERY,
     FOR_SECONDS,
     POINTS,
     SPANS,
@@ -33,6 +32,7 @@ from schmp_estimators.core.dashboard.fits import (
     Fits,
 )
 from schmp_estimators.core.dashboard.page import show
+from schmp_estimators.core.dashboard.teller import EVERY
 
 make = partial(DistributedLDA, n_components=4, max_iter=6, init="uniform", random_state=7)
 
@@ -41,7 +41,7 @@ make = partial(DistributedLDA, n_components=4, max_iter=6, init="uniform", rando
 def told(client, monkeypatch):
     """The fits of a test that the scheduler of `client` knows, all of which it has told."""
     monkeypatch.setattr(
-        fits_module, "PATIENCE", 60.0
+        teller, "PATIENCE", 60.0
     )  # else a fit on a busy machine may leave its last message behind
     plugins = client.cluster.scheduler.plugins
     if Fits.name in plugins:
@@ -250,7 +250,7 @@ async def beat(dask_worker):
     [
         (None, "the scheduler has no dashboard"),
         ("distributed.dashboard.core", "the scheduler has no dashboard"),  # without bokeh
-        ("schmp_estimators.core.dashboard.fits", "the scheduler has no such page"),
+        ("schmp_estimators.core.dashboard.teller", "the scheduler has no such page"),
     ],
 )
 def test_a_scheduler_that_cannot_have_the_page_changes_no_fit_and_says_so_once(

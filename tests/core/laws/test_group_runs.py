@@ -323,7 +323,7 @@ def test_a_rank_that_was_on_disk_goes_on_and_one_that_has_gone_on_is_not_used_ag
 
 def test_a_rank_goes_on_from_its_own_sweep_only():
     with pytest.raises(WorkLostError, match="gone on already"):
-        batch.Held(SimpleNamespace(leave=lambda: None), 3).take(2)
+        batch.PausedRank(SimpleNamespace(leave=lambda: None), 3).take(2)
 
 
 # Errors

@@ -1,6 +1,6 @@
-"""The base of all estimators.
+"""The bases of estimators.
 
-It has callbacks, progress, messages about compiling, and the restoring of failed fits.
+They have callbacks, progress, and the restoring of failed fits.
 """
 
 import copy
@@ -14,13 +14,12 @@ from time import perf_counter
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numba.core import event
 from sklearn.callback import CallbackSupportMixin, ProgressBar
 from sklearn.utils import check_random_state
 
 from schmp_estimators.core.io.files import located
 from schmp_estimators.core.places.place import Place
-from schmp_estimators.core.progress import FitBar, Progress
+from schmp_estimators.core.progress import FitBar, Progress, told_of_compiling
 from schmp_estimators.core.typing import Named
 
 logger = logging.getLogger(__name__)
@@ -84,57 +83,6 @@ def undone_on_error(estimator: Any) -> Iterator[None]:
         raise
     finally:
         estimator.__dict__.pop("_snapshot", None)
-
-
-#: Seconds of compiling after which a fit reports that it compiles.
-PATIENCE = 1.0
-TOLD = "compiling, once on this machine"
-
-
-class _Stopwatch(event.Listener):
-    """Calls a function once, when a fit has compiled kernels for some time."""
-
-    def __init__(self, tell: Callable[[], None]) -> None:
-        self._tell = tell
-        self._depth = 0
-        self._began = 0.0
-        self._taken = 0.0
-        self._told = False
-
-    def on_start(self, event: Any) -> None:
-        """Start the clock unless it runs; check the time.
-
-        It may run already, because kernels are compiled inside of others.
-        """
-        if not self._depth:
-            self._began = perf_counter()
-        self._depth += 1
-        self._look()
-
-    def on_end(self, event: Any) -> None:
-        """Check the time, and stop the clock at the end of the outermost kernel."""
-        self._look()
-        self._depth -= 1
-        if not self._depth:
-            self._taken += perf_counter() - self._began
-
-    def _look(self) -> None:
-        if not self._told and self._taken + perf_counter() - self._began > PATIENCE:
-            self._told = True
-            self._tell()
-
-
-@contextmanager
-def told_of_compiling(name: str, show: Callable[[str], None] | None = None) -> Iterator[None]:
-    """If a fit of the estimator `name` compiles for long, report this in the log, and by `show`."""
-
-    def tell() -> None:
-        logger.info("%s: %s", name, TOLD)
-        if show is not None:
-            show(TOLD)
-
-    with event.install_listener("numba:compile", _Stopwatch(tell)):
-        yield
 
 
 class _Unheard:
@@ -314,7 +262,7 @@ class SweepingEstimator(FollowedEstimator):
         records = iter(run)
         seconds = self.history_[-1]["seconds"] if self.history_ else seconds
         self._snapshot = snapshot = without_itself(snapshot)
-        progress = Progress(self, place, step="sweep", every=LINE_EVERY, total=self._n_sweeps)
+        progress = Progress(self, place.tell, step="sweep", every=LINE_EVERY, total=self._n_sweeps)
         # A checkpoint may belong to a fit that `tol` had ended.
         last = first if self.history_ and self._has_converged() else self._n_sweeps
         for done in range(first + 1, last + 1):
