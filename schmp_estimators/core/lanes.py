@@ -148,7 +148,8 @@ class Registers:
         struct = context.make_array(kind)(context, builder, array)
         self._dtype = kind.dtype
         self._builder = builder
-        self._data, self.element = struct.data, context.get_data_type(kind.dtype)
+        self._data = struct.data
+        self.element = context.get_data_type(kind.dtype)
         self._align = context.get_abi_alignment(self.element)
         self.shape = [
             Value(builder, size) for size in cgutils.unpack_tuple(builder, struct.shape, kind.ndim)

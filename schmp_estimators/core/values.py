@@ -96,7 +96,8 @@ def align(value: T) -> T:
 
 def nbytes(value: Any) -> int:
     """Return the bytes of the arrays in a value."""
-    left, found = [value], 0
+    left = [value]
+    found = 0
     while left:
         one = left.pop()
         if isinstance(one, np.ndarray):

@@ -59,7 +59,8 @@ class _Documents(Parts):
     """The documents of a fit, and seeds."""
 
     def __init__(self, fit: LDAFit, seeds: sparse.csc_array | None) -> None:
-        self._fit, self._seeds = fit, seeds
+        self._fit = fit
+        self._seeds = seeds
         self.held = fit._documents
         self.n_parts = len(self.held)
 
@@ -156,7 +157,8 @@ class LDAFit:
         corpus.rows.partitions = []  # from now on only the documents of the shards are needed
         estimator.n_iter_ = first
         estimator._tempered_sweeps = self._program.hot_sweeps
-        begun, seconds = list[Named](), 0.0
+        begun = list[Named]()
+        seconds = 0.0
         if self._drawn is not None:
             saved, begun, seconds = self._warm_up()
         self._first = self._choose_topics_of_words() if saved is None else no_topics()
@@ -413,7 +415,8 @@ class LDAFit:
         url = self._estimator.checkpoint
         self._checkpoint_every = int(self._estimator.checkpoint_every)
         if self._slices is not None and self._slices.is_named:
-            url, self._checkpoint_every = os.path.join(self._slices.folder, CHECKPOINT), 1
+            url = os.path.join(self._slices.folder, CHECKPOINT)
+            self._checkpoint_every = 1
         if not url:
             return 0, None, []
         self._identity = self._fingerprint()

@@ -266,7 +266,9 @@ class SharesOfTopics(TopicsOfDocuments, MatchedTopics):
             lengths, rows = corpus.lengths, corpus.rows
             groups, codes, places = read_labels(by, len(lengths))
             counted = np.flatnonzero((lengths > 0) & (codes >= 0))
-            own, n_groups, n_topics = codes[counted], len(groups), self._n_features_out
+            own = codes[counted]
+            n_groups = len(groups)
+            n_topics = self._n_features_out
             n_documents = np.bincount(own, minlength=n_groups)
             n_tokens = np.bincount(own, lengths[counted], n_groups).astype(np.int64)
             shape = n_draws or len(lengths), n_groups if n_draws else 1, n_topics

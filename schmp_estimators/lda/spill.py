@@ -234,7 +234,8 @@ def choose_spilling(
     n_processes = place.n_processes
     if place.is_local:
         room = SHARE * memory_left()
-        needed, most = sizes.in_memory, room
+        needed = sizes.in_memory
+        most = room
     else:
         left = memory_of_workers(place)
         room = SLICES_SHARE * min(left, default=0)

@@ -110,7 +110,8 @@ class MFFit:
         They have the last factors, or with early stopping the best.
         """
         if self._estimator.early_stopping:
-            key, share = stream_key(self._seed, HOLD_OUT), self._estimator.validation_fraction
+            key = stream_key(self._seed, HOLD_OUT)
+            share = self._estimator.validation_fraction
             self._hold_out = data.choose_hold_out(self._pieces, key, float(share))
         try:
             return self._run(X, y)
@@ -126,7 +127,8 @@ class MFFit:
         So all clicks are fitted and counted again.
         """
         seen, *_ = (self._before.pop(name) for name in ("_seen", "_occur", "_counts"))
-        pieces, pairs = self._pieces, pairs_of_all(seen)
+        pieces = self._pieces
+        pairs = pairs_of_all(seen)
         shared = pieces.place.share(pairs)
         new = [(piece, shared) for piece in pieces.partitions]
         earlier = pieces.place.share(rows_of_pairs(pairs, self._shape[0]))
@@ -139,7 +141,8 @@ class MFFit:
         told = map(repr, (self._told, self._hold_out, self._scale))
         data_told = chain(told, map(recognised, self._ratings.known))
         sweeps = Sweeps(estimator, self._program, self._n_shards, data_told, parameters.NAMES)
-        saved, self._best = sweeps.found["saved"], sweeps.found.get("best", ())
+        saved = sweeps.found["saved"]
+        self._best = sweeps.found.get("best", ())
         plan = self._plan
         if self._earlier:
             sides = [rescaled(side, 1 / self._scale.unit) for side in self._earlier]
@@ -350,7 +353,8 @@ class MFFit:
         """Return the program, given the mean of the ratings."""
         estimator = self._estimator
         centre, unit = self._scale
-        clicks, positive = bool(self._unobserved), bool(estimator.positive)
+        clicks = bool(self._unobserved)
+        positive = bool(estimator.positive)
         without_mean = estimator.fit_bias or self._ranks or clicks
         mean = 0.0 if without_mean else (mean - centre) / unit
         fit_bias = bool(estimator.fit_bias and not clicks)

@@ -263,7 +263,8 @@ def _score_pairs(pairs: Any, model: Arguments) -> Floats:
     out = np.zeros(rows.size)
     known = (rows < len(user_ids)) & (columns < len(item_ids))
     who, places = np.unique(rows[known], return_inverse=True)
-    told, found = _as_lists(_rows_of(clicks, who, confidence)), np.empty(places.size)
+    told = _as_lists(_rows_of(clicks, who, confidence))
+    found = np.empty(places.size)
     score_pairs(*freeze((places, columns[known], told, coefficients)), found)
     out[known] = found
     return out

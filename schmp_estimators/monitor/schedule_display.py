@@ -84,7 +84,8 @@ class ScheduleDisplay:
     """
 
     def __init__(self, spans: Sequence[Any], *, by: str = "stage") -> None:
-        self.spans, self.by = spans, by
+        self.spans = spans
+        self.by = by
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: Axes | None = None) -> ScheduleDisplay:

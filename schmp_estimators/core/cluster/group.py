@@ -181,7 +181,9 @@ class Group(Communicator):
 
     def __init__(self, ranks: Ranks) -> None:
         self.rank, self.size = ranks.rank, len(ranks.addresses)
-        self.token, self._ranks, self._worker = ranks.token, ranks, get_worker()
+        self.token = ranks.token
+        self._ranks = ranks
+        self._worker = get_worker()
         self._loop = self._worker.loop.asyncio_loop  # type: ignore[attr-defined]
         self.n_threads = self._worker.state.nthreads
         self._comms: Numbered = {}
@@ -216,7 +218,8 @@ class Group(Communicator):
                 self._comms[to] = comm
                 group = {"token": self._ranks.token, "rank": self.rank, "limit": limit}
                 await comm.write({"op": _SEND, **group, "reply": False})
-            comm, asks = self._comms[to], n_bytes * self.size > limit
+            comm = self._comms[to]
+            asks = n_bytes * self.size > limit
             if asks:
                 await comm.write({"n_bytes": n_bytes})
                 await comm.read()
@@ -290,7 +293,8 @@ class Group(Communicator):
 
         Drop them if they are many.
         """
-        spans, self._spans = self._spans, []
+        spans = self._spans
+        self._spans = []
         second = int(time.monotonic())
         count = self._told[1] + 1
         self._told = second, count if second == self._told[0] else 1

@@ -133,7 +133,8 @@ class GroupService:
         self._client = client
         self._addresses = addresses
         self._token = token
-        self._ranks, self._held = list(ranks), list(held)
+        self._ranks = list(ranks)
+        self._held = list(held)
         self._number = 0
         #: Whether the client can reach the worker of rank 0 directly; None until it has tried.
         self._direct: bool | None = None

@@ -26,7 +26,9 @@ def pack(value: Any) -> tuple[Named, int]:
     """Return a value as it is sent, and how many bytes that are."""
     found: list[Any] = []
     form = dumps(value, buffer_callback=found.append)
-    places, parts, end = [], [_GAP[:0]], 0
+    places = []
+    parts = [_GAP[:0]]
+    end = 0
     for array in map(np.asarray, found):
         flat = array.ravel("K")
         sent = _narrowed(flat)

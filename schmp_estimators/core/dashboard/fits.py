@@ -152,7 +152,8 @@ class Fits(SchedulerPlugin):
 
     def _end(self, fit: Fit, state: str, moment: float) -> None:
         if fit.runs:
-            fit.state, fit.ended = state, moment
+            fit.state = state
+            fit.ended = moment
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
         """End the fits of a client that is gone."""

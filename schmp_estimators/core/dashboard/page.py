@@ -239,10 +239,12 @@ def _plain(title: str, **options: Any) -> Any:
     made: Any = figure(
         title=of_size, tools="", toolbar_location=None, sizing_mode="stretch_width", **options
     )
-    made.grid.grid_line_color, made.outline_line_color = "#e6eaed", None
+    made.grid.grid_line_color = "#e6eaed"
+    made.outline_line_color = None
     made.axis.axis_line_color = made.axis.major_tick_line_color = "#b6c1c8"
     made.axis.minor_tick_line_color = None
-    made.axis.axis_label_text_font_style, made.axis.axis_label_text_color = "normal", "#6b7a83"
+    made.axis.axis_label_text_font_style = "normal"
+    made.axis.axis_label_text_color = "#6b7a83"
     made.axis.major_label_text_color = "#4a5a63"
     return made
 

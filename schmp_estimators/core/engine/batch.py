@@ -124,7 +124,8 @@ class PausedRank:
 
     def take(self, sweep: int) -> Rank:
         """Return the rank at the end of `sweep`; it can be taken only once."""
-        rank, self.rank = self.rank, None
+        rank = self.rank
+        self.rank = None
         if rank is None or self.sweep != sweep:
             raise WorkLostError("a rank has gone on already")
         return rank
@@ -186,7 +187,8 @@ def advance(
     sweep = last = batch.first + batch.n_sweeps - 1
     for sweep in range(batch.first, last + 1):
         records.append(rank.sweep(sweep, saves=batch.saves and sweep == last))
-        before, began = began, perf_counter()
+        before = began
+        began = perf_counter()
         seconds.append(began - before)
         if batch.ends and batch.ends(records):
             break

@@ -193,7 +193,8 @@ class Alone(Communicator):
     rank, size = 0, 1
 
     def __init__(self, each: Each = in_turn, n_threads: int = 1) -> None:
-        self._each, self.n_threads = each, n_threads
+        self._each = each
+        self.n_threads = n_threads
 
     def each(self, function: Unary, jobs: Iterable[Any]) -> list[Any]:
         """Apply a function to every job."""

@@ -77,8 +77,11 @@ class Partitions:
     def __init__(
         self, communicator: Communicator, groups: Groups, partitions: Sequence[Any]
     ) -> None:
-        self._communicator, self._groups, self._partitions = communicator, groups, list(partitions)
-        self._numbers, self._count = groups[communicator.rank], sum(map(len, groups))
+        self._communicator = communicator
+        self._groups = groups
+        self._partitions = list(partitions)
+        self._numbers = groups[communicator.rank]
+        self._count = sum(map(len, groups))
         #: The leaves of the tree in which answers are added up.
         self._leaves = [(0, number) for number in self._numbers]
 
@@ -240,7 +243,10 @@ class Rounds:
     ) -> None:
         self.n_rounds = 0
         self.n_partitions = len(partitions)
-        self._place, self._pieces, self._name, self._keeper = place, list(partitions), name, keeper
+        self._place = place
+        self._pieces = list(partitions)
+        self._name = name
+        self._keeper = keeper
         self._around = around
         self._saved: list[Any] | None = None
         self._log: list[Round] = []

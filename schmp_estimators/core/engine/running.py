@@ -96,7 +96,8 @@ class LocalRun:
 
         It is None for a source that returns a shard.
         """
-        told, self._told = self._told, [None] * len(self._told)
+        told = self._told
+        self._told = [None] * len(self._told)
         return told
 
     def harvest(self) -> Harvest:
@@ -247,7 +248,8 @@ def run_dynamic(
     call = getattr(program, "func", program)
     name = name_of(program)
     records: Records = []
-    kept, found = None, Named()
+    kept = None
+    found = Named()
     if checkpoint is not None:
         check_saves(program)
         own = {} if isinstance(call, FunctionType) else getattr(call, "__dict__", {})
@@ -286,7 +288,8 @@ def run_dynamic(
                 n_fresh = n_fresh + 1
                 return None
             n_fresh = n_fresh + 1 if n_rounds == rounds.n_rounds else 1
-            n_again, n_rounds = 0, rounds.n_rounds
+            n_again = 0
+            n_rounds = rounds.n_rounds
             records.append(record)
             place.tell("record", record)
             return callback(record) if callback is not None else None

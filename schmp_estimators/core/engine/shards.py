@@ -46,7 +46,8 @@ class Reports:
         self.merge = None if merge is None else partial(_merged, merge, sweep)
         #: Whether each shard has a list of reports.
         self.are_lists = are_lists
-        self._n_shards, self._lock = n_shards, Lock()
+        self._n_shards = n_shards
+        self._lock = Lock()
 
     def add(self, number: int, report: Any) -> None:
         """Add the report of a shard."""

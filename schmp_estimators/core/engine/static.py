@@ -288,7 +288,8 @@ class GroupRun:
         self._done = self._cut
         if self._unmade:
             self._reach(self._unmade[0])
-            self._pending, self._unmade = self._send_saved(self._unmade[1]), None
+            self._pending = self._send_saved(self._unmade[1])
+            self._unmade = None
 
     def _divide(self) -> None:
         """Choose the shards of each rank; of parts, make one shard for each rank."""

@@ -203,7 +203,8 @@ class Rank(Shards):
         here = [i for i in turn if i < len(self.states)]
 
         def answer(i: int, at: At) -> list[Any]:
-            brought, pieces[i - turn[0]] = _in_order(pieces[i - turn[0]]), {}
+            brought = _in_order(pieces[i - turn[0]])
+            pieces[i - turn[0]] = {}
             with self._timed(stage, at):
                 return list(self.kept(for_all(stage.function, at, brought, *stage.args)))
 
@@ -236,7 +237,8 @@ class Rank(Shards):
 
         Each block is made on the rank that will hold it.
         """
-        self.holders, self.blocks = made_anew(self._rank_of, self._n_blocks), {}
+        self.holders = made_anew(self._rank_of, self._n_blocks)
+        self.blocks = {}
         if not self._n_blocks:
             return
         sent: list[Any] = [[{} for _ in given] for _ in self._groups]
@@ -343,7 +345,8 @@ class Rank(Shards):
                 visits[visit.shard].append(visit.block)
             for b, to in leg.goes.items():
                 self._pass_on(b, to)
-        here, self.blocks = self.blocks, seen
+        here = self.blocks
+        self.blocks = seen
 
         def meet(i: int, at: At) -> None:
             for b in visits[at.number]:
@@ -519,7 +522,8 @@ class Rank(Shards):
 
 def _taken(values: list[Any], at: int) -> Any:
     """Return an element of a list, and replace it with None."""
-    value, values[at] = values[at], None
+    value = values[at]
+    values[at] = None
     return value
 
 

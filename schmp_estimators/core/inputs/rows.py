@@ -333,7 +333,8 @@ def _made_again(lazy: Any, place: Place | None) -> Rows:
     """Return rows whose chunks are computed each time they are read."""
     n_chunks = len(lazy) if isinstance(lazy, list) else lazy.numblocks[0]
     if place is None or place.is_local:
-        here, holder = Rereading(), Place()
+        here = Rereading()
+        holder = Place()
         return Rows(
             here.partitions([partial(_compute, holder, lazy, n) for n in range(n_chunks)]), here
         )
@@ -420,7 +421,8 @@ def open_tasks(
 
     These may contain Delayed objects.
     """
-    task, name = dask.delayed(_prepared, pure=False), f"read-rows-{uuid4().hex}"
+    task = dask.delayed(_prepared, pure=False)
+    name = f"read-rows-{uuid4().hex}"
     lazy = [task(prepare, i, *given, dask_key_name=(name, i)) for i, given in enumerate(arguments)]
     place = place or Place()
     return Rows(place.hold(lazy), place)

@@ -59,7 +59,9 @@ class Checkpoint:
     """
 
     def __init__(self, url: PathLike, identity: Named, before: Named | None = None) -> None:
-        self.url, self._identity, self._before = located(url), identity, before
+        self.url = located(url)
+        self._identity = identity
+        self._before = before
         self._failed = False
         #: The number of iterations done, and the write that a thread does.
         self._behind: tuple[int, Future[None]] | None = None

@@ -69,7 +69,8 @@ class Filed(Generic[T]):
     """
 
     def __init__(self, value: T, slices: Slices | None = None) -> None:
-        self.value, self.slices = value, slices
+        self.value = value
+        self.slices = slices
 
 
 def read_back(value: Any) -> Any:

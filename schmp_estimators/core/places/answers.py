@@ -78,7 +78,8 @@ def responsive_workers(
     MixedClusterError
         As `check_alike`.
     """
-    deadline, has_come = time.monotonic() + worker_timeout(), False
+    deadline = time.monotonic() + worker_timeout()
+    has_come = False
     while True:
         lost: WorkLostError | None = None
         workers: list[Worker] = []
@@ -86,7 +87,8 @@ def responsive_workers(
             workers = live_workers(client)
             able = [one for one in workers if one.status == "running" and one.may_take(annotations)]
             if able and not has_come:
-                deadline, has_come = time.monotonic() + worker_timeout(), True
+                deadline = time.monotonic() + worker_timeout()
+                has_come = True
             answering = check_alike(client, able, enrol) if able else set()
             if found := [one for one in able if one.address in answering]:
                 return found, [one for one in workers if one.status == SILENT]

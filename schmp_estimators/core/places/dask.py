@@ -146,7 +146,8 @@ class DaskPlace(Place):
     def __init__(self, client: Client, label: str = "schmp", most: int | None = None) -> None:
         self._teller: Teller
         super().__init__(teller=Teller(client, label))
-        self.client, self.label = client, label
+        self.client = client
+        self.label = label
         #: Workers that no task may run on, as they are silent; and those that warnings have named.
         self._left_out: list[str] = []
         self._named = set[str]()
@@ -158,7 +159,8 @@ class DaskPlace(Place):
         self._dealt = Dealt([], most)
         self._use(*responsive_workers(self.client, self._annotations, _enrolment()))
         #: What the user calls the fit, and the scheduler that it began with.
-        self._fit, self._scheduler = label, scheduler_id(client)
+        self._fit = label
+        self._scheduler = scheduler_id(client)
 
     def _use(self, workers: list[Worker], silent: list[Worker], told: str = "") -> None:
         """Use workers, and leave out silent ones.
@@ -241,7 +243,8 @@ class DaskPlace(Place):
                 brought = [self.bring(piece, p) for piece in given]
                 pairs = zip(brought, given, strict=True)
                 sent.append([one for one, piece in pairs if one is not piece])
-                run, where = f"{word}-{uuid4().hex}", self._where(self._dealt.address(p))
+                run = f"{word}-{uuid4().hex}"
+                where = self._where(self._dealt.address(p))
                 calls: dict[Any, Call] = {(run, p): Call(function, brought, where)}
                 parts = [(f"{run}-{at}", p) for at in range(n_elements)]
                 for at, key in enumerate(parts):
@@ -258,14 +261,18 @@ class DaskPlace(Place):
 
         Jobs with few bytes of arguments are one graph.
         """
-        calls, asked, n_bytes = dict[Any, Call](), list[Sequence[Any]](), 0
+        calls = dict[Any, Call]()
+        asked = list[Sequence[Any]]()
+        n_bytes = 0
         for some, keys, n_more in jobs:
             calls |= some
             asked.append(keys)
             n_bytes += n_more
             if n_bytes > _INLINE:
                 yield from self._sent(calls, asked)
-                calls, asked, n_bytes = {}, [], 0
+                calls = {}
+                asked = []
+                n_bytes = 0
         yield from self._sent(calls, asked)
 
     def _sent(
@@ -393,7 +400,8 @@ class DaskPlace(Place):
         token = f"{self._run}-{run}"
         keys = tuple([(f"{word}-{run}", rank) for rank in range(len(addresses))])
         limit = parse_bytes(dask.config.get("schmp-estimators.exchange-limit", EXCHANGE_LIMIT))
-        calls, asked = dict[Any, Call](), list[Any](keys)
+        calls = dict[Any, Call]()
+        asked = list[Any](keys)
         for rank, (key, address, given) in enumerate(zip(keys, addresses, args, strict=True)):
             one = Ranks(addresses, keys, rank, token, limit)
             calls[key] = Call(as_rank, (one, function, *given), self._where(address, pinned=True))

@@ -162,7 +162,8 @@ class RoundRobinSampler(Sampler):
 
     def restore(self, saved: Named) -> None:
         """Continue from a saved state."""
-        self._next, self._waiting = int(saved["next"]), np.asarray(saved["waiting"], np.int64)
+        self._next = int(saved["next"])
+        self._waiting = np.asarray(saved["waiting"], np.int64)
 
     def draw(self, count: int, excluded: Integers) -> Integers:
         """Return the next `count` parameters in turn, less those `excluded`."""

@@ -89,7 +89,8 @@ def topics_from_passages(
     )  # further topics begin without tokens
     n_tried = max(1, min(TRIED, MOST // (n_topics * TOKENS)))
     chosen = _choose_documents(corpus.lengths, n_topics * n_tried, seed)
-    size, n_choices = TOKENS, FEW_CHOICES
+    size = TOKENS
+    n_choices = FEW_CHOICES
     if np.count_nonzero(corpus.lengths >= FEW) >= len(chosen):
         mean = int(corpus.lengths.sum()) // int(np.count_nonzero(corpus.lengths))
         size = min(max(TOKENS, mean // PART), MOST_TOKENS)

@@ -32,7 +32,8 @@ from schmp_estimators.lda.kernels.rows import pack_rows, unpack_rows
 
 def rows_of_lists(word_ptr: Integers, topic: Array, n_topics: int) -> TopicRows:
     """Return the rows of words, given the topics of their tokens, perhaps a strided view."""
-    lengths, at = np.diff(word_ptr), 0
+    lengths = np.diff(word_ptr)
+    at = 0
     room = int(np.minimum(lengths, n_topics).sum())
     rows = TopicRows(
         np.zeros(len(word_ptr), np.int64), np.empty(room, np.int32), np.empty(room, np.int32)

@@ -140,7 +140,8 @@ def find_topic(sums, start, width, lane, rest):
         Its weight is positive, but for rounding where all weights of a lane are zero; always less
         than `width`.
     """
-    topic, n_left = lane, width // LANES
+    topic = lane
+    n_left = width // LANES
     while n_left > 1:
         half = n_left >> 1
         coming = topic + half * LANES
@@ -155,7 +156,8 @@ def first_above(ends, begin, end, x):
 
     Where there is none, it is the last one before `end`. The place is found by halving.
     """
-    at, n_left = np.int64(begin), np.int64(end - begin)
+    at = np.int64(begin)
+    n_left = np.int64(end - begin)
     while n_left > 1:
         half = n_left >> 1
         at = select(ends[index(at + half - 1)] <= x, at + half, at)

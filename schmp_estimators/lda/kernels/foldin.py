@@ -203,7 +203,8 @@ def _leap(active, alpha, first, second, weight):
         return 0.0
     far = max(1.0, np.sqrt(lengths / turns))
     for a in range(len(active)):
-        k, turn = np.uint32(active[a]), second[a] - first[a]
+        k = np.uint32(active[a])
+        turn = second[a] - first[a]
         to = weight[k] + (2.0 * far - 1.0) * first[a] - second[a] + far * far * turn
         if far > 1.0:
             weight[k] = max(to, SHRINK * weight[k], alpha[k])
@@ -261,9 +262,12 @@ def _fold(start, stop, counts, length, whole, priors, scratch, weight):
     rate = 0.0
     full_change = 0.0
     while True:
-        rows, n_steps = read, MAX_STEPS
+        rows = read
+        n_steps = MAX_STEPS
         if is_full:
-            rows, n_steps, n = whole, 1, len(weight)
+            rows = whole
+            n_steps = 1
+            n = len(weight)
             for k in range(n):
                 active[k] = k
             for i in range(start, stop):
@@ -338,7 +342,9 @@ def score(ptr, counts, before, rows, priors, theta, scores):
         Mutated: log-likelihood of the others.
     """
     for doc in range(len(ptr) - 1):
-        weight, common, scores[doc] = theta[doc], 0.0, 0.0
+        weight = theta[doc]
+        common = 0.0
+        scores[doc] = 0.0
         for k in range(len(weight)):
             weight[k] *= priors.inverse[k]
             common += weight[k]
@@ -464,7 +470,8 @@ def draw_shares(ptr, counts, keys, groups, rows, priors, theta, ways, scratch, t
     skipped, thin, scale = ways
     common, seen, topics = scratch
     for doc in range(len(ptr) - 1):
-        address, weight = keys[doc], theta[doc]
+        address = keys[doc]
+        weight = theta[doc]
         for sweep in range(skipped + thin * len(totals) if groups[doc] >= 0 else 0):
             address = mix(address + GAMMA)
             seen[:] = 0

@@ -195,7 +195,8 @@ def _draw_small(counts, base, alpha, rows, row, own, own_weight, uniform):
     -------
     int
     """
-    total, point = 0.0, np.inf
+    total = 0.0
+    point = np.inf
     while True:
         for k in range(len(alpha)):
             weight = (
@@ -354,13 +355,16 @@ def sample_documents(first, last, shard, word, topic, frozen, key, made, totals,
     """
     rows, alpha = frozen.rows, frozen.alpha
     begun, topics, counts = made
-    n_topics, width, longest = len(alpha), len(counts) // SLOTS, len(topics) // SLOTS
+    n_topics = len(alpha)
+    width = len(counts) // SLOTS
+    longest = len(topics) // SLOTS
     size = width + LANES
     weights, sums = _zeros_of_lines(SLOTS * width), _zeros_of_lines(SLOTS * size)
     slots = Slots(
         begun, topics, counts, weights, sums, width, longest, shard.doc_ptr, shard.place, topic
     )
-    moved, following = 0, first
+    moved = 0
+    following = first
     while True:
         n_steps, following = _change_slots(following, last, alpha, slots, totals)
         if n_steps == 0:
@@ -399,12 +403,14 @@ def sample_documents(first, last, shard, word, topic, frozen, key, made, totals,
                     below = np.int32(sums[index(end - LANES + lane)].view(np.int32) - 1).view(
                         np.float32
                     )
-                    slot.lane, slot.rest = lane, select(rest < below, rest, below)
+                    slot.lane = lane
+                    slot.rest = select(rest < below, rest, below)
             for k in range(SLOTS):
                 slot, base = slots.slot[k], k * width
                 if slot.document < 0:
                     continue
-                new, old = find_topic(sums, k * size, width, slot.lane, slot.rest), slot.old
+                new = find_topic(sums, k * size, width, slot.lane, slot.rest)
+                old = slot.old
                 if slot.total < _TINY or new >= n_topics:
                     new = _draw_small(
                         counts, base, alpha, rows, slot.row, old, slot.weight, slot.uniform

@@ -204,7 +204,8 @@ def add_listed(code, lists, first, n_blocks, weights, own, own_weight, sums, sta
     sums : (at least start + LANES * (n_blocks + 1),) float32
         Mutated from `start` on: what `draw.add_up` stores.
     """
-    build, number = code.builder, lists.element
+    build = code.builder
+    number = lists.element
     own_lanes = own.narrowed(number).spread()
     own_weights = own_weight.spread()
     begin = first * (2 * LANES)

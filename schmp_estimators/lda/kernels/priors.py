@@ -182,7 +182,8 @@ def build_alias(weights, share, other, work):
     -----
     5 ns per weight.
     """
-    n, total = len(weights), 0.0
+    n = len(weights)
+    total = 0.0
     for i in range(n):
         total += weights[i]
     scale = n / total
@@ -303,7 +304,9 @@ def find_seed(seeds, word, skipped, n_dk, alpha, inverse, point):
     One topic is left out.  The sum up to the topic is returned, too.  A point beyond all finds the
     last topic.
     """
-    found, before, at = skipped, 0.0, seeds.number[word]
+    found = skipped
+    before = 0.0
+    at = seeds.number[word]
     if at >= 0:
         for i in range(seeds.ptr[at], seeds.ptr[at + 1]):
             k = index(seeds.topic[i])

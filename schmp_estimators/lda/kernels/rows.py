@@ -26,7 +26,8 @@ def add_row(block, word, row):
 @part
 def count_row(block, word, row, topics):
     """Add the counts of a word to `row` (K,), zero before, list its topics, and return how many."""
-    n, tail = 0, word - len(block.heads)
+    n = 0
+    tail = word - len(block.heads)
     if tail < 0:
         for k in range(len(row)):
             if block.heads[word, k] > 0:
@@ -83,7 +84,9 @@ def pack_rows(word_ptr, topic, n_topics):
     -----
     1 ns per token: the kernel makes the arrays, so that LLVM knows that they are nowhere else.
     """
-    limit, n_listed, n_dense = HEAD * n_topics, 0, 0
+    limit = HEAD * n_topics
+    n_listed = 0
+    n_dense = 0
     for word in range(len(word_ptr) - 1):
         n = word_ptr[word + 1] - word_ptr[word]
         n_dense += n >= limit
@@ -126,7 +129,8 @@ def unpack_rows(lengths, lists, dense, heads, tails, cursor):
     -----
     1 ns per token of a list, 0.2 ns per entry of a dense row.
     """
-    n_heads, limit = len(heads), HEAD * heads.shape[1]
+    n_heads = len(heads)
+    limit = HEAD * heads.shape[1]
     at = row = 0
     for word in range(len(lengths)):
         n = int(lengths[word])
@@ -246,7 +250,8 @@ def make_rows(block, n_topics):
     """
     n_heads = len(block.heads)
     n_words = n_heads + len(block.tail_ptr) - 1
-    rows, end = np.empty(2 * n_words, np.int64), np.int64(0)
+    rows = np.empty(2 * n_words, np.int64)
+    end = np.int64(0)
     for word in range(n_words):
         room, mask = np.int64(n_topics), np.int64(1)
         if word >= n_heads:

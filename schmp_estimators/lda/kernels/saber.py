@@ -102,7 +102,8 @@ def list_documents(first, last, shard, topic, documents, row, found, totals):
     -----
     9 ns per token.
     """
-    place, lists = shard.place, documents.lists
+    place = shard.place
+    lists = documents.lists
     for doc in range(first, last):
         n_found = 0
         for i in range(shard.doc_ptr[doc], shard.doc_ptr[doc + 1]):
@@ -206,7 +207,8 @@ def _begin_word(word, at, n, block, smooth, seeds, row):
     first in its list; those of a head word, which has none, and of one with seeds in ascending
     order.
     """
-    n_topics, found = len(smooth.inverse), count_row(block, word, row.tokens, row.topic)
+    n_topics = len(smooth.inverse)
+    found = count_row(block, word, row.tokens, row.topic)
     if add_seeds(seeds, at, row.tokens) or n >= HEAD * n_topics:
         found = 0
         for k in range(n_topics):

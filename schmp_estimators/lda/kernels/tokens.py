@@ -256,7 +256,8 @@ def draw_known_topics(place, doc_ptr, word_of, ptr, topic, first_token, key, n_t
                 if n > 0:
                     break
                 word = word_of[place[begin + np.int64(below(bits, end - begin))]]
-                n, bits = ptr[word + 1] - ptr[word], mix(bits)
+                n = ptr[word + 1] - ptr[word]
+                bits = mix(bits)
             out[i] = (
                 topic[ptr[word] + np.int64(below(bits, n))]
                 if n > 0

@@ -209,7 +209,8 @@ def clear_row(row, topics, n, is_seeded):
 
 
 def _row_of_pieces(block, word, n, begin, end, pieces, like, width, row, slots, ends):
-    is_listed, slot = n < HEAD * len(row), index(0)
+    is_listed = n < HEAD * len(row)
+    slot = index(0)
     for piece in range(begin, end):
         n_tokens = np.int64(pieces.n_tokens[index(piece)])
         tokens = array_at(pieces.begin[index(piece)], n_tokens * width, like)
@@ -335,13 +336,19 @@ def sample_words(first, last, pieces, address, block, seeds, types, inverse, bet
     4 ns per token with one proposal, 8 with two, and 20 for each piece.  O(K) memory; per word
     O(min(n, K)) for n tokens in all shards, for head words O(n + K).
     """
-    n_topics, n_steps, width, like = len(inverse), len(steps), 1 + len(steps), types[0]
+    n_topics = len(inverse)
+    n_steps = len(steps)
+    width = 1 + len(steps)
+    like = types[0]
     row = make_row(seeds, n_topics)
     slots = np.empty(max(MAX_SLOTS, HEAD * n_topics) + SLACK, types[1].dtype)
     ends = np.empty(n_topics, np.int64)
-    per_topic, moved = 1.0 / np.float64(beta), 0
+    per_topic = 1.0 / np.float64(beta)
+    moved = 0
     for word in range(first, last):
-        begin, end, n_own = pieces.ptr[word], pieces.ptr[word + 1], np.int64(0)
+        begin = pieces.ptr[word]
+        end = pieces.ptr[word + 1]
+        n_own = np.int64(0)
         for piece in range(begin, end):
             n_own += np.int64(pieces.n_tokens[index(piece)])
         if n_own == 0:

@@ -179,7 +179,9 @@ def sample_documents(first, last, totals, shard, tokens, inverse, alpha, key, st
     topics = np.empty(longest, tokens.dtype)
     uniforms = np.empty(CHUNK * n_steps, np.float32)
     draws = np.empty(longest * n_steps, np.int32)
-    place, end, moved = shard.place, shard.doc_ptr[last], 0
+    place = shard.place
+    end = shard.doc_ptr[last]
+    moved = 0
     for doc in range(first, last):
         start = shard.doc_ptr[doc]
         n = shard.doc_ptr[doc + 1] - shard.doc_ptr[doc]

@@ -93,7 +93,8 @@ def find_in_document(document, skipped, point):
 
     Beyond all topics it returns `skipped`.
     """
-    found, before = skipped, 0.0
+    found = skipped
+    before = 0.0
     for j in range(document.now[0].n_listed):
         k = index(document.listed[index(j)])
         if k != skipped:

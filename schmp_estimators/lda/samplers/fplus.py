@@ -171,7 +171,8 @@ def draw(own, cell, row, token, word, old, counter):
     if (
         np.int64(d) != kept.document
     ):  # else the sum is up to date: a word often occurs several times in a document
-        kept.document, kept.mass = np.int64(d), sum_list(topics, tokens, start, n, q)
+        kept.document = np.int64(d)
+        kept.mass = sum_list(topics, tokens, start, n, q)
     old_at = place_of(topics, start, start + n - 1, old)
     before = q[old]
     smooth_before = kept.smooth

@@ -209,7 +209,8 @@ def _draw(own, cell, document, token, word, old, counter):
 
     35 ns for each, whatever K.
     """
-    slots, s = own.slots, old
+    slots = own.slots
+    s = old
     n_slots = slots.tail_ptr[index(word + 1)] - slots.tail_ptr[index(word)] - 1
     own_slot = own.shift[index(word)] + np.int64(cell.shard.place[token])
     word_mass = n_slots + prior_mass(cell.seeds, cell.first + word, cell.beta, len(cell.total))
@@ -251,7 +252,8 @@ def _write_back(own, cell):
 
     1 ns per token, where writing each at once takes 50.
     """
-    block, slots = cell.block, own.slots
+    block = cell.block
+    slots = own.slots
     copy_to(slots.tails[slots.tail_ptr[len(block.heads)] :], block.tails)
     block.heads[:] = 0
     for word in range(len(block.heads)):

@@ -98,7 +98,8 @@ def _find_entry(topics, tokens, start, end, skipped, weights, point):
 
     The topic `skipped` is left out.  Beyond all entries the place is `end`.
     """
-    at, before = index(start), 0.0
+    at = index(start)
+    before = 0.0
     while at < end:
         k = index(topics[at])
         if k != skipped:

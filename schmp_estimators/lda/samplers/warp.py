@@ -264,7 +264,8 @@ class WarpLDA(FrozenCountsSampler[WarpState]):
         for sent, answer in zip(_sent_tokens(at.shard), answers, strict=True):
             if answer.tokens.ctypes.data != state.tokens[sent].ctypes.data:  # else they are there
                 state.tokens[sent] = answer.tokens
-        shard, jobs = at.shard, []
+        shard = at.shard
+        jobs = []
         address = shard.word_first + shard.word_rank
         for number, answer in enumerate(answers):
             if (block := answer.block) is not None:

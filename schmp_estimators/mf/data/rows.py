@@ -301,7 +301,8 @@ def _check_size(n_users: int, n_items: int, n_ratings: int, n_components: int) -
 
     They are the factors of users or items.
     """
-    n_rows, row = n_users + n_items, 4 * padded_width(n_components)
+    n_rows = n_users + n_items
+    row = 4 * padded_width(n_components)
     for kind, size in zip(KINDS, (n_users, n_items), strict=True):
         rated_hardly = size > 8 * n_ratings and size >= n_rows / 2
         if size > _LARGEST_SIDE or (rated_hardly and n_rows * row > 2 << 30):

@@ -101,7 +101,8 @@ def left_by_biases(moments: Moments, counts: Sequence[Integers], sums: Sequence[
     variance = (size * squares - total * total) / (size * size)
     rated = [np.flatnonzero(rows) for rows in counts]
     share = size / (rated[0].size * rated[1].size)
-    known, factor = variance, 1.0
+    known = variance
+    factor = 1.0
     for rows, rows_sums, which in zip(counts, sums, rated, strict=True):
         between = float(np.sum((rows_sums[which] - rows[which] * mean) ** 2 / rows[which]))
         others = size - which.size * (

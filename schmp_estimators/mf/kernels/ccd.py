@@ -167,7 +167,8 @@ def close_round(ratings, weights, residuals, user_chunk, item_chunk):
 
     The weighted sum of their squares is returned, in float64.
     """
-    total, weight = 0.0, ONE
+    total = 0.0
+    weight = ONE
     for user in range(user_chunk.shape[0]):
         for rating in range(ratings.indptr[user], ratings.indptr[user + 1]):
             residual = residuals[rating] - row_dot(

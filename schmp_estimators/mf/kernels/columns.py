@@ -116,7 +116,8 @@ def _gradient(clicks, near, place, work):
 @inlined
 def _drop(column, work):
     """Remove a frequent item from this list, which keeps its order."""
-    at, n_used = 1, work.used[0]
+    at = 1
+    n_used = work.used[0]
     while work.used[at] != column:
         at += 1
     for later in range(at, n_used):
@@ -179,10 +180,12 @@ def _check(clicks, near, size, square, l1, l2, work):
 
     `square` is twice the objective at zero.
     """
-    n_live, steepest = 0, l1
+    n_live = 0
+    steepest = l1
     gap, fitted, weights, products = 0.0, 0.0, 0.0, 0.0
     for place in range(size):
-        slope, weight = _gradient(clicks, near, place, work), work.weights[place]
+        slope = _gradient(clicks, near, place, work)
+        weight = work.weights[place]
         steepest = max(steepest, slope)
         if slope > l1 or weight > 0.0:
             work.live[n_live] = place
@@ -237,7 +240,8 @@ def _keep_best(clicks, size, l1, most, work):
         middle = 0.5 * (low + high)
     for place in range(size):
         n_above += work.gains[place] > low
-    n_kept, n_equal = 0, most - n_above
+    n_kept = 0
+    n_equal = most - n_above
     for place in range(size):
         is_equal = work.gains[place] == low
         if work.gains[place] > low or (is_equal and n_equal > 0):
@@ -334,7 +338,8 @@ def solve_columns(items, clicks, start, l1, l2, most, tol, max_passes):
     near = _room(1 << 12, clicks.by_item)
     offsets = np.zeros(items.size + 1, np.int64)
     found, values = np.empty(1 << 12, np.int32), np.empty(1 << 12, np.float32)
-    gaps, n_passes = np.zeros(items.size), np.zeros(items.size, np.int32)
+    gaps = np.zeros(items.size)
+    n_passes = np.zeros(items.size, np.int32)
     for number in range(items.size):
         item = items[number]
         own = clicks.by_item.offsets[item], clicks.by_item.offsets[item + 1]
@@ -349,7 +354,9 @@ def solve_columns(items, clicks, start, l1, l2, most, tol, max_passes):
         add_to(1.0, clicks.by_item, own[0], own[1], work.residual)
         for column in range(n_frequent):
             work.rest[column] = clicks.products[item, column]
-        square, n_live, estimate = clicks.squares[item], size, 0.0
+        square = clicks.squares[item]
+        n_live = size
+        estimate = 0.0
         goal = tol * 0.5 * square
         known = _go_on(clicks, near, start, number, size, work)
         while True:
@@ -383,7 +390,9 @@ def solve_columns(items, clicks, start, l1, l2, most, tol, max_passes):
 def count_candidates(items, clicks, l1, most, out):
     """Add to `out` (n_items,) for each item of how many others among `items` it is a candidate."""
     n_items = clicks.by_item.offsets.size - 1
-    none, room, starts = np.empty(0), np.empty(n_items + 1, np.uint32), np.empty(0, np.int64)
+    none = np.empty(0)
+    room = np.empty(n_items + 1, np.uint32)
+    starts = np.empty(0, np.int64)
     work = _Work(
         none, np.zeros(n_items), none, none, room, room, room, starts, np.empty(n_items), none,
         np.empty(n_items),

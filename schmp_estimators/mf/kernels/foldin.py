@@ -104,7 +104,8 @@ def fold_in(ratings, weights, features, penalties, start, n_penalised, positive,
             value = np.float64(ratings.values[position])
             for k in range(size):
                 target[k] += value * feature[k]
-                row, scaled = gram[k], weights[position] * feature[k]
+                row = gram[k]
+                scaled = weights[position] * feature[k]
                 for column in range(k + 1):
                     row[column] += scaled * feature[column]
         for k in range(size):

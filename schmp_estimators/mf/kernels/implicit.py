@@ -53,7 +53,8 @@ def gram_rows(chunks, rows, first, step):
     (m * LANES, LANES) float64
         Entry (l, k) of block j is ``Σ_i chunks[j, i, l] * rows_i[k]``.
     """
-    n, out = chunks.shape[1], np.zeros((chunks.shape[0] * LANES, LANES))
+    n = chunks.shape[1]
+    out = np.zeros((chunks.shape[0] * LANES, LANES))
     for start in range(0, n, _RUN):
         size = min(_RUN, n - start)
         for chunk in range(chunks.shape[0]):

@@ -116,7 +116,8 @@ def copy_rows(ratings, groups, rows, group, scale, ends, items, values, weights)
         user = ratings.users[number]
         if groups[user] == group:
             for position in range(ratings.indptr[number], ratings.indptr[number + 1]):
-                value, target = ratings.values[position], ends[rows[user]]
+                value = ratings.values[position]
+                target = ends[rows[user]]
                 items[target] = ratings.items[position]
                 values[target] = (np.float64(value.real) - mean) / unit
                 if weights.size:
@@ -176,7 +177,8 @@ def _take_turns(ratings, offsets, heads, tails, room):
         turn = 0
         while n_heads < tile and unseen < size:
             heads[n_heads], tails[n_heads] = unseen, _end_of_user(room.users, unseen, size)
-            unseen, n_heads = tails[n_heads], n_heads + 1
+            unseen = tails[n_heads]
+            n_heads = n_heads + 1
         for written in range(first, first + size):
             _copy(room, heads[turn], ratings, written)
             heads[turn] += 1

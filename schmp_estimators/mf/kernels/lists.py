@@ -70,8 +70,10 @@ def rank_rows(told, model, usual, may_be, seen_ptr, seen_items, out_items, out_s
     out_items, out_scores : (n, n_top) int64 and float64
         Mutated: best first, of equal scores the lower number first; -1 and -inf if no item is left.
     """
-    n_items, n_top = usual.size, out_items.shape[1]
-    scores, is_out = np.zeros(n_items), np.empty(n_items, np.bool_)
+    n_items = usual.size
+    n_top = out_items.shape[1]
+    scores = np.zeros(n_items)
+    is_out = np.empty(n_items, np.bool_)
     for row in range(out_items.shape[0]):
         scores[:] = 0.0
         spoken = False

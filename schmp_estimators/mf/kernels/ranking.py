@@ -102,7 +102,8 @@ def top_items(users, items, order, bias, seen_ptr, seen_items, out_items, out_sc
                 for lane in range(min(LANES, order.size - start)):
                     if most[lane] < scores[last]:
                         continue
-                    item, at = order[start + lane], start + lane
+                    item = order[start + lane]
+                    at = start + lane
                     score = bias[at] + row_dot(mine, user, rows, at)
                     if score > scores[last] or (score == scores[last] and item < best[last]):
                         place = np.searchsorted(seen, item)

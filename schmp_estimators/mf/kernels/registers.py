@@ -169,7 +169,8 @@ def add_clicks(
             fold_eight(products) if count > 1 else products[0].folded()
         )
         left.store(click, rest)
-        extra, pull = many(plain), values.load(click, kind)
+        extra = many(plain)
+        pull = values.load(click, kind)
         if isinstance(confidences, Registers):
             confidence = confidences.load(click, kind)
             extra = confidence - many(missing)
@@ -200,7 +201,8 @@ def _improve_columns(code, turned, weights, chunk, first, stop, positive):
 
     Arrays as in `solve_tile`.
     """
-    across, ring = range(_ACROSS), LANES - 1
+    across = range(_ACROSS)
+    ring = LANES - 1
     with code.loop(first, stop) as k:
         fresh = [turned[(k + PRODUCTS * LANES) * _ACROSS + part] for part in across]
         for distance in range(1, PRODUCTS):

@@ -151,7 +151,8 @@ def _one_by_one(ratings, start, stop, users, items, sizes, positive):
 
     Return the sum of the squared errors.
     """
-    total, last = 0.0, index(stop - 1)
+    total = 0.0
+    last = index(stop - 1)
     # An unsigned index needs no check whether it counts from the end.
     rows = index(ratings.users[start]), index(ratings.items[start])
     product = row_dot(users.factors, rows[0], items.factors, rows[1])
@@ -174,7 +175,9 @@ def _two_by_two(ratings, users, items, sizes, positive):
 
     Return the sum of the squared errors.
     """
-    total, number, size = 0.0, 0, ratings.values.size
+    total = 0.0
+    number = 0
+    size = ratings.values.size
     w, h = users.factors, items.factors
     while number < size:
         first = index(number)
@@ -484,7 +487,9 @@ def fold_in_drawn(loss, pairs, candidates, features, biases, numbers, n_epochs, 
                 drawn = draw_item(candidates, pairs.items, start, stop, own_key, 0, item)
                 if drawn < 0:
                     continue
-                taken, other, squares = biases[item], biases[drawn], 0.0
+                taken = biases[item]
+                other = biases[drawn]
+                squares = 0.0
                 for k in range(size):
                     taken += row[k] * features[item, k]
                     other += row[k] * features[drawn, k]

@@ -167,7 +167,8 @@ def move_rows(code, left, i, right, j, factors, k, l):  # noqa: E741
     far: it would not begin it by itself after rows that wait for their factors.  All rows are
     C-contiguous float32 of the same padded width.
     """
-    width, totals = left.shape[1], code.totals(UNROLLED)
+    width = left.shape[1]
+    totals = code.totals(UNROLLED)
     starts = [row * width for row in (i, j, k, l)]
     shrink_left, push_left, shrink_right, push_right = (factor.spread() for factor in factors)
 

@@ -70,7 +70,8 @@ def count_rows(piece, n_users, hold_out, grid, tally):
     for row in range(piece.users.size):
         user = np.int64(piece.users[row])
         address = GAMMA * np.uint64(user + 1)
-        user_key, held_key = mix(address), mix(hold_out.key + address)
+        user_key = mix(address)
+        held_key = mix(hold_out.key + address)
         for position in range(piece.indptr[row], piece.indptr[row + 1]):
             value = piece.values[position]
             item = np.int64(n_users + piece.items[position])

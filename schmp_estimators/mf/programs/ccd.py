@@ -149,7 +149,8 @@ class CcdFactorization(Factorization):
         Residuals are saved, because they would differ in their last bits if they were computed
         again.
         """
-        shard, state = at.shard, own(saved)
+        shard = at.shard
+        state = own(saved)
         if state.users is not None:
             return state, {}
         users = np.zeros((self.n_chunks, shard.user_ids.size, LANES), np.float32)
@@ -255,7 +256,8 @@ class CcdFactorization(Factorization):
         of_items = self._anchor(known, users, totals[1][item_ids], ITEMS)
         # biases, and items rated only now, start as in a first fit
         first = self._draw_items(item_ids, range(self.n_chunks))
-        free, rated = int(self.fit_bias), known.counts[:, 0] > 0
+        free = int(self.fit_bias)
+        rated = known.counts[:, 0] > 0
         first[free:, rated] = known.rows[free:, rated]
         first[free:, ~rated & (item_counts == 0)] = 0
         shards: list[CcdState] = []
@@ -267,7 +269,8 @@ class CcdFactorization(Factorization):
             resting = Anchors(pull[mine], target[mine], offset)
             of_users = self._anchor(users.pick(ids), items, totals[0][ids], USERS)
             shards.append(CcdState(first[mine], Anchored(of_users, resting, gram)))
-            offset, gram = 0.0, None  # they count once
+            offset = 0.0  # they count once
+            gram = None
         return Saved(None, shards, [])
 
     def _anchor(self, earlier: Earlier, others: Earlier, totals: Floats32, side: int) -> Anchors:
@@ -371,7 +374,8 @@ class CcdFactorization(Factorization):
             if self._is_bias(chunk):
                 rows[:, 0] = 1
                 continue
-            first, size = LANES * (chunk - self.fit_bias), self._free(chunk, ITEMS)[1]
+            first = LANES * (chunk - self.fit_bias)
+            size = self._free(chunk, ITEMS)[1]
             self.draw(item_ids, ITEMS, rows, size, first=first, width=2)
             if self.positive:
                 np.abs(rows, out=rows)

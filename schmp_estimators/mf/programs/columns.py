@@ -169,7 +169,8 @@ def assembled(harvest: Harvest, at_zero: Floats, unit: float) -> tuple[Any, Floa
     columns = joined([found for _, found in harvest.shards])
     where = np.full(n_items, items.size)
     where[items] = np.arange(items.size)
-    gaps, n_iter = at_zero.copy(), np.zeros(n_items, np.int32)
+    gaps = at_zero.copy()
+    n_iter = np.zeros(n_items, np.int32)
     gaps[items], n_iter[items] = unit**2 * columns.gaps, columns.n_passes
     ends = np.append(
         columns.offsets, columns.offsets[-1]

@@ -106,7 +106,8 @@ class Factorization(Program[Any, Any, Any, Any]):
         if model.sizes[1]:
             record["validation_rmse"] = rmse(2, 1)
         if model.penalty is not None:
-            square, loss = self.unit * self.unit, float(model.errors[1] + model.penalty)
+            square = self.unit * self.unit
+            loss = float(model.errors[1] + model.penalty)
             record["train_rmse"] = rmse(1, 0)
             record["objective"] = square * loss
             record["penalty"] = square * float(model.penalty)

@@ -109,7 +109,8 @@ class SgdFactorization(Factorization):
 
     def update(self, at: At, state: SgdState, block: FactorBlock) -> tuple[SgdState, FactorBlock]:
         """Take the steps of the ratings of a block, or of the only one."""
-        shard, index = at.shard, max(at.block, 0)
+        shard = at.shard
+        index = max(at.block, 0)
         loss = RANKING.get(self.loss)
         ratings = shard.train.block(index)
         moved = (state.users, block, self._steps(), self.positive)
@@ -160,7 +161,8 @@ class SgdFactorization(Factorization):
 
     def measure(self, at: At, state: SgdState, block: FactorBlock) -> SgdState:
         """Measure the errors on the ratings of a block, or of the only one."""
-        shard, index = at.shard, max(at.block, 0)
+        shard = at.shard
+        index = max(at.block, 0)
         users = freeze(state.users)
         measured = {2: shard.held_out}
         if self.measures(at.sweep):
