@@ -493,7 +493,8 @@ def numbers(arguments):
     corpora = [
         (f"{k} topics", k, seed) for k in arguments.topics for seed in range(arguments.seeds)
     ]
-    for name, k, seed in corpora + [(name, None, 0) for name in arguments.corpora or CORPORA]:
+    texts = CORPORA if arguments.corpora is None else arguments.corpora
+    for name, k, seed in corpora + [(name, None, 0) for name in texts]:
         X = some_documents(name) if k is None else generated(k, seed)[0]
         grid = GRID_OF_TEXTS if k is None else GRID
         one = DistributedLDA(max_iter=arguments.max_iter)
