@@ -15,12 +15,16 @@ import charts
 import diagrams
 import gallery_style
 import kernel_cache
+from docutils import nodes
+from math_core import LatexToMathML
 
 from schmp_estimators import __version__
 
 HERE = Path(__file__).parent
 #: Addresses of the project, by their names; none before it has any.
 URLS = tomllib.loads((HERE.parent / "pyproject.toml").read_text())["project"].get("urls", {})
+#: Turns formulas into MathML, and raises an error for one that it does not understand.
+FORMULAS = LatexToMathML()
 
 project = "schmp_estimators"
 author = "The schmp_estimators developers"
@@ -96,6 +100,7 @@ copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 copybutton_exclude = ".linenos, .gp, .go"
 
+html_math_renderer = "mathml"
 html_theme = "pydata_sphinx_theme"
 html_title = f"schmp_estimators {version}"
 html_static_path = ["_static"]
@@ -136,6 +141,14 @@ def fill(app, docname, source):
         source[0] = source[0].replace("VERSION", version)
 
 
+def write_formula(translator, node):
+    """Write a formula as MathML, which browsers draw without a script from the network."""
+    block = isinstance(node, nodes.math_block)
+    formula = FORMULAS.convert_with_local_state(node.astext(), displaystyle=block)
+    translator.body.append(f'<div class="math">{formula}</div>' if block else formula)
+    raise nodes.SkipNode
+
+
 def skip_aliases(app, what, name, obj, skip, options):
     """Leave the fields of named tuples out, which are among the parameters."""
     return (
@@ -148,5 +161,6 @@ def setup(app):
     diagrams.write_all(HERE / "_static")
     charts.write_all(HERE / "_static")
     kernel_cache.compile_once()  # tests may be running
+    app.add_html_math_renderer("mathml", (write_formula, None), (write_formula, None))
     app.connect("source-read", fill)
     app.connect("autodoc-skip-member", skip_aliases)
