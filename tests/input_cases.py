@@ -6,6 +6,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 from scipy import sparse
 
 FORMATS = [
@@ -71,6 +72,7 @@ IN_MEMORY = {
     "pandas sparse": lambda X: pd.DataFrame.sparse.from_spmatrix(sparse.csr_matrix(X)),
     "pandas nullable": lambda X: pd.DataFrame(X).astype("UInt16"),
     "polars": lambda X: pl.DataFrame(X, schema=[f"word{i}" for i in range(X.shape[1])]),
+    "pyarrow": lambda X: pa.table([*X.T], names=[f"word{i}" for i in range(X.shape[1])]),
     **{name: getattr(sparse, name) for name in FORMATS},
     "float csr": lambda X: sparse.csr_array(X.astype(float)),
 }

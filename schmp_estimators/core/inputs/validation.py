@@ -254,9 +254,12 @@ def check_features(X: Any, estimator: Any, *, reset: bool) -> None:
 
 def check_names(X: Any, estimator: Any) -> None:
     """Raise ValueError if a data frame has no columns, or two with one name."""
-    names = list(getattr(X, "columns", ()))
-    if hasattr(X, "columns"):
-        check_width(len(names), estimator)
+    # the `columns` of PyArrow are data
+    labels = getattr(X, "column_names", getattr(X, "columns", None))
+    if labels is None:
+        return
+    names = list(labels)
+    check_width(len(names), estimator)
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"X has several columns with the name {twice!r}; give each its own name")

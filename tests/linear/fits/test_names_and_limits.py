@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from inert import inert
 from sklearn.exceptions import ConvergenceWarning
@@ -44,6 +45,18 @@ def test_labels_are_names_of_columns_whatever_their_type(names):
     )
     model = se.SparseGLMCV("squared", "group", alphas=[0.3], groups=groups).fit(frame, Y)
     assert model.coef_.tolist() == expected
+
+
+def test_a_table_of_arrow_has_names_as_a_data_frame_has():
+    frame = pd.DataFrame(X, columns=[*"abcd"])
+    columns = [frame[name].to_numpy() for name in "abcd"]
+    one, other = (
+        se.PrioritizedLasso(0.05).fit(given, Y) for given in (frame, pa.table(columns, [*"abcd"]))
+    )
+    assert other.coef_.tolist() == one.coef_.tolist()
+    assert other.feature_names_in_.tolist() == [*"abcd"]
+    with pytest.raises(ValueError, match="several columns with the name 'a'"):
+        se.PrioritizedLasso(0.05).fit(pa.table(columns, [*"aabc"]), Y)
 
 
 def test_labels_are_names_of_groups_whatever_their_type():
