@@ -203,6 +203,8 @@ class SweepingEstimator(FollowedEstimator):
     """
 
     _bar = FitBar
+    #: what the log counts
+    _step = "sweep"
     max_iter: int
     tol: float
 
@@ -262,7 +264,7 @@ class SweepingEstimator(FollowedEstimator):
         records = iter(run)
         seconds = self.history_[-1]["seconds"] if self.history_ else seconds
         self._snapshot = snapshot = without_itself(snapshot)
-        progress = Progress(self, place.tell, step="sweep", every=LINE_EVERY, total=self._n_sweeps)
+        progress = Progress(self, place.tell, step=self._step, every=LINE_EVERY, total=self._n_sweeps)
         # A checkpoint may belong to a fit that `tol` had ended.
         last = first if self.history_ and self._has_converged() else self._n_sweeps
         for done in range(first + 1, last + 1):

@@ -27,7 +27,7 @@ class Progress:
     tell : callable
         `Place.tell` of the place of the fit.
     step : str
-        What makes a record: "sweep" or "step".
+        What makes a record, such as "sweep" or "step".
     every : int
         Number of records between two lines of the log.
     total : int, default=0

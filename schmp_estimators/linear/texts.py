@@ -337,7 +337,7 @@ def check_values(constraints: Mapping[str, Any], given: Mapping[str, Any], owner
         try:
             validate_parameter_constraints(constraints, {name: value}, owner)
         except InvalidParameterError as error:
-            raise InvalidParameterError(f"{error}{_INSTEAD.get(name, '')}") from None
+            raise InvalidParameterError(f"{str(error).rstrip('.')}{_INSTEAD.get(name, '.')}") from None
 
 
 def check_arguments(function: Function, given: Mapping[str, Any]) -> None:

@@ -233,6 +233,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     """
 
     _objective = "objective"
+    _step = "epoch"
 
     _parameter_constraints: ClassVar[Named] = CONSTRAINTS
     #: scikit-learn needs this to route weights to `fit`, which takes them by name.

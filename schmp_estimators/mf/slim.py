@@ -156,6 +156,7 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
     """
 
     _objective = "dual_gap"
+    _step = "portion"
 
     _parameter_constraints: ClassVar[Named] = {
         "l1_reg": [NOT_NEGATIVE],
