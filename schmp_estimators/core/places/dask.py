@@ -6,6 +6,7 @@ runs only on its worker.  Nothing large passes through the scheduler.
 
 import logging
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, islice
@@ -424,21 +425,6 @@ class DaskPlace(Place):
             if isinstance(one, Future):
                 one.release()
 
-    def _welcome(self, found: list[Worker]) -> None:
-        """Record which workers there are; new ones must be like the others.
-
-        A paused worker keeps its shards, because it may soon continue; a worker that is about to
-        leave does not.
-        """
-        workers = [
-            one
-            for one in found
-            if one.status in ("running", "paused") and one.may_take(self._annotations)
-        ]
-        silent = [one for one in found if one.status == SILENT]
-        check_alike(self.client, workers, _enrolment())
-        self._use(workers or self._dealt.workers, silent)
-
     def settle(self, pieces: Sequence[Futures]) -> None:
         """Place each shard on a worker that has its first piece.
 
@@ -571,11 +557,25 @@ class DaskPlace(Place):
             raise type(error)(f"{self._fit} has ended, because {told}: {error}") from error
 
     def deal(self) -> bool:
-        """Look for new workers.
+        """Look for new workers, which must be like the others.
 
         If a worker has more than its share now, forget where the shards are.
+
+        A paused worker keeps its shards, because it may soon continue; a worker that is about to
+        leave does not.  Ranks do nothing meanwhile, so this does not wait long: who answers later
+        is used later.
         """
-        self._welcome(live_workers(self.client))
+        found = live_workers(self.client)
+        workers = [
+            one
+            for one in found
+            if one.status in ("running", "paused") and one.may_take(self._annotations)
+        ]
+        answers = check_alike(self.client, workers, _enrolment(), until=time.monotonic() + 1.0)
+        used = {(one.address, one.folder) for one in self._dealt.workers}
+        usable = [w for w in workers if answers.get(w.address) or (w.address, w.folder) in used]
+        silent = [one for one in found if one.status == SILENT]
+        self._use(usable or self._dealt.workers, silent)
         if self._dealt.is_even():
             return False
         self._dealt.forget()
