@@ -60,11 +60,6 @@ logger = logging.getLogger(__name__)
 
 #: Largest argument, in bytes, that is part of a task; a larger one is sent to the worker.
 _INLINE = 1 << 20
-#: Largest value, in bytes, that `share` puts into a task: tasks pass through the scheduler, and
-#: Dask warns of more.
-_IN_A_TASK = 8 << 20
-#: Bytes that may be under way to a rank, and from a rank.
-EXCHANGE_LIMIT = 256 << 20
 #: States of futures whose results cannot be computed again.
 _GONE = ("cancelled", "lost")
 
@@ -281,14 +276,9 @@ class DaskPlace(Place):
         function: Function,
         args: Sequence[Any],
         p: int,
-        *,
-        pinned: bool = False,
     ) -> Future[Any]:
-        """Submit a call near shard `p`, and return its future.
-
-        With `pinned` it runs only on the shard's worker.
-        """
-        where = self._where(self._dealt.address(p), pinned=pinned)
+        """Submit a call on the worker of shard `p`, and return its future."""
+        where = self._where(self._dealt.address(p), pinned=True)
         return self._send({(f"{word}-{uuid4().hex}", p): Call(function, args, where)})[0]
 
     def _send(
@@ -393,7 +383,7 @@ class DaskPlace(Place):
         run = uuid4().hex
         token = f"{self._run}-{run}"
         keys = tuple([(f"{word}-{run}", rank) for rank in range(len(addresses))])
-        limit = parse_bytes(dask.config.get("schmp-estimators.exchange-limit", EXCHANGE_LIMIT))
+        limit = parse_bytes(dask.config.get("schmp-estimators.exchange-limit", "256 MiB"))
         calls, asked = dict[Any, Call](), list[Any](keys)
         for rank, (key, address, given) in enumerate(zip(keys, addresses, args, strict=True)):
             one = Ranks(addresses, keys, rank, token, limit)
@@ -478,24 +468,27 @@ class DaskPlace(Place):
         return gather(self.client, held, self.addresses if self._left_out else None, self.addresses)
 
     def share(self, value: Any) -> Any:
-        """Return a future of a value.
+        """Return a future of a value, or a small value itself, which each task then has.
 
-        It is of a task, which Dask can repeat; a large value is sent to two workers.
+        The future is of a task, which Dask can repeat; a large value is sent to two workers.
         """
-        if sizeof(read_back(value)) <= _IN_A_TASK:
+        n_bytes = sizeof(read_back(value))
+        if n_bytes <= _INLINE >> 4:
+            return value
+        if n_bytes <= 8 * _INLINE:  # tasks pass through the scheduler, and Dask warns of more
             return self.map(itself, [(value,)], "shared")[0]
         sent = scatter(self.client, f"shared-{uuid4().hex}", value, *self.addresses[:2])
         return self._noted([sent])[0]
 
     def lasting(self, value: Any) -> Callable[[], Any]:
-        """Return a function that gives a future of a value for many tasks.
+        """Return a function that gives for many tasks what `share` returns.
 
-        It makes a new one if the future was lost.
+        It makes a new future if the last one was lost.
         """
-        held: list[Future[Any]] = []
+        held: list[Any] = []
 
-        def give() -> Future[Any]:
-            if not held or held[0].status in _GONE:
+        def give() -> Any:
+            if not held or getattr(held[0], "status", "") in _GONE:
                 held[:] = [self.share(value)]
             return held[0]
 
@@ -513,10 +506,6 @@ class DaskPlace(Place):
         silent = {worker.address for worker in workers if worker.status == SILENT}
         holders = reach(self.client, self.client.who_has, futures) if silent else {}
         return any(found and silent.issuperset(found) for found in holders.values())
-
-    def take(self, held: list[Any], position: int, name: str) -> list[Any]:
-        """Submit tasks that take the elements."""
-        return self.map(getitem, [(one, position) for one in held], name)
 
     def let_go(self) -> None:
         """Release all futures, one by one.
