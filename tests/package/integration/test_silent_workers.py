@@ -191,7 +191,7 @@ def importing(client, path, n_stuck):
         client.run(forget_stuck)
 
 
-@pytest.mark.parametrize("fate", [None, signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("fate", slow_but([None], [None, signal.SIGKILL, signal.SIGSTOP]))
 def test_a_fit_does_not_wait_for_who_is_heard_but_does_not_answer(
     fate, processes, tmp_path, caplog
 ):
