@@ -56,10 +56,12 @@ def ask(client: Client, function: Function, *args: Any, workers: Iterable[str]) 
         If one of the workers does not answer in time.  Without it the others can be asked again.
     """
     asked = _begun(client, function, *args, workers=workers)
-    if wait([asked], answer_timeout()).not_done:
-        asked.cancel()
-        raise WorkLostError("a worker does not answer")
-    return reach(client, asked.result)
+    try:
+        if wait([asked], answer_timeout()).not_done:
+            raise WorkLostError("a worker does not answer")
+        return reach(client, asked.result)
+    finally:
+        asked.cancel()  # otherwise it would wait on
 
 
 def responsive_workers(
