@@ -8,7 +8,7 @@ python benchmarks/bench_engines.py watching     what telling of a fit costs
 python benchmarks/bench_engines.py messages     messages of a rank and sweep; the formulas
 python benchmarks/bench_engines.py idle         seconds of a sweep that does nothing
 python benchmarks/bench_engines.py web          what 10^11 tokens would take, computed
-SCHMP_DATA=folder python benchmarks/bench_engines.py traffic    bytes by shards and samplers; the formula
+SCHMP_DATA=folder python benchmarks/bench_engines.py traffic    bytes of samplers; the formula
 """
 
 from __future__ import annotations
