@@ -8,8 +8,7 @@ python benchmarks/bench_engines.py watching     what telling of a fit costs
 python benchmarks/bench_engines.py messages     messages of a rank and sweep; the formulas
 python benchmarks/bench_engines.py idle         seconds of a sweep that does nothing
 python benchmarks/bench_engines.py web          what 10^11 tokens would take, computed
-SCHMP_DATA=folder python benchmarks/bench_engines.py traffic    bytes by shards; the formula
-SCHMP_DATA=folder python benchmarks/bench_engines.py said       the same by any sampler
+SCHMP_DATA=folder python benchmarks/bench_engines.py traffic    bytes of samplers; the formula
 """
 
 from __future__ import annotations
@@ -400,36 +399,26 @@ class Idle(schmp.Program):
 
 
 def traffic(arguments):
-    """Bytes that workers send each other for a token and sweep of "warp".
+    """Bytes that workers send each other for a token and sweep, with a shard on each.
 
-    Every shard is on a worker of its own.
+    The formula is for "warp", "frozen" and "saber".
     """
     X, rows = some_documents(arguments.corpus), []
     totals = np.asarray(X.sum(axis=0), np.int64).ravel()
-    for k in arguments.topics:
-        options = {"sampler": "warp", "init": "uniform", "random_state": 0}
-        for n_shards in arguments.shards:
-            rows.append(
-                [k, n_shards, _sent(X, k, n_shards, **options)[0], _formula(totals, n_shards, k)]
-            )
-            print(rows[-1], flush=True)
-    header = ["K", "shards", "sent", "by the formula"]
-    table(traffic.__doc__, header, rows)
-    record("scale-bytes", [[str(row[0]), *row[1:]] for row in rows], 2)
-
-
-def said(arguments):
-    """Bytes that workers send each other for a token and sweep of any sampler, a shard on each."""
-    X, rows = some_documents(arguments.corpus), []
-    for k, n_shards in itertools.product(arguments.topics, arguments.shards):
-        found, sampler = _sent(X, k, n_shards, sampler=arguments.sampler, random_state=0)
-        rows.append([sampler, k, n_shards, found])
+    for k, n_shards, sampler in itertools.product(
+        arguments.topics, arguments.shards, arguments.samplers
+    ):
+        options = {"sampler": sampler, "init": "uniform", "evaluate_every": 0}
+        sent = _sent(X, k, n_shards, random_state=0, **options)
+        rows.append([sampler, k, n_shards, sent, _formula(totals, n_shards, k, sampler)])
         print(rows[-1], flush=True)
-    table(said.__doc__, ["sampler", "K", "shards", "sent"], rows)
+    table(traffic.__doc__, ["sampler", "K", "shards", "sent", "by the formula"], rows)
+    if arguments.samplers == ["warp"]:
+        record("scale-bytes", [[str(k), *found] for _, k, *found in rows], 2)
 
 
 def _sent(X, k, n_shards, **options):
-    """Return the bytes of a token and sweep, and the sampler."""
+    """Return the bytes of a token and sweep."""
     with (
         LocalCluster(
             n_workers=n_shards,
@@ -443,9 +432,9 @@ def _sent(X, k, n_shards, **options):
         found = []
         for sweeps in (1, 1 + SWEEPS):  # what the start and the harvest take is in both
             before = sum(client.run(_said).values())
-            lda = DistributedLDA(k, max_iter=sweeps, n_shards=n_shards, **options).fit(X)
+            DistributedLDA(k, max_iter=sweeps, n_shards=n_shards, **options).fit(X)
             found.append(sum(client.run(_said).values()) - before)
-    return (found[1] - found[0]) / SWEEPS / X.sum(), lda.sampler_
+    return (found[1] - found[0]) / SWEEPS / X.sum()
 
 
 def _said(dask_worker):
@@ -459,9 +448,10 @@ def _travelling(k):
     return n_bytes, 3 * n_bytes
 
 
-def _formula(totals, n_shards, k):
-    """Return the bytes of a token in a sweep."""
-    return np.where(*_choice(totals, n_shards, k)).sum() / totals.sum()
+def _formula(totals, n_shards, k, sampler="warp"):
+    """Return the bytes of a token in a sweep; samplers other than "warp" send rows only."""
+    is_local, by_rows, by_tokens = _choice(totals, n_shards, k)
+    return np.where(is_local | (sampler != "warp"), by_rows, by_tokens).sum() / totals.sum()
 
 
 def _choice(totals, n_shards, k):
@@ -624,7 +614,7 @@ def web(arguments):
 
 FIGURES = {
     one.__name__: one
-    for one in (rounds, two, snapshots, ranks, watching, traffic, said, messages, idle, web)
+    for one in (rounds, two, snapshots, ranks, watching, traffic, messages, idle, web)
 }
 
 
@@ -640,7 +630,7 @@ def main():
     )
     parser.add_argument("--corpus", default="msdocs::6")
     parser.add_argument("--processes", action="store_true", help="for idle")
-    parser.add_argument("--sampler", default="auto", help="for said")
+    parser.add_argument("--samplers", nargs="+", default=["warp"], help="for traffic")
     parser.add_argument("--topics", nargs="+", type=int, default=[200, 1000])
     parser.add_argument("--shards", nargs="+", type=int, default=[4, 8, 16, 32, 64])
     arguments = parse(parser)

@@ -106,7 +106,7 @@ class RankPlace(Place):
             parts = [made[at] for at in range(n_elements)] or [made]
             yield [Handle(self, one) for one in parts]
 
-    def call(self, word, function, args, p, *, pinned=False):
+    def call(self, word, function, args, p):
         return Handle(self, function(*_values(args)))
 
     def call_ranks(self, word, function, args, near, take=None):

@@ -27,9 +27,6 @@ logger = logging.getLogger(__name__)
 #: Gets the records of a fit, and says whether the fit ends with the last one.
 Ending = Callable[[Sequence[Named]], bool]
 
-#: Number of sweeps between two lines of the log.
-LINE_EVERY = 10
-
 
 def make_seed(random_state: Any) -> int:
     """Return a seed for addressed random numbers.
@@ -264,7 +261,7 @@ class SweepingEstimator(FollowedEstimator):
         records = iter(run)
         seconds = self.history_[-1]["seconds"] if self.history_ else seconds
         self._snapshot = snapshot = without_itself(snapshot)
-        progress = Progress(self, place.tell, step=self._step, every=LINE_EVERY, total=self._n_sweeps)
+        progress = Progress(self, place.tell, step=self._step, every=10, total=self._n_sweeps)
         # A checkpoint may belong to a fit that `tol` had ended.
         last = first if self.history_ and self._has_converged() else self._n_sweeps
         for done in range(first + 1, last + 1):

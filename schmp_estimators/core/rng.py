@@ -24,9 +24,6 @@ SHIFT_ACCEPT = np.uint64(40)
 MASK_PROPOSE = np.uint64((1 << 40) - 1)
 SCALE_ACCEPT = np.float32(2.0**-24)
 SCALE_PROPOSE = 2.0**-40
-_SCALE_UNIT = 2.0**-53
-
-_WORD = (1 << 64) - 1
 
 
 @inlined
@@ -43,7 +40,7 @@ def mix(x):
 @inlined
 def unit(bits):
     """Return a number in [0, 1), made of the upper 53 of 64 random bits."""
-    return np.float64(np.int64(bits >> _S11)) * _SCALE_UNIT
+    return np.float64(np.int64(bits >> _S11)) * 2.0**-53
 
 
 @inlined
@@ -65,10 +62,10 @@ def stream_key(*words: int) -> np.uint64:
 
     Every word is mixed in separately, so that keys of different passes are unrelated.
     """
-    key = 0x243F6A8885A308D3
+    key, of_64_bits = 0x243F6A8885A308D3, (1 << 64) - 1
     for word in words:
-        key = (key ^ (word & _WORD)) + 0x9E3779B97F4A7C15 & _WORD
+        key = (key ^ (word & of_64_bits)) + 0x9E3779B97F4A7C15 & of_64_bits
         for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-            key = (key ^ (key >> shift)) * factor & _WORD
+            key = (key ^ (key >> shift)) * factor & of_64_bits
         key ^= key >> 31
     return np.uint64(key)

@@ -337,7 +337,8 @@ def check_values(constraints: Mapping[str, Any], given: Mapping[str, Any], owner
         try:
             validate_parameter_constraints(constraints, {name: value}, owner)
         except InvalidParameterError as error:
-            raise InvalidParameterError(f"{str(error).rstrip('.')}{_INSTEAD.get(name, '.')}") from None
+            why = str(error).rstrip(".")
+            raise InvalidParameterError(f"{why}{_INSTEAD.get(name, '.')}") from None
 
 
 def check_arguments(function: Function, given: Mapping[str, Any]) -> None:

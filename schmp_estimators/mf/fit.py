@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 from itertools import chain
+from operator import getitem
 from typing import Any
 
 import numpy as np
@@ -326,7 +327,7 @@ class MFFit:
         return [
             Source(
                 partial(data.make_shard, p, AS_THEY_ARE),
-                (plan, *pieces.place.take(found, p, "mf-take-part")),
+                (plan, *pieces.place.map(getitem, [(one, p) for one in found], "mf-take-part")),
                 tells=True,
             )
             for p in shards

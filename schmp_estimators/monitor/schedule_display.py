@@ -30,7 +30,7 @@ class Span(NamedTuple):
     name: str
     #: None outside of sweeps.
     sweep: int | None
-    #: None where it met none.
+    #: None where it met none; of a wait, the rank that was awaited.
     block: int | None
     start: float
     stop: float

@@ -41,10 +41,6 @@ _ENDED = ("memory", "error", "cancelled", "released", "forgotten")
 #: Largest number of time spans in a message about the work of a rank, and of such messages in a
 #: second.
 SPANS_OF_A_MESSAGE, MESSAGES_A_SECOND = 60, 8
-#: Seconds: shorter waits are not recorded, and so often somebody looks whether there is room for a
-#: message.
-SHORT_WAIT = 1e-3
-
 
 _SEND, _ASK = "schmp-send", "schmp-ask"
 #: The last message of a group on a connection, which may then be used for something else; and the
@@ -145,7 +141,7 @@ def prepare(dask_worker: Any) -> None:
             while (message := await comm.read()) != _END:
                 if "form" not in message:  # it asks for room
                     while not inbox.admits(rank, message["n_bytes"], limit):
-                        await asyncio.sleep(SHORT_WAIT)
+                        await asyncio.sleep(1e-3)
                     await comm.write(_GO)
                     message = {**await comm.read(), **message}
                     await comm.write(_GO)
@@ -251,8 +247,8 @@ class Group(Communicator):
         self._inbox.awaited = source
         began = time.time()
         message = self._watched(lambda: box.get(timeout=LOOK), lambda: [source])
-        if time.time() > began + SHORT_WAIT:
-            self.note("wait", began)
+        if time.time() > began + 1e-3:
+            self.note("wait", began, block=source)
         if message is None:
             raise RankLostError(f"rank {source} on {self._ranks.addresses[source]} has gone")
         with _lock:

@@ -22,10 +22,6 @@ from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.places.watch import AFTER_ERROR, begin, look_until, outcomes
 from schmp_estimators.core.typing import Named
 
-#: Seconds in which the client itself has to reach a worker; otherwise the scheduler relays
-#: messages.
-REACH = 3.0
-
 _COMMAND = "schmp-command"
 _desks: dict[tuple[str, str], SimpleQueue[Any]] = {}
 _lock = Lock()
@@ -140,11 +136,11 @@ class GroupService:
         self._direct: bool | None = None
 
     async def _reaches(self) -> bool:
-        """Return whether the client can reach the worker of rank 0 directly."""
+        """Return whether the client can reach the worker of rank 0 directly, within 3 seconds."""
         pool = self._client.rpc
         address = self._addresses[0]
         try:
-            comm = await asyncio.wait_for(pool.connect(address), REACH)
+            comm = await asyncio.wait_for(pool.connect(address), 3.0)
         except Exception:  # of any kind: the scheduler relays messages then, or fails visibly
             return False
         pool.reuse(address, comm)

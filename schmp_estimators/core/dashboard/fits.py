@@ -16,17 +16,16 @@ from schmp_estimators.core.typing import Named
 #: The topic of events of fits.
 TOPIC = "schmp"
 #: The topic of the work of ranks: messages with the name of the run, the address of the worker, and
-#: `spans`, lists of a name, the numbers of the sweep and of the block (-1 if there is none) and of
-#: the thread, start and stop in seconds since the epoch.
+#: `spans`, lists of a name, the numbers of the sweep and of the block (-1 if there is none; of a
+#: wait, the rank that was awaited) and of the thread, start and stop in seconds since the epoch.
 SPANS = "schmp-spans"
 
 #: Largest number of points of a curve; beyond it every second point is dropped.
 POINTS = 2000
 #: Number of ended fits that are still shown, and seconds for which they are.
 ENDED, FOR_SECONDS = 8, 900.0
-#: Number of spans that are kept while somebody views the page, and seconds for which they are
-#: shown.
-KEPT_SPANS, WINDOW = 5000, 30.0
+#: Seconds for which the work of ranks is shown.
+WINDOW = 30.0
 
 #: Entries of records that are no objectives.
 _COUNTED = {"event", "time", "iterations", "seconds", "samples", "sweep"}
@@ -99,6 +98,8 @@ class Span(NamedTuple):
     name: str
     start: float
     stop: float
+    #: The block, or the rank that was awaited; -1 if there is none.
+    block: int = -1
 
 
 class Fits(SchedulerPlugin):
@@ -115,14 +116,14 @@ class Fits(SchedulerPlugin):
         self.scheduler = scheduler
         self.fits: dict[str, Fit] = {}
         #: the latest work of ranks, while somebody views the page
-        self.spans: deque[Span] = deque(maxlen=KEPT_SPANS)
+        self.spans: deque[Span] = deque(maxlen=5000)
         self.watchers: set[object] = set()
 
     def log_event(self, topic: str, msg: Any) -> None:
         """Process the events of a fit, and the work of ranks if somebody views the page."""
         if topic == SPANS and self.watchers:
-            for what, _, _, thread, start, stop in msg["spans"]:
-                self.spans.append(Span(msg["worker"], thread, what, start, stop))
+            for what, _, block, thread, start, stop in msg["spans"]:
+                self.spans.append(Span(msg["worker"], thread, what, start, stop, block))
         if topic != TOPIC or not isinstance(msg, dict) or "fit" not in msg:
             return
         fit = self.fits.setdefault(msg["fit"], Fit(msg["fit"], msg["client"], msg["label"]))

@@ -225,7 +225,7 @@ def _strips(
             bottom,
             top,
             colour,
-            one.name,
+            f"wait for rank {one.block}" if one.name == WAIT else one.name,
             one.stop - one.start,
         )
         for name, value in zip(_STRIPS, bar, strict=True):

@@ -405,7 +405,7 @@ class Rounds:
         self._saved = saved
         self._log = []
         self._have_changed = False
-        if self._place.deal():  # workers have joined: partitions are distributed anew
+        if self._surviving(self._place.deal):  # workers have joined: partitions are dealt anew
             self._end()
 
     def _end(self) -> None:

@@ -190,15 +190,11 @@ def run_static(
         records, saved = kept.read(go_on) or (records, saved)
     sources = [Source(piece) if callable(piece) else Source(itself, (piece,)) for piece in pieces]
 
-    def may_ask(sweep: int) -> bool:
-        return (
-            callback is not None
-            or (kept is not None and (sweep + 1) % every == 0)
-            or sweep + 1 == sweeps
-        )
-
     def saves(sweep: int) -> bool:
         return kept is not None and ((sweep + 1) % every == 0 or sweep + 1 == sweeps)
+
+    def may_ask(sweep: int) -> bool:
+        return callback is not None or sweep + 1 == sweeps or saves(sweep)
 
     with (
         one_blas_thread(),
@@ -218,19 +214,15 @@ def run_static(
     ):
         if kept and not records:
             pack({}, static.save())  # raises if a checkpoint cannot hold it
-        written = len(records)
         place.tell("begin", {"estimator": program.name, "total": sweeps})
         for record in static:
             records.append(_checked_record(record, program))
             place.tell("record", record)
             stop = callback is not None and callback(record)
-            if kept and len(records) % every == 0:
+            if kept and (stop or saves(len(records) - 1)):
                 static.keep(kept, len(records), partial(_values, list(records)))
-                written = len(records)
             if stop:
                 break
-        if kept and written < len(records):
-            static.keep(kept, len(records), partial(_values, list(records)))
         return records, static.harvest()
 
 

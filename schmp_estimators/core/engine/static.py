@@ -137,8 +137,10 @@ class GroupRun:
         It is None for a source that returns a shard.
         """
         told = self._surviving(
-            lambda: {p: self._place.results([one])[0] for p, one in sorted(self._telling.items())}
-        )  # one by one: the client gets the first while others are computed
+            lambda: dict(
+                zip(self._telling, self._place.results([*self._telling.values()]), strict=True)
+            )
+        )
         self._place.release(list(self._telling.values()))
         self._telling = {}
         self._was_asked = True
@@ -429,7 +431,7 @@ class GroupRun:
         for rank, (held, group) in enumerate(zip(self._ranks, self._groups, strict=True)):
             args = not rank, held, *(self._shards[p] for p in group)
             near = self._near[group[0]]
-            saved.append(self._place.call(self._word("save"), batch.save, args, near, pinned=True))
+            saved.append(self._place.call(self._word("save"), batch.save, args, near))
         return _Pending(self._done, saved, asked)
 
     def _settle(self) -> None:

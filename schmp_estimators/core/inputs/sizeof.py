@@ -10,15 +10,12 @@ long.
 import sys
 from typing import Any
 
-#: Bytes of one entry in the formats that store Python objects, at least: a number, a column and two
-#: pointers.
-_BYTES_OF_AN_OBJECT_ENTRY = 100
-
 
 def sizeof_sparse(matrix: Any) -> int:
     """Return the bytes of a SciPy sparse array or matrix: of it, and of the arrays in it."""
     if matrix.format in ("lil", "dok"):
-        return sys.getsizeof(matrix) + int(matrix.nnz) * _BYTES_OF_AN_OBJECT_ENTRY
+        # Python objects: an entry has a number, a column and two pointers, at least 100 bytes
+        return sys.getsizeof(matrix) + int(matrix.nnz) * 100
     held = vars(matrix).values()
     arrays = [part for value in held for part in (value if isinstance(value, tuple) else (value,))]
     return sys.getsizeof(matrix) + sum(int(getattr(array, "nbytes", 0)) for array in arrays)

@@ -15,8 +15,6 @@ from scipy import sparse
 
 from schmp_estimators.core.typing import Array
 
-_LARGEST_OFFSET = np.iinfo(np.int32).max
-
 
 def check_sparse(X: Any, name: str = "X") -> Any:
     """Return a sparse X so that SciPy converts it safely and exactly, and any other X as it is.
@@ -108,7 +106,7 @@ def _fits_diagonals(X: Any) -> bool:
     if not _are_integers(offsets) or np.ndim(X.data) != 2 or len(offsets) != len(X.data):
         return False
     largest = abs(offsets.astype(float)).max(initial=0)
-    return len(np.unique(offsets)) == len(offsets) and bool(largest <= _LARGEST_OFFSET)
+    return len(np.unique(offsets)) == len(offsets) and bool(largest < 1 << 31)
 
 
 def _fits_lists(X: Any) -> bool:

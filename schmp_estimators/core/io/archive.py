@@ -29,8 +29,6 @@ _SCALARS = "biufU"
 #: Between the head and the tree of values in the header; in a string of JSON the quotation marks
 #: would be escaped.
 _TREE = ', "tree": '
-#: Largest number of bytes of a head.
-_LONGEST = 1 << 24
 
 
 def pack(head: Named, values: Any) -> Callable[[IO[bytes]], None]:
@@ -51,9 +49,9 @@ def read_head(archive: ZipFile) -> Named:
     if len({*archive.namelist()}) < len(archive.namelist()):
         raise ValueError("it has several members of one name")
     with _opened(archive, _HEADER) as member:
-        head, tree, _ = member.read(_LONGEST).decode(errors="ignore").partition(_TREE)
+        head, tree, _ = member.read(1 << 24).decode(errors="ignore").partition(_TREE)
     if not tree:
-        raise ValueError(f"{_HEADER} has no tree of values in its first {_LONGEST} bytes")
+        raise ValueError(f"{_HEADER} has no tree of values in its first 16 MiB")
     found: Named = json.loads(head[1:] + "}")
     return found
 

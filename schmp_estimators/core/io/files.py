@@ -87,7 +87,7 @@ def local_folder(path: PathLike) -> str:
     )
 
 
-def replace_file(url: PathLike, write: Unary, *, outlives_power: bool = True) -> None:
+def replace_file(url: PathLike, write: Unary) -> None:
     """Let `write` fill a new file, and replace the file at `url` by it.
 
     Parameters
@@ -96,9 +96,6 @@ def replace_file(url: PathLike, write: Unary, *, outlives_power: bool = True) ->
         A path, or a URL known to fsspec.  Missing folders on a local disk are made.
     write : callable
         Gets a binary file; it may only write to it.
-    outlives_power : bool, default=True
-        Whether to wait until a local disk has the file, so that it survives a failure of the
-        machine.
 
     Raises
     ------
@@ -109,13 +106,13 @@ def replace_file(url: PathLike, write: Unary, *, outlives_power: bool = True) ->
     # other threads.
     system, path = fsspec.core.url_to_fs(os.fspath(url), skip_instance_cache=True)
     if isinstance(system, LocalFileSystem):
-        _replace_local(path, write, outlives_power)
+        _replace_local(path, write)
         return
     with system.transaction, system.open(path, "wb") as file:
         write(file)
 
 
-def _replace_local(path: str, write: Unary, outlives_power: bool) -> None:
+def _replace_local(path: str, write: Unary) -> None:
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     _remove_stale_parts(path)
     file = _open_part(path)
@@ -123,8 +120,7 @@ def _replace_local(path: str, write: Unary, outlives_power: bool) -> None:
         with file:
             write(file)
             file.flush()
-            if outlives_power:
-                os.fsync(file.fileno())
+            os.fsync(file.fileno())  # so that it survives a failure of the machine
             if sys.platform != "win32":
                 os.replace(
                     file.name, path

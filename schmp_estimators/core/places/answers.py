@@ -1,10 +1,17 @@
-"""Asks the workers of a Dask cluster, and goes on with those that answer."""
+"""Asks the workers of a Dask cluster, and goes on with those that answer in time.
+
+A worker that is slow may be heard, and yet not answer: it imports on a busy machine, or waits for a
+disk.  So every question has a limit.
+"""
 
 import hashlib
+import math
 import platform
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import CancelledError, Future, wait
+from contextlib import suppress
 from functools import cache, partial
 from importlib.metadata import version
 from typing import Any
@@ -17,20 +24,27 @@ from schmp_estimators.core.errors import MixedClusterError, WorkLostError
 from schmp_estimators.core.places.cluster import (
     SILENT,
     Worker,
+    answer_timeout,
     live_workers,
     no_workers,
     reach,
     scheduler_lost,
     worker_timeout,
 )
-from schmp_estimators.core.places.watch import begin, look_until
+from schmp_estimators.core.places.watch import begin
 from schmp_estimators.core.typing import Arguments, Function, Named
 
 #: Packages whose version can change the bits of a result.
 _PACKAGES = ("schmp-estimators", "numpy", "numba", "scipy")
-#: What workers have answered to each client, by their addresses and folders, and the number of
-#: modules to import.
-_prints = WeakKeyDictionary[Client, dict[Arguments, dict[str, str]]]()
+#: What each client has asked workers, by their addresses and folders, and the number of modules to
+#: import: the answers, which come later.
+_asked = WeakKeyDictionary[Client, dict[Arguments, Future[Named]]]()
+
+
+def _begun(client: Client, function: Function, *args: Any, workers: Iterable[str]) -> Future[Named]:
+    """Ask workers, and return what will have their answers by their addresses."""
+    options: Named = {"workers": list(workers), "on_error": "ignore", "asynchronous": True}
+    return begin(client, partial(client.run, function, *args, **options))
 
 
 def ask(client: Client, function: Function, *args: Any, workers: Iterable[str]) -> Named:
@@ -39,16 +53,15 @@ def ask(client: Client, function: Function, *args: Any, workers: Iterable[str]) 
     Raises
     ------
     WorkLostError
-        If one of the workers falls silent.  Without it the others can be asked again.
+        If one of the workers does not answer in time.  Without it the others can be asked again.
     """
-    options: Named = {"workers": list(workers), "on_error": "ignore", "asynchronous": True}
-    asked = begin(client, partial(client.run, function, *args, **options))
+    asked = _begun(client, function, *args, workers=workers)
     try:
-        look_until(client, asked, [], None, workers)
-        found: Named = reach(client, asked.result)
+        if wait([asked], answer_timeout()).not_done:
+            raise WorkLostError("a worker does not answer")
+        return reach(client, asked.result)
     finally:
-        asked.cancel()  # otherwise it would wait on for who is silent
-    return found
+        asked.cancel()  # otherwise it would wait on
 
 
 def responsive_workers(
@@ -56,7 +69,7 @@ def responsive_workers(
     annotations: Mapping[str, Any],
     enrol: Callable[[], dict[str, str]],
 ) -> tuple[list[Worker], list[Worker]]:
-    """Return the workers that answer and can run tasks with these annotations, and silent ones.
+    """Return the workers that answer and can run tasks with these annotations, and who do not.
 
     If there are none of the former, it waits for the first; once one has come, it has as long to
     answer.
@@ -89,15 +102,16 @@ def responsive_workers(
             if able and not has_come:
                 deadline = time.monotonic() + worker_timeout()
                 has_come = True
-            answering = check_alike(client, able, enrol) if able else set()
-            if found := [one for one in able if one.address in answering]:
-                return found, [one for one in workers if one.status == SILENT]
+            answers = check_alike(client, able, enrol, until=deadline) if able else {}
+            if found := [one for one in able if answers.get(one.address)]:
+                late = [one for one in able if answers.get(one.address) is False]
+                return found, [*late, *(one for one in workers if one.status == SILENT)]
         except WorkLostError as error:
             lost = error
         is_late = time.monotonic() > deadline
-        if lost and not workers and (is_late or client.status in ("closing", "closed")):
+        if lost and (is_late or client.status in ("closing", "closed")):
             raise scheduler_lost(client) from lost
-        if is_late and not (lost and workers):  # else one of them has just fallen silent
+        if is_late:
             raise no_workers(client, workers, annotations)
         time.sleep(0.1)
 
@@ -115,11 +129,12 @@ def check_alike(
     client: Client,
     workers: Sequence[Worker],
     enrol: Callable[[], dict[str, str]] | None = None,
-) -> set[str]:
+    until: float = math.inf,
+) -> dict[str, bool]:
     """Raise MixedClusterError if workers differ in software or CPU, naming what differs and where.
 
-    Workers that have answered this client before are not asked again, unless there are new modules
-    to import.
+    Workers that have been asked by this client before are not asked again, unless there are new
+    modules to import.
 
     Parameters
     ----------
@@ -127,20 +142,34 @@ def check_alike(
     workers : sequence of Worker
     enrol : callable, optional
         Called on each worker; returns what `fingerprint` does, which is the default.
+    until : float, optional
+        When to go on without those that have not answered: a time of `time.monotonic`, and not
+        later than `answer_timeout` from now.
 
     Returns
     -------
-    set of str
-        Addresses of the workers that answered: a worker that has just died may still be listed.
+    dict of str
+        By address whether a worker has answered yet.  It has not those on which the call failed:
+        one that has just died may still be listed.
     """
-    known = _prints.setdefault(client, {})
+    asked = _asked.setdefault(client, {})
     package = __name__.partition(".")[0]
     n_modules = sum(name.startswith(package) for name in list(sys.modules))
     keys = {one.address: (one.address, one.folder, n_modules) for one in workers}
-    if new := [address for address, key in keys.items() if key not in known]:
-        answers: Named = ask(client, enrol or fingerprint, workers=new)
-        known |= {keys[address]: found for address, found in answers.items()}
-    prints = {address: known[key] for address, key in keys.items() if key in known}
+    coming = {
+        address: asked.get(key) or _begun(client, enrol or fingerprint, workers=[address])
+        for address, key in keys.items()
+    }
+    asked |= {keys[address]: one for address, one in coming.items()}
+    limit = min(answer_timeout(), until - time.monotonic())
+    come = wait(coming.values(), max(limit, 0.0)).done
+    prints: Named = {}
+    for address, one in coming.items():
+        if one in come:
+            with suppress(WorkLostError, CancelledError):
+                prints |= reach(client, one.result)
+            if address not in prints:  # it failed
+                asked.pop(keys[address], None)
     addresses = list(prints)
     for address in addresses[1:]:
         first = prints[addresses[0]]
@@ -155,12 +184,13 @@ def check_alike(
                 "give the same bits on them: make the environments alike, or choose workers of one "
                 "kind"
             )
-    return set(prints)
+    return {a: a in prints for a, one in coming.items() if a in prints or one not in come}
 
 
 def forget_answers(client: Client) -> None:
     """Let `check_alike` ask all workers again."""
-    _prints.pop(client, None)
+    for one in _asked.pop(client, {}).values():
+        one.cancel()
 
 
 def _version(package: str) -> str:

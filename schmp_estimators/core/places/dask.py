@@ -6,6 +6,7 @@ runs only on its worker.  Nothing large passes through the scheduler.
 
 import logging
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, islice
@@ -59,11 +60,6 @@ logger = logging.getLogger(__name__)
 
 #: Largest argument, in bytes, that is part of a task; a larger one is sent to the worker.
 _INLINE = 1 << 20
-#: Largest value, in bytes, that `share` puts into a task: tasks pass through the scheduler, and
-#: Dask warns of more.
-_IN_A_TASK = 8 << 20
-#: Bytes that may be under way to a rank, and from a rank.
-EXCHANGE_LIMIT = 256 << 20
 #: States of futures whose results cannot be computed again.
 _GONE = ("cancelled", "lost")
 
@@ -287,14 +283,9 @@ class DaskPlace(Place):
         function: Function,
         args: Sequence[Any],
         p: int,
-        *,
-        pinned: bool = False,
     ) -> Future[Any]:
-        """Submit a call near shard `p`, and return its future.
-
-        With `pinned` it runs only on the shard's worker.
-        """
-        where = self._where(self._dealt.address(p), pinned=pinned)
+        """Submit a call on the worker of shard `p`, and return its future."""
+        where = self._where(self._dealt.address(p), pinned=True)
         return self._send({(f"{word}-{uuid4().hex}", p): Call(function, args, where)})[0]
 
     def _send(
@@ -399,7 +390,7 @@ class DaskPlace(Place):
         run = uuid4().hex
         token = f"{self._run}-{run}"
         keys = tuple([(f"{word}-{run}", rank) for rank in range(len(addresses))])
-        limit = parse_bytes(dask.config.get("schmp-estimators.exchange-limit", EXCHANGE_LIMIT))
+        limit = parse_bytes(dask.config.get("schmp-estimators.exchange-limit", "256 MiB"))
         calls = dict[Any, Call]()
         asked = list[Any](keys)
         for rank, (key, address, given) in enumerate(zip(keys, addresses, args, strict=True)):
@@ -431,21 +422,6 @@ class DaskPlace(Place):
         for one in held:
             if isinstance(one, Future):
                 one.release()
-
-    def _welcome(self, found: list[Worker]) -> None:
-        """Record which workers there are; new ones must be like the others.
-
-        A paused worker keeps its shards, because it may soon continue; a worker that is about to
-        leave does not.
-        """
-        workers = [
-            one
-            for one in found
-            if one.status in ("running", "paused") and one.may_take(self._annotations)
-        ]
-        silent = [one for one in found if one.status == SILENT]
-        check_alike(self.client, workers, _enrolment())
-        self._use(workers or self._dealt.workers, silent)
 
     def settle(self, pieces: Sequence[Futures]) -> None:
         """Place each shard on a worker that has its first piece.
@@ -500,24 +476,27 @@ class DaskPlace(Place):
         return gather(self.client, held, self.addresses if self._left_out else None, self.addresses)
 
     def share(self, value: Any) -> Any:
-        """Return a future of a value.
+        """Return a future of a value, or a small value itself, which each task then has.
 
-        It is of a task, which Dask can repeat; a large value is sent to two workers.
+        The future is of a task, which Dask can repeat; a large value is sent to two workers.
         """
-        if sizeof(read_back(value)) <= _IN_A_TASK:
+        n_bytes = sizeof(read_back(value))
+        if n_bytes <= _INLINE >> 4:
+            return value
+        if n_bytes <= 8 * _INLINE:  # tasks pass through the scheduler, and Dask warns of more
             return self.map(itself, [(value,)], "shared")[0]
         sent = scatter(self.client, f"shared-{uuid4().hex}", value, *self.addresses[:2])
         return self._noted([sent])[0]
 
     def lasting(self, value: Any) -> Callable[[], Any]:
-        """Return a function that gives a future of a value for many tasks.
+        """Return a function that gives for many tasks what `share` returns.
 
-        It makes a new one if the future was lost.
+        It makes a new future if the last one was lost.
         """
-        held: list[Future[Any]] = []
+        held: list[Any] = []
 
-        def give() -> Future[Any]:
-            if not held or held[0].status in _GONE:
+        def give() -> Any:
+            if not held or getattr(held[0], "status", "") in _GONE:
                 held[:] = [self.share(value)]
             return held[0]
 
@@ -535,10 +514,6 @@ class DaskPlace(Place):
         silent = {worker.address for worker in workers if worker.status == SILENT}
         holders = reach(self.client, self.client.who_has, futures) if silent else {}
         return any(found and silent.issuperset(found) for found in holders.values())
-
-    def take(self, held: list[Any], position: int, name: str) -> list[Any]:
-        """Submit tasks that take the elements."""
-        return self.map(getitem, [(one, position) for one in held], name)
 
     def let_go(self) -> None:
         """Release all futures, one by one.
@@ -579,11 +554,25 @@ class DaskPlace(Place):
             raise type(error)(f"{self._fit} has ended, because {told}: {error}") from error
 
     def deal(self) -> bool:
-        """Look for new workers.
+        """Look for new workers, which must be like the others.
 
         If a worker has more than its share now, forget where the shards are.
+
+        A paused worker keeps its shards, because it may soon continue; a worker that is about to
+        leave does not.  Ranks do nothing meanwhile, so this does not wait long: who answers later
+        is used later.
         """
-        self._welcome(live_workers(self.client))
+        found = live_workers(self.client)
+        workers = [
+            one
+            for one in found
+            if one.status in ("running", "paused") and one.may_take(self._annotations)
+        ]
+        answers = check_alike(self.client, workers, _enrolment(), until=time.monotonic() + 1.0)
+        used = {(one.address, one.folder) for one in self._dealt.workers}
+        usable = [w for w in workers if answers.get(w.address) or (w.address, w.folder) in used]
+        silent = [one for one in found if one.status == SILENT]
+        self._use(usable or self._dealt.workers, silent)
         if self._dealt.is_even():
             return False
         self._dealt.forget()

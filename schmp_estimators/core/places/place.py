@@ -48,9 +48,9 @@ _CHOICES = ("auto", "local", "dask")
 SMALL = 1.0
 #: How often work is repeated without any progress in between.
 MAX_RESTORES = 5
-#: Seconds of the pause before work is repeated for the second time, and the factor of each further
-#: pause.
-PAUSE, LONGER = 0.5, 2.0
+#: Seconds of the pause before work is repeated for the second time; each further one is twice as
+#: long.
+PAUSE = 0.5
 
 
 class Load(NamedTuple):
@@ -156,14 +156,6 @@ class Place:
         """Return a piece for `Source` that stands for a value which many sources need."""
         return value
 
-    def take(self, held: list[Any], position: int, name: str) -> list[Any]:
-        """Take element `position` out of each of some held lists; return these elements."""
-        found = []
-        for one in held:
-            found.append(one[position])
-            one[position] = None
-        return found
-
     def made(self, held: list[Any], name: str) -> tuple[Place, list[Any]]:
         """Compute results of `map`, if they are not there yet.
 
@@ -172,7 +164,7 @@ class Place:
         return self, held
 
     def let_go(self) -> None:
-        """Release what `hold`, `map`, `share` and `take` have returned.
+        """Release what `hold`, `map` and `share` have returned.
 
         A second call does nothing.
         """
@@ -369,7 +361,7 @@ class Restores:
                 "later fit can continue from there"
             ) from error
         if self._n:
-            time.sleep(PAUSE * LONGER ** (self._n - 1))
+            time.sleep(PAUSE * 2 ** (self._n - 1))
         self._n += 1
         logger.warning("%s: %s; %s", self._place.label, error, going_on)
         self._place.tell("restart")

@@ -32,8 +32,6 @@ from schmp_estimators.core.typing import Named
 WATCH_EVERY = 1.0
 #: Seconds to wait for the other ranks after one has failed.
 AFTER_ERROR = 2.0
-#: Number of checks in a row without the workers of the run after which these are taken for dead.
-LOOKS = 2
 #: Number of checks in a row with a silent worker, or a task that no worker can run, after which
 #: work is taken for lost.
 PATIENCE = 5
@@ -269,11 +267,11 @@ def look_until(
         seen |= {worker.address: worker for worker in workers}
         silent = places & {worker.address for worker in workers if worker.status == SILENT}
         gone = held - {worker.address for worker in workers}
-        if holders is None or not (are_ranks or gone == held):
+        if not are_ranks and gone != held:
             gone = set()  # Dask computes results again
         n_gone = n_gone + 1 if gone else 0
         n_silent = n_silent + 1 if silent else 0
-        if n_gone == LOOKS or n_silent == PATIENCE:
+        if n_gone == 2 or n_silent == PATIENCE:
             raise WorkLostError(_obituary(gone or silent, seen))
         working = any(worker.status == "running" for worker in workers)
         stuck = unrunnable(client, futures) if working else []

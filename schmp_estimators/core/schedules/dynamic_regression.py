@@ -13,8 +13,6 @@ from schmp_estimators.core.schedules.samplers import Sampler
 from schmp_estimators.core.typing import Floats, Integers, Named
 
 _NONE = np.empty(0, np.int64)
-#: Parameters in a round, unless `n_parallel` says another number.
-_PARALLEL = 64
 
 
 class RowSample(NamedTuple):
@@ -88,7 +86,7 @@ class DynamicRegressionSchedule:
 
     def __init__(self, how: Any, sampler: Sampler, n_parameters: int, key: int = 0) -> None:
         self.sampler = sampler
-        self.n_parallel = min(how.n_parallel or _PARALLEL, n_parameters)
+        self.n_parallel = min(how.n_parallel or 64, n_parameters)
         self.max_correlation: float | None = how.max_correlation
         self.pipeline_depth = how.pipeline_depth
         self.moves: Moves | None = None

@@ -28,10 +28,11 @@ from schmp_estimators.core.dashboard.fits import (
     POINTS,
     SPANS,
     TOPIC,
+    WAIT,
     Fit,
     Fits,
 )
-from schmp_estimators.core.dashboard.page import show
+from schmp_estimators.core.dashboard.page import _strips, show
 from schmp_estimators.core.dashboard.teller import EVERY
 
 make = partial(DistributedLDA, n_components=4, max_iter=6, init="uniform", random_state=7)
@@ -222,6 +223,10 @@ def test_spans_of_ranks_reach_who_looks_and_metrics_of_dask(told, client):
         names = {name for name, *_ in spans}
         noted = [one for one in plugin.spans if one.name in names]
         assert sorted((one.name, one.worker, one.start, one.stop) for one in noted) == sorted(spans)
+        waits = [one for one in noted if one.name == WAIT]
+        assert {one.block for one in waits} <= {0, 1}
+        bars = _strips(waits, {one.worker: 1 for one in waits}, {}, time.time())
+        assert {*bars["name"]} <= {"wait for rank 0", "wait for rank 1"}
         assert (
             Counter(name for name, *_ in spans)["mf-sgd-update"] == 3 * 2 * 2
         )  # sweeps, shards, blocks

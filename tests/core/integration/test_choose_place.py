@@ -122,8 +122,8 @@ def test_a_worker_that_comes_late_is_given_time_to_answer(monkeypatch, answers_a
     monkeypatch.setattr(answers, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
     monkeypatch.setattr(answers, "live_workers", lambda client: [able] * (now[0] > 50))
 
-    def check(client, asked, enrol):
-        return {one.address for one in asked} if now[0] > answers_at else {}
+    def check(client, asked, enrol, until):
+        return {one.address: now[0] > answers_at for one in asked}
 
     monkeypatch.setattr(answers, "check_alike", check)
     client = SimpleNamespace(scheduler=None, status="running")
@@ -185,7 +185,8 @@ def test_workers_of_another_kind_are_refused():
         try:
             client.wait_for_workers(2, timeout=60)
             with pytest.raises(MixedClusterError, match="differ in CPU"):
-                runtime.deal()
+                while not runtime.deal():
+                    """It has not answered yet."""
             with pytest.raises(MixedClusterError, match="differ in CPU"):
                 chosen()
             workers = live_workers(client)
