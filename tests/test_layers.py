@@ -180,9 +180,10 @@ OPTIONAL = {"dashboard": {"bokeh"}, "genotypes": {"pgenlib"}, "plot": {"matplotl
 @cache
 def third_party(folder):
     """Return the distributions that the files below a folder import, with a file of each."""
-    # tests import each other by their bare names; the package never does
-    local = {"schmp_estimators"} | (
-        {path.stem for path in folder.rglob("*")} if folder.name == "tests" else set()
+    # tests import each other, and programs of the tree, by bare names; the package never does
+    near = ("tests", "docs", "benchmarks") if folder.name == "tests" else ()
+    local = {"schmp_estimators"}.union(
+        path.stem for name in near for path in ROOT.with_name(name).rglob("*")
     )
     found = {}
     for path in sorted(folder.rglob("*.py")):

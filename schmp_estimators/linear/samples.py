@@ -233,8 +233,9 @@ def check_responses(estimator: Any, y: Any, **options: Any) -> Array:
 
 def _refuse_gaps(y: Array) -> None:
     """Raise ValueError if labels, or other objects, are missing."""
-    rows = [row for row, one in enumerate(y) if is_missing(one)] if y.dtype.kind == "O" else []
-    if rows and y.ndim == 1:
+    may_lack = y.dtype.kind == "O" and y.ndim == 1
+    rows = [row for row, one in enumerate(y) if is_missing(one)] if may_lack else []
+    if rows:
         raise ValueError(
             f"y is missing in {len(rows)} of {len(y)} rows, the first of them row {rows[0]}; leave "
             "these rows out"

@@ -151,9 +151,13 @@ def refuse_dates(values: Any, name: str = "X") -> Any:
 
 
 def is_missing(one: Any) -> bool:
-    """Return whether a value is None, or differs from itself, as NaN, NaT and pandas.NA do."""
+    """Return whether a value is None, or differs from itself, as NaN, NaT and pandas.NA do.
+
+    An array is not missing, whatever it holds.
+    """
     same = one == one  # noqa: PLR0124
-    return one is None or not (isinstance(same, bool | np.bool_) and same)
+    is_same = isinstance(same, bool | np.bool_) and same
+    return one is None or (np.ndim(same) == 0 and not is_same)
 
 
 @contextmanager
