@@ -39,6 +39,8 @@ UNROLLED = 4
 PRODUCTS = LANES // 2 + 1
 
 _STRIDE = LANES * UNROLLED
+#: Bytes of a cache line.
+_LINE = 64
 ZERO, ONE = np.float32(0), np.float32(1)
 NUMBER, SHORT, _INDEX = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 #: Types of registers of float32, of float64, and of words of 64 bits.
@@ -363,7 +365,10 @@ def _whole_moments(code, column, weights, vector):
 
 @inlined
 def moments(column, weights, vector):
-    """Return Σ x w, Σ x² w and Σ x v in float64, with x = `column`; all are contiguous."""
+    """Return Σ x w, Σ x² w and Σ x v in float64: x is `column`, w `weights`, v `vector`.
+
+    They are contiguous, of one length, and hold what those of `dot` may hold.
+    """
     first, second, product = _whole_moments(column, weights, vector)
     length = column.shape[0]
     for index in range(length - length % LANES, length):
@@ -405,8 +410,8 @@ def empty_rows(n_rows: int, n_components: int) -> np.ndarray:
 def at_line(shape: tuple[int, int], dtype: Any = np.float64) -> np.ndarray:
     """Return an empty array at the start of a cache line."""
     size = shape[0] * shape[1] * np.dtype(dtype).itemsize
-    room = np.empty(size + 64, np.uint8)  # the bytes of a line
-    first = -room.ctypes.data % 64
+    room = np.empty(size + _LINE, np.uint8)
+    first = -room.ctypes.data % _LINE
     found: np.ndarray = room[first : first + size].view(dtype).reshape(shape)
     return found
 

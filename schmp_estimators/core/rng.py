@@ -62,7 +62,8 @@ def stream_key(*words: int) -> np.uint64:
 
     Every word is mixed in separately, so that keys of different passes are unrelated.
     """
-    key, of_64_bits = 0x243F6A8885A308D3, (1 << 64) - 1
+    key = 0x243F6A8885A308D3
+    of_64_bits = (1 << 64) - 1
     for word in words:
         key = (key ^ (word & of_64_bits)) + 0x9E3779B97F4A7C15 & of_64_bits
         for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):

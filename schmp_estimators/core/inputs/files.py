@@ -34,6 +34,8 @@ from schmp_estimators.core.typing import Arguments, Array, Function, IntPair, Na
 
 if TYPE_CHECKING:
     from schmp_estimators.core.places.dask import DaskPlace
+#: Number of hosts that an error names; it counts the others.
+_NAMED = 5
 _REMEDY = (
     "Put the same files there on all hosts (after X.flush(), if X was written to), map X from a "
     "path that all hosts share, or pass X in memory: then workers read a copy that the fit makes"
@@ -128,8 +130,9 @@ def marked(place: Place, folder: str) -> Iterator[None]:
 
 
 def listed(found: Sequence[str]) -> str:
-    """Return a list of hosts for an error, which names five and counts the others."""
-    return ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
+    """Return a list of hosts for an error."""
+    n_more = len(found) - _NAMED
+    return ", ".join(found[:_NAMED]) + (f" and {n_more} more" if n_more > 0 else "")
 
 
 def _ask(place: Place, question: Function, *args: Any) -> Named:

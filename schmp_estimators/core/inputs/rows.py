@@ -40,6 +40,8 @@ _delayed: Any = Later("dask.delayed")
 #: Entries of a sparse matrix in memory, or bytes of a dense one, that are prepared at a time if
 #: rows are made again.
 _ENTRIES_AT_ONCE, _BYTES_AT_ONCE = 1 << 22, 1 << 25
+#: Number of partial results that one task merges.
+_FAN_IN = 16
 
 
 class Refused(NamedTuple):
@@ -168,7 +170,7 @@ class Rows:
 def merged(place: Place, found: list[Any], merge: Callable[[list[Any]], Any], name: str) -> Any:
     """Return results that a place holds, merged by a tree of tasks, sixteen by each."""
     while len(found) > 1:
-        groups = [tuple(found[first : first + 16]) for first in range(0, len(found), 16)]
+        groups = [tuple(found[first : first + _FAN_IN]) for first in range(0, len(found), _FAN_IN)]
         found = place.map(partial(_of_accepted, partial(_of_all, merge)), groups, f"{name}-merge")
     return _gather(place, found)[0]
 

@@ -155,9 +155,12 @@ def is_missing(one: Any) -> bool:
 
     An array is not missing, whatever it holds.
     """
+    if one is None:
+        return True
     same = one == one  # noqa: PLR0124
-    is_same = isinstance(same, bool | np.bool_) and same
-    return one is None or (np.ndim(same) == 0 and not is_same)
+    if isinstance(same, bool | np.bool_):
+        return not same
+    return np.ndim(same) == 0
 
 
 @contextmanager

@@ -51,6 +51,8 @@ _Place = tuple[mmap.mmap, int]
 
 #: Bytes below which an array stays in memory, because a file would take more.
 LEAST_BYTES = 1 << 16
+#: Arrays begin in a file at multiples of this number of bytes, which is that of a cache line.
+_LINE = 64
 #: Bytes of a request to read ahead: of a longer one the system may ignore the rest.
 _AHEAD = 1 << 17
 _FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
@@ -179,8 +181,7 @@ class Slices:
         """Write arrays to a new file, and return their places."""
         if not arrays:
             return []
-        # each begins at a cache line
-        sizes = [-(-array.nbytes // 64) * 64 for array in arrays]
+        sizes = [-(-array.nbytes // _LINE) * _LINE for array in arrays]
         folder = self.folder
         with explained_errors(folder), tempfile.TemporaryFile(dir=folder, buffering=0) as file:
             os.truncate(file.fileno(), sum(sizes))

@@ -178,7 +178,7 @@ def _take_turns(ratings, offsets, heads, tails, room):
         while n_heads < tile and unseen < size:
             heads[n_heads], tails[n_heads] = unseen, _end_of_user(room.users, unseen, size)
             unseen = tails[n_heads]
-            n_heads = n_heads + 1
+            n_heads += 1
         for written in range(first, first + size):
             _copy(room, heads[turn], ratings, written)
             heads[turn] += 1
