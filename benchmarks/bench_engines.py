@@ -23,6 +23,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
 from typing import ClassVar
@@ -236,6 +237,17 @@ def seconds_of(action):
     return found, time.process_time() - cpu, time.perf_counter() - wall
 
 
+@contextmanager
+def ranks_here(count):
+    """Yield the client of a cluster in this process, with a worker of one thread for each rank."""
+    options = {"threads_per_worker": 1, "processes": False, "memory_limit": 0}
+    with (
+        LocalCluster(n_workers=count, dashboard_address=None, **options) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
 def ranks(arguments):
     """CPU of small fits on clusters of many workers, beside one process.
 
@@ -249,16 +261,7 @@ def ranks(arguments):
         for name, fit in fits.items():
             fit(n)  # compiles
             alone[name] = seconds_of(lambda fit=fit, n=n: fit(n))
-        with (
-            LocalCluster(
-                n_workers=n,
-                threads_per_worker=1,
-                processes=False,
-                memory_limit=0,
-                dashboard_address=None,
-            ) as cluster,
-            Client(cluster),
-        ):
+        with ranks_here(n):
             for name, fit in fits.items():
                 fit(n)
                 found, cpu, wall = seconds_of(lambda fit=fit, n=n: fit(n))
@@ -315,7 +318,7 @@ def watching(arguments):
         while teller._has_page is None:
             time.sleep(0.05)
         with_page = cpu(lambda: time.sleep(5), 1) / 5
-        teller._sending = True  # nothing is sent meanwhile
+        teller._is_due = True  # nothing is sent meanwhile
         began = time.thread_time()
         for number in range(N_TOLD):
             teller.tell("record", {"iterations": number, **RECORD})
@@ -419,16 +422,7 @@ def traffic(arguments):
 
 def _sent(X, k, n_shards, **options):
     """Return the bytes of a token and sweep."""
-    with (
-        LocalCluster(
-            n_workers=n_shards,
-            threads_per_worker=1,
-            processes=False,
-            memory_limit=0,
-            dashboard_address=None,
-        ) as cluster,
-        Client(cluster) as client,
-    ):
+    with ranks_here(n_shards) as client:
         found = []
         for sweeps in (1, 1 + SWEEPS):  # what the start and the harvest take is in both
             before = sum(client.run(_said).values())
@@ -497,16 +491,7 @@ def messages(arguments):
 
     group.Group.send = counted
     for p in arguments.shards:
-        with (
-            LocalCluster(
-                n_workers=p,
-                threads_per_worker=1,
-                processes=False,
-                memory_limit=0,
-                dashboard_address=None,
-            ) as cluster,
-            Client(cluster) as client,
-        ):
+        with ranks_here(p) as client:
             for kind in MESSAGES:
                 found = []
                 for sweeps in (2, 2 + SWEEPS):  # what the start and the harvest take is in both

@@ -220,6 +220,12 @@ def toy_classes(X):
     return (sp.csc_matrix(part) if sp.issparse(X) else part), np.where(part[:, 0] > 0.1, 1.0, -1.0)
 
 
+def liblinear(C, tolerance):
+    """Return scikit-learn's logistic regression with an L1 penalty, without an intercept."""
+    options = {"l1_ratio": 1, "fit_intercept": False, "max_iter": 10_000, "random_state": 0}
+    return LogisticRegression(C=C, solver="liblinear", tol=tolerance, **options)
+
+
 def logistic_solvers(X, y, C):
     """Return (name, solve, tolerances) of everybody installed, ours first."""
     by_columns = sp.csc_matrix(X) if sp.issparse(X) else X
@@ -245,16 +251,7 @@ def logistic_solvers(X, y, C):
             1 / (C * len(y)), fit_intercept=False, tol=tol
         )
         found.append(("skglm", fitted(make, by_columns), falling))
-    make = lambda C, tol: LogisticRegression(  # noqa: E731
-        C=C,
-        l1_ratio=1,
-        solver="liblinear",
-        fit_intercept=False,
-        tol=tol,
-        max_iter=10_000,
-        random_state=0,
-    )
-    found.append(("liblinear", fitted(make, by_rows), (1e-4, 1e-5, 1e-6, 1e-7, 1e-8)))
+    found.append(("liblinear", fitted(liblinear, by_rows), (1e-4, 1e-5, 1e-6, 1e-7, 1e-8)))
     return found
 
 
@@ -376,16 +373,8 @@ def one_fold(case, options):
     for C in Cs:
 
         def solve(tolerance, warm, C=C):
-            model = LogisticRegression(
-                C=C,
-                l1_ratio=1,
-                solver="liblinear",
-                fit_intercept=False,
-                tol=tolerance,
-                max_iter=10_000,
-                random_state=0,
-            )
-            return model.fit(*(toy_classes(X) if warm else (X[train], y[train]))).coef_.ravel()
+            data = toy_classes(X) if warm else (X[train], y[train])
+            return liblinear(C, tolerance).fit(*data).coef_.ravel()
 
         falling = tuple(10.0**-digits for digits in range(5, 13))
         found = race(
