@@ -19,7 +19,6 @@ from schmp_estimators.core.typing import Array, Named
 from schmp_estimators.mf.data.rows import RatingRows, Wanted
 from schmp_estimators.mf.data.seen import RepeatedCallError
 from schmp_estimators.mf.fit import MFFit
-from schmp_estimators.mf.losses import RANKING
 from schmp_estimators.mf.parameters import (
     CONSTRAINTS,
     check_earlier,
@@ -53,12 +52,13 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     ----------
     n_components : int, default=20
         Rank K: length of the vectors w and h.
-    loss : {"squared", "logistic", "bpr"}, default="squared"
+    loss : {"squared", "logistic", "bpr"} or NamedTuple, default="squared"
         "squared" predicts ratings.  "logistic" and "bpr" rank items by scores
         ``item_bias_[i] + w_u @ h_i``: "sgd" compares each item that a user took with a random item
         that this user has not taken.  "logistic" classifies the two items, "bpr" uses the
         difference of their scores [5]_.  Values must be above 0, and all count alike.  The user
-        guide lists the parameters that cannot be combined with these losses.
+        guide lists the parameters that cannot be combined with these losses.  A named tuple
+        is a ranking loss of your own, see :doc:`/user_guide/plugs`.
     unobserved_weight : float, default=0.0
         0: pairs without a rating are ignored.  Above 0 the ratings are implicit feedback, such as
         clicks: every pair without a rating counts as a rating of 0 with this weight, where ratings
@@ -244,7 +244,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         self,
         n_components: int = 20,
         *,
-        loss: str = "squared",
+        loss: Any = "squared",
         unobserved_weight: float = 0.0,
         confidence: Callable[[Array], Array] | None = None,
         fit_bias: bool = True,
@@ -372,7 +372,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
             (self.n_users, self.n_items),
             bool(self.unobserved_weight),
             self.confidence,
-            self.loss if self.loss in RANKING else "",
+            self.loss,
         )
 
         def factorise(ratings: RatingRows, place: Place) -> Named:
@@ -396,7 +396,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         return bool(self.tol or self.early_stopping) and self._ending()(self.history_)
 
     def _ending(self) -> Ending:
-        varies = self.early_stopping or self.loss in RANKING
+        varies = self.early_stopping or self.loss != "squared"
         patience = self.n_iter_no_change or (3 if varies else 1)
         names = _MONITORED[: 2 if self.evaluate_every else None]
         return partial(has_not_improved, names, self.tol, patience)
@@ -410,6 +410,6 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.input_tags.allow_nan = True
-        tags.input_tags.positive_only = self.loss in RANKING
+        tags.input_tags.positive_only = self.loss != "squared"
         tags.transformer_tags.preserves_dtype = ["float64"]
         return tags

@@ -14,7 +14,6 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data.ids import KINDS, at_least_one
 from schmp_estimators.mf.data.seen import SeenItems
 from schmp_estimators.mf.kernels.ranking import Vectors, as_vectors, top_items
-from schmp_estimators.mf.losses import RANKING
 from schmp_estimators.mf.recommend import Lists, Recommender, named
 
 #: Vectors of users, and the levels to which products of vectors are added.
@@ -38,7 +37,7 @@ class FactorRanking(Recommender):
     #: `unobserved_weight` of the fit.
     _unobserved: float
     #: `loss` of the fit.
-    _loss: str
+    _loss: Any
     #: Numbers of ratings, or sums of their weights, of users and of items so far.
     _counts: tuple[Floats32, ...]
     #: For each fit, the items that each user has rated; None if that is not known.
@@ -154,7 +153,7 @@ class FactorRanking(Recommender):
     @property
     def _ranks(self) -> bool:
         """Whether the model ranks items instead of predicting ratings."""
-        return bool(self._unobserved or self._loss in RANKING)
+        return bool(self._unobserved or self._loss != "squared")
 
     def _or_mean(self, vectors: Floats32) -> Floats32:
         """Return vectors of users; if the model ranks, zero ones become the mean.  Mutates them."""

@@ -41,7 +41,6 @@ from schmp_estimators.mf.data.seen import (
     without_pairs,
 )
 from schmp_estimators.mf.kernels.layout import Placement, deal
-from schmp_estimators.mf.losses import RANKING
 from schmp_estimators.mf.programs.ccd import CcdFactorization
 from schmp_estimators.mf.programs.factors import HOLD_OUT, Side, gather, rescaled
 from schmp_estimators.mf.programs.implicit import ImplicitFactorization
@@ -85,7 +84,7 @@ class MFFit:
             users = Side(estimator.user_factors_, estimator.user_bias_)
             self._earlier = users, Side(estimator.components_.T, estimator.item_bias_)
         self._unobserved = float(estimator.unobserved_weight)
-        self._ranks = estimator.loss in RANKING
+        self._ranks = estimator.loss != "squared"
         # After an earlier fit ratings are fitted by sums, to which the influence of earlier ratings
         # is added.
         self._solver = parameters.choose_solver(estimator, ratings.are_weighted)
@@ -194,7 +193,7 @@ class MFFit:
     def _check_finite(self, done: int) -> None:
         estimator = self._estimator
         record = estimator.history_[-1]
-        if record.get("running_loss") == 0:
+        if record.get("running_loss") == 0 and done == 1 and not self._before:
             raise nothing_to_draw(estimator.loss)
         if np.isfinite(record.get("running_loss", record.get("running_rmse"))):
             return

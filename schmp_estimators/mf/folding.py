@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
+from schmp_estimators.core.jit import compiled_for
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.typing import FloatPair, Floats, Floats32, Integers
 from schmp_estimators.core.values import freeze, part_of_each
@@ -110,5 +111,6 @@ def _by_steps(ratings: UserRatings, items: Any) -> Floats:
     n_users = ratings.indptr.size - 1
     out = np.zeros((n_users, items.features.shape[1]))
     given = freeze((ratings, candidates, items.features, items.bias))
-    fold_in_drawn(loss, *given, (rate, items.alpha), n_epochs, _KEY, items.positive, out)
+    how = (rate, items.alpha), n_epochs, _KEY, items.positive
+    compiled_for(loss, fold_in_drawn)(loss, *given, *how, out)
     return out

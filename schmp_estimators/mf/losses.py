@@ -1,11 +1,11 @@
 """Losses that rank items.
 
-A loss is an empty named tuple with a method ``pull(taken, drawn)``, which is compiled into kernels.
+A loss is a named tuple with a method ``pull(taken, drawn)``, which is compiled into kernels.
 It gets the scores of an item that the user has taken and of an item that was drawn, and returns the
 loss and its negative derivatives by both.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from schmp_estimators.core.typing import Named
 from schmp_estimators.mf.kernels.sgd import log_odds
@@ -38,3 +38,8 @@ class Logistic(NamedTuple):
 
 #: By the names that users know.
 RANKING: Named = {"logistic": Logistic(), "bpr": Bpr()}
+
+
+def ranking_loss(loss: Any) -> Any:
+    """Return the loss that ranks items, or None for "squared", which fits ratings."""
+    return RANKING.get(loss) if isinstance(loss, str) else loss

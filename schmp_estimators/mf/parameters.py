@@ -9,7 +9,7 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from schmp_estimators.core.inputs.validation import COUNT, NOT_NEGATIVE, SHARE
 from schmp_estimators.core.typing import FloatPair, Integers, Named
@@ -22,7 +22,7 @@ _POWERS = {"per_row": 0.0, "per_rating": 1.0}
 
 CONSTRAINTS: Named = {
     "n_components": [Interval(Integral, 1, 2**31 - 1, closed="both")],
-    "loss": [StrOptions({"squared", *RANKING})],
+    "loss": [StrOptions({"squared", *RANKING}), HasMethods(["pull", "_asdict"])],
     "unobserved_weight": [NOT_NEGATIVE],
     "confidence": [None, callable],
     "fit_bias": ["boolean"],
@@ -116,9 +116,11 @@ def check_together(estimator: Any, weights: Any, *, anew: bool) -> None:
 
     `anew`: whether it is a first fit; a later one does not read what only the first one can use.
     """
+    if isinstance(estimator.loss, type):
+        raise ValueError(f"loss={estimator.loss!r} is a class; give an object of it")
     u = estimator.unobserved_weight
     weighted = weights is not None
-    ranks = f"loss={estimator.loss!r}" if estimator.loss in RANKING else ""
+    ranks = f"loss={estimator.loss!r}" if estimator.loss != "squared" else ""
     whole = "" if estimator.early_stopping else "early_stopping=False"
     is_ccd = anew and choose_solver(estimator, weighted) == "ccd"
     kinds = {
@@ -152,9 +154,9 @@ def check_together(estimator: Any, weights: Any, *, anew: bool) -> None:
         )
 
 
-def refuse_weights(estimator: Any, loss: str) -> None:
+def refuse_weights(estimator: Any, loss: Any) -> None:
     """Raise ValueError if an estimator with this loss takes no weights of ratings."""
-    if loss in RANKING:
+    if loss != "squared":
         raise ValueError(f"sample_weight needs loss='squared'; with {loss=} all pairs count alike")
     if estimator.confidence is not None:
         raise ValueError(
@@ -164,7 +166,7 @@ def refuse_weights(estimator: Any, loss: str) -> None:
 
 def check_earlier(estimator: Any) -> None:
     """Raise ValueError if parameters differ from those of the earlier fit."""
-    if estimator.loss != estimator._loss:
+    if repr(estimator.loss) != repr(estimator._loss):
         raise ValueError(
             f"loss={estimator.loss!r}, but {estimator._loss!r} in the earlier fit; begin anew with "
             "fit"
@@ -191,7 +193,7 @@ def given_alpha(estimator: Any, anew: bool) -> float | None:
         _ALPHA_OF_CLICKS
         if estimator.unobserved_weight
         else _ALPHA_OF_RANKING
-        if estimator.loss in RANKING
+        if estimator.loss != "squared"
         else None
     )
 

@@ -33,7 +33,7 @@ from schmp_estimators.mf.folding import (
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.foldin import predict_pairs
 from schmp_estimators.mf.kernels.sgd import candidates_of
-from schmp_estimators.mf.losses import RANKING
+from schmp_estimators.mf.losses import ranking_loss
 from schmp_estimators.mf.metrics import RankingScorer
 from schmp_estimators.mf.parameters import power_of, refuse_weights
 
@@ -233,7 +233,7 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
         features, gram = self._once(f"features, {fit_bias}", make, self.components_)
         weight, n_items = self._unobserved, len(self.item_bias_)
         drawing: Any = None
-        if (loss := RANKING.get(self._loss)) is not None:
+        if (loss := ranking_loss(self._loss)) is not None:
             candidates = self._once(
                 "candidates", lambda counts: candidates_of(counts[:, 0]), self._counts[1]
             )

@@ -457,7 +457,7 @@ def check_taken(lowest: float) -> None:
         )
 
 
-def nothing_to_draw(loss: str) -> ValueError:
+def nothing_to_draw(loss: Any) -> ValueError:
     """Return the error about a ranking loss, if all users took all items."""
     return ValueError(
         f"with loss={loss!r} no item can be drawn beside any pair, as all users took all items; "

@@ -47,8 +47,8 @@ class Wanted(NamedTuple):
     #: Whether ratings of weight 0 count.
     clicks: bool = False
     confidence: Any = None
-    #: The loss that ranks, if there is one: it needs ratings above 0.
-    ranking: str = ""
+    #: As the parameter of the estimator; one that ranks needs ratings above 0.
+    loss: Any = "squared"
 
 
 class RatingRows(NamedTuple):
@@ -156,11 +156,12 @@ def open_ratings(
                 "above 0"
             )
         inputs.check_range(low, high)
-        if wanted.ranking:
+        ranks = wanted.loss != "squared"
+        if ranks:
             inputs.check_taken(low)
         users, items = map(_table_of, KINDS, limits, earlier or NOBODY, tables or (None, None))
-        if wanted.ranking and not pairs and n_ratings == len(users) * len(items):
-            raise inputs.nothing_to_draw(wanted.ranking)
+        if ranks and not pairs and n_ratings == len(users) * len(items):
+            raise inputs.nothing_to_draw(wanted.loss)
         _check_size(len(users), len(items), n_ratings, wanted.width)
         tables = (np.arange(len(t)) if isinstance(t, range) else t for t in (users, items))
         known = Known(*tables)

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from schmp_estimators.core.jit import compiled_for
 from schmp_estimators.core.lanes import empty_rows
 from schmp_estimators.core.program import Harvest, Saved
 from schmp_estimators.core.reduction import add, tree_sum
@@ -30,7 +31,7 @@ from schmp_estimators.core.values import freeze, own
 from schmp_estimators.mf.kernels import sgd as kernels
 from schmp_estimators.mf.kernels.sgd import FactorBlock, StepSizes, candidates_of
 from schmp_estimators.mf.kernels.steps import BIAS, NORM, PENALTY, numbers_of
-from schmp_estimators.mf.losses import RANKING
+from schmp_estimators.mf.losses import ranking_loss
 from schmp_estimators.mf.programs.factors import DRAWN, ITEMS, USERS, Factorization, Side
 
 #: A fit that diverges raises an error of its own.
@@ -76,14 +77,14 @@ class SgdFactorization(Factorization):
         Sweeps between two exact evaluations of the objective; 0 for none.
     validates : bool
         Whether there are held-out ratings.
-    loss : str
-        "squared", or a name in `RANKING`.
+    loss : str or NamedTuple
+        As `ranking_loss` takes it.
     """
 
     learning_rate: float = 0.1
     evaluate_every: int = 0
     validates: bool = False
-    loss: str = "squared"
+    loss: Any = "squared"
 
     name: ClassVar[str] = "mf-sgd"
     meets_model: ClassVar[bool] = False
@@ -111,13 +112,13 @@ class SgdFactorization(Factorization):
         """Take the steps of the ratings of a block, or of the only one."""
         shard = at.shard
         index = max(at.block, 0)
-        loss = RANKING.get(self.loss)
+        loss = ranking_loss(self.loss)
         ratings = shard.train.block(index)
         moved = (state.users, block, self._steps(), self.positive)
         if loss is not None:
             key = stream_key(self.seed, DRAWN, at.sweep, index)
             candidates = candidates_of(block.counts)
-            total = kernels.rank_block(
+            total = compiled_for(loss, kernels.rank_block)(
                 loss, ratings, shard.taken[index], candidates, shard.user_ids, key, *moved
             )
         else:
@@ -135,7 +136,9 @@ class SgdFactorization(Factorization):
         """Take the steps of many blocks of ratings."""
         train = [at.shard.train for at in ats.values()]
         types = {tuple([array.dtype for array in one.ratings]): one.ratings for one in train}
-        if self.loss in RANKING or len(types) > 1:  # numbers of rows need more bits in some shards
+        if (
+            self.loss != "squared" or len(types) > 1
+        ):  # numbers of rows need more bits in some shards
             for _, p, b in visits:
                 self.update(ats[p]._replace(block=b), states[p], blocks[b])
             return
@@ -190,7 +193,7 @@ class SgdFactorization(Factorization):
 
     def record(self, sweep: int, model: Any) -> Named:
         """Return the record of all programs, or the mean of a loss that is no squared error."""
-        if self.loss not in RANKING:
+        if self.loss == "squared":
             return super().record(sweep, model)
         return {"running_loss": float(model.errors[0] / model.sizes[0])}
 

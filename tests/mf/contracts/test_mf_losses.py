@@ -3,6 +3,9 @@
 An oracle makes the same draws; then there are laws.
 """
 
+import math
+from typing import NamedTuple
+
 import dask.array as da
 import numpy as np
 import pytest
@@ -10,6 +13,7 @@ import scipy.sparse as sp
 from mf_cases import bits
 from oracles import mf as oracle
 from oracles.lda_warp import bits_at
+from sklearn.base import clone
 from sklearn.utils import get_tags
 
 from schmp_estimators import ModelParallelMF
@@ -228,6 +232,54 @@ def test_new_users_take_the_steps_of_the_fit(loss, parameters):
     )
     rest[:, 5] = -np.inf
     np.testing.assert_array_equal(some[0], np.argsort(-rest, axis=1)[:, :4])
+
+
+class Steep(NamedTuple):
+    """ln(1 + e^(steepness·(t − s)))."""
+
+    steepness: float = 1.0
+
+    def pull(self, taken, drawn):
+        x = self.steepness * (drawn - taken)
+        small = math.exp(-abs(x))
+        share = (1.0 if x > 0.0 else small) / (1.0 + small)
+        value = math.log1p(small) + max(x, 0.0)
+        return value, self.steepness * share, -self.steepness * share
+
+
+class Hinge(NamedTuple):
+    def pull(self, taken, drawn):
+        missing = 1.0 - (taken - drawn)
+        up = 1.0 if missing > 0.0 else 0.0
+        return missing * up, up, -up
+
+
+def test_a_loss_of_ones_own_has_the_bits_of_the_same_named_loss(in_place):
+    """As a fit, for new users, and with clicks that come later."""
+    named, own = (model(loss).fit(PAIRS, ONES) for loss in ("bpr", Steep()))
+    assert bits(own) == bits(named) != bits(model(Steep(2.0)).fit(PAIRS, ONES))
+    np.testing.assert_array_equal(own.transform(ROWS), named.transform(ROWS))
+    assert bits(grown(Steep())) == bits(grown("bpr"))
+    assert bits(clone(own).fit(PAIRS, ONES)) == bits(named)
+    for cached in (kernels.rank_block, kernels.fold_in_drawn):
+        assert "Steep" not in str(cached.signatures)
+    with pytest.raises(ValueError, match=r"loss=Steep.*=2.0.*, but Steep.*=1.0"):
+        own.set_params(loss=Steep(2.0)).partial_fit(PAIRS, ONES)
+    with pytest.raises(ValueError, match=r"loss=Hinge\(\) leave it 'auto'"):
+        model(Hinge(), solver="ccd").fit(PAIRS, ONES)
+    with pytest.raises(ValueError, match="Steep'> is a class; give an object"):
+        model(Steep).fit(PAIRS, ONES)
+    for wrong in (3, object(), "hinge", (1.0,)):
+        with pytest.raises(ValueError, match=r"'loss' parameter .* 'pull'"):
+            model(wrong).fit(PAIRS, ONES)
+
+
+def test_a_loss_may_become_zero():
+    """Two users with an item each: the margin is soon kept."""
+    fitted = model(Hinge(), n_users=2, n_items=2, n_shards=1, max_iter=60, alpha=0.0)
+    losses = [record["running_loss"] for record in fitted.fit([[0, 0], [1, 1]], [1, 1]).history_]
+    assert losses[0] > 0 and losses[-1] == 0
+    assert fitted.recommend([0, 1], 1, exclude=None)[0].tolist() == [[0], [1]]
 
 
 FIRST = PAIRS[:, 0] < 100

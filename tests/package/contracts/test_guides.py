@@ -132,8 +132,10 @@ def test_parts_of_your_own(here):
         r"^class (?:Neighbours|InARow)(?:.*\n|\n)+?(?=\n\n)", shown.read_text(), re.M
     )
     exec("\n\n".join(classes), names)
-    assert run("user_guide/plugs", names) == 2
+    assert run("user_guide/plugs", names) == 3
     assert np.abs(names["lasso"].coef_).argmax() == 3
+    losses = [record["running_loss"] for record in names["ranked"].history_]
+    assert losses[-1] < 0.8 * losses[0] < 0.4
     assert (
         0
         <= names["share_of_new"](names["DistributedSLIM"]().fit(pairs, [1] * len(pairs)), pairs, 0)
