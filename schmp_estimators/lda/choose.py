@@ -42,28 +42,28 @@ TURNED, GAIN = 2, 0.01
 
 @dataclass(frozen=True, eq=False)
 class TopicNumbers:
-    """Fits with several numbers of topics: what `choose_n_components` returns.
+    """Result of `choose_n_components`, which fits several numbers of topics.
 
     Parameters
     ----------
     table_ : dict of str to ndarray of shape (n_numbers,)
         A table for ``pandas.DataFrame``, with a row for each number of topics that was tried.
 
-        - "n_components": the number.
+        - "n_components": the number of topics.
         - "perplexity", "perplexity_se": the lowest held-out perplexity of the fits, and its
           standard error over documents.
-        - "coherence", "coherence_std": mean "npmi" of the topics in the fitted documents, and its
-          standard deviation over fits.
+        - "coherence", "coherence_std": mean "npmi" coherence of the topics in the fitted documents,
+          and its standard deviation over fits.
         - "stability", "stability_std": mean cosine similarity of the topics of two fits, matched by
           `match_topics`, and its standard deviation over pairs of fits.
-        - "seconds": mean CPU seconds of a fit; on a cluster elapsed seconds.
+        - "seconds": mean CPU time of a fit in seconds, or its elapsed time on a cluster.
     n_components_ : int
-        The number chosen.
+        The number of topics that was chosen.
     reason_ : str
-        Why, in a sentence.
+        Reason for this choice, in a sentence.
     best_estimator_ : DistributedLDA
-        Of the fits with this number, the one with the lowest perplexity.  It has not seen the
-        held-out documents.
+        The fit with the lowest perplexity among those with the chosen number.  It was not fitted to
+        the held-out documents.
     """
 
     table_: dict[str, Array]
@@ -72,12 +72,12 @@ class TopicNumbers:
     best_estimator_: Any
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw perplexity, coherence and stability; a line marks the number chosen.
+        """Plot perplexity, coherence and stability, with a line at the chosen number of topics.
 
         Parameters
         ----------
         ax : array-like of three matplotlib Axes, default=None
-            Where to draw.  None: a new figure.
+            Where to draw.  If None, a new figure is made.
 
         Returns
         -------
@@ -108,29 +108,30 @@ def choose_n_components(
 ) -> TopicNumbers:
     """Choose the number of topics by held-out perplexity and by stability.
 
-    Numbers are tried in ascending order, each with several seeds.  The search stops after two
-    numbers in a row that lower the perplexity by less than 1 %.  Of all numbers that predict nearly
-    as well as the best, the most stable is chosen: that whose topics other seeds find, too.  Nearly
-    as well means a perplexity that is higher by at most 5 %, or by at most the standard error of
-    the difference.
+    Numbers are tried in ascending order, each with `n_fits` seeds.  The search stops when the last
+    two numbers together lower the perplexity by less than 1 %.  Of all numbers with a perplexity
+    near the lowest, the most stable is chosen.  A perplexity is near the lowest if it is higher by
+    at most 5 %, or by at most the standard error of the difference.  The most stable number is the
+    one whose topics are most similar between fits with different seeds.
 
     Parameters
     ----------
     estimator : DistributedLDA
-        Its other parameters stay as they are.  It is not changed.  Fits write no checkpoint, do not
-        spill, and show no progress bar; the log has a line for each number.
+        Model that has the other parameters of the fits.  It is not changed.  Fits write no
+        checkpoint, do not spill tokens to disk, and show no progress bar.  The log has a line for
+        each number.
     X : input as in `DistributedLDA.fit`, of shape (n_documents, n_features)
-        Word counts.  They are read once, and all fits work on them in one place: threads, or the
+        Word counts.  They are read once.  All fits run in threads of this process, or on the
         workers of a Dask cluster.
     n_components : array-like of int, default=(5, 10, 20, 40, 80, 160)
-        Numbers to try.
+        Numbers of topics to try, at least two.
     n_fits : int, default=3
-        Number of fits with each, at least 2.
+        Number of fits with each number of topics, at least 2.
     test_size : float, default=0.1
-        Share of the documents that are held out, between 0 and 1.  A hash of the words of a
-        document decides, so that copies stay together.  Documents without words are left out.
+        Share of the documents that are held out, between 0 and 1.  They are chosen by a hash of
+        their words, so that equal documents stay together.  Documents without words are left out.
     random_state : int, RandomState instance or None, default=None
-        Source of the seeds; an int gives the same result every time, for any chunks, threads and
+        Source of the seeds.  An int gives the same result every time, for any chunks, threads and
         workers.
 
     Returns
@@ -140,7 +141,7 @@ def choose_n_components(
     Raises
     ------
     ValueError
-        If a parameter is invalid; if X has too few different documents to hold some out; as in
+        If a parameter is invalid.  If X has too few different documents to hold some out.  As in
         `DistributedLDA.fit`.
 
     See Also

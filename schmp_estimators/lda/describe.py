@@ -61,10 +61,10 @@ class DescribedTopics(TopicMethods):
 
     @property
     def topic_names_(self) -> Array:
-        """Names of the topics, shape (n_components,): at first the most relevant words of each.
+        """Names of the topics, shape (n_components,), which all tables and plots use.
 
-        Names that are assigned are in all tables and plots.  `fit` forgets them, `partial_fit` does
-        not.
+        They consist of the most relevant words of each topic until you assign others.  `fit`
+        forgets assigned names, but `partial_fit` keeps them.
         """
         check_is_fitted(self)
         return self._named(self.top_words(NAMED))
@@ -101,28 +101,28 @@ class DescribedTopics(TopicMethods):
         Parameters
         ----------
         n_words : int, default=10
-            How many words to return for each topic; all of them, if there are fewer.
+            Number of words for each topic.  If the model has fewer words, all are returned.
         by : {"relevance", "probability"}, default="relevance"
-            "probability" ranks words by their probability in the topic, as in a row of
-            `components_`.  Words that are common everywhere then come first in many topics.
-            "relevance" also takes into account how much more probable a word is in the topic than
-            elsewhere [1]_.
+            How words are ranked.  "probability" ranks them by their probability in the topic, as in
+            a row of `components_`.  Words that are common in all topics then come first in many of
+            them.  "relevance" also considers how much more probable a word is in the topic than in
+            the whole model [1]_.
         relevance : float, default=0.6
             Weight from 0 to 1 in ``relevance * log(p) + (1 - relevance) * log(p / p_all)``, for a
-            word with probability p in the topic and p_all in the whole model. 1 ranks by
-            probability alone, 0 by ``p / p_all`` alone.
+            word with probability p in the topic and p_all in the whole model.  A weight of 1 ranks
+            by probability alone, and 0 ranks by ``p / p_all`` alone.
         feature_names : array-like of shape (n_features,) or vectorizer, default=None
-            Names of the words, or a fitted vectorizer that has them.  None: `feature_names_` if
-            `fit` knew names, otherwise the numbers of the columns.
+            Names of the words, or a fitted vectorizer that has them.  If None, `feature_names_` is
+            used, or the numbers of the columns if that is None.
         return_probability : bool, default=False
             Whether to return the probabilities, too.
 
         Returns
         -------
         words : ndarray of shape (n_components, min(n_words, n_features))
-            Names, or numbers of columns (int64).
+            Names of the words, or numbers of their columns (int64).
         probabilities : ndarray of the same shape, float64
-            Probabilities of these words in their topics.  Only with `return_probability`.
+            Probabilities of these words in their topics, returned only with `return_probability`.
 
         Raises
         ------
@@ -133,8 +133,9 @@ class DescribedTopics(TopicMethods):
         -----
         The probability of a word in a topic is its entry in `components_` divided by the sum of the
         row.  Its probability in the model is the sum of its column divided by the sum of all
-        entries.  Entries are positive, so words that never occur have a relevance, too.  Words of
-        equal rank are in the order of the columns.  No array of the size of `components_` is made.
+        entries.  All entries are positive, so even words that never occur have a relevance.  Words
+        of equal relevance are ordered by probability, and then by column.  No array of the size of
+        `components_` is made.
 
         References
         ----------
@@ -177,62 +178,70 @@ class DescribedTopics(TopicMethods):
         window_size: int | None = None,
         feature_names: Any = None,
     ) -> Floats:
-        """Measure how often each topic's most probable words occur together; higher is better.
+        """Measure how often the most probable words of each topic occur together; higher is better.
 
         Parameters
         ----------
         X : input as in `fit`, of shape (n_documents, n_features), or texts
             "npmi" and "u_mass" take word counts of documents, those of the fit or others.  "c_npmi"
-            and "c_v" need the order of words, so they take texts: an iterable of lists of words, a
-            Dask bag of such lists, or a list of Delayed objects that are such iterables.  Data on
-            Dask stays there: pairs are counted on the cluster.
+            and "c_v" depend on the order of words, so they take texts.  Texts are an iterable of
+            lists of words, a Dask bag of such lists, or a list of Delayed objects that are such
+            iterables.  On Dask, the data stay on the cluster, where pairs of words are counted.
         measure : {"npmi", "u_mass", "c_npmi", "c_v"}, default="npmi"
-            "npmi" is the normalised pointwise mutual information of two words [1]_ [2]_, from -1 to
-            1; it is 0 for words that are independent.  "u_mass" is ``log(d_both / d_first)``, at
-            most 0: of the d_first documents with the more probable word, d_both have both words
-            [3]_.  "c_npmi" is "npmi" in windows instead of documents.  "c_v", mostly from 0 to 1,
-            uses for each word the vector of its NPMI with all of these words, in windows.  It is
-            the mean cosine between these vectors and their sum [4]_.
+            Quantity that is averaged over pairs of words, or over words for "c_v".
+
+            - "npmi": normalised pointwise mutual information of two words [1]_ [2]_, from -1 to 1.
+              It is 0 for independent words.
+            - "u_mass": ``log(d_both / d_first)``, at most 0 [3]_.  d_first is the number of
+              documents with the more probable of two words, and d_both the number of documents with
+              both.
+            - "c_npmi": "npmi" in windows of texts instead of documents.
+            - "c_v": cosine between the vector of a word and the sum of the vectors of all words of
+              the topic, mostly from 0 to 1 [4]_.  The vector of a word holds its NPMI in windows
+              with each of these words.
         n_words : int, default=10
-            How many words of each topic to use, at least 2: those of
-            ``top_words(n_words, by="probability")``.
+            Number of words of each topic, at least 2.  They are chosen as by ``top_words(n_words,
+            by="probability")``.
         window_size : int, default=None
-            Number of tokens of a window, which slides over each text token by token.  A text that
-            is shorter is one window.  None: 10 for "c_npmi", 110 for "c_v".
+            Number of tokens in a window, which slides over each text token by token.  A shorter
+            text is one window.  None means 10 for "c_npmi" and 110 for "c_v".
         feature_names : array-like of shape (n_features,) or vectorizer, default=None
-            Names of the words in texts, as in `top_words`.  Without names, texts are lists of
-            numbers of columns.
+            Names of the words in texts, as in `top_words`.  Without names, texts must be lists of
+            column numbers.
 
         Returns
         -------
         ndarray of shape (n_components,), float64
-            Means over all pairs of words, or for "c_v" over words.  NaN if there is only one word.
+            Mean over all pairs of words, or over words for "c_v".  It is NaN if the model has only
+            one word.
 
         Raises
         ------
         ValueError
-            If X is not what the measure needs, or has no documents.  If no text has any word of the
-            topics.  If a parameter is invalid.
+            If X does not suit the measure or has no documents.  If no text has any of the words of
+            the topics.  If a parameter is invalid.
         MemoryError
-            If the counts of documents for all pairs of words, 8 bytes each, need more than 2 GiB.
+            If the document counts of all pairs of words, at 8 bytes each, need more than 2 GiB.
 
         See Also
         --------
-        perplexity : How well the model predicts; it often favours more topics than coherence does.
+        perplexity : Measures how well the model predicts, and often favours more topics.
 
         Notes
         -----
-        All measures agree with gensim's ``CoherenceModel``, whose `topn` is 20 by default; "npmi"
-        is its "c_npmi" with a `window_size` that no document exceeds.  How often a word occurs in a
-        document does not matter, and empty documents count.  As in gensim, 1e-12 is added to the
-        share of documents with both words.  So the "npmi" of two words that never occur together is
-        not exactly -1.  It is near -1 if the words are frequent, and -0.5 if each is in a
-        thousandth of the documents.  For "u_mass", [3]_ adds one document instead.  The "npmi" of a
-        pair is also -1 if every document has both words.  If X does not have a word, its pairs
-        count as 0.  For "u_mass" they do so only if it is the more probable word of the pair.
+        All measures agree with gensim's ``CoherenceModel``, whose `topn` is 20 by default.  "npmi"
+        equals gensim's "c_npmi" with a `window_size` that no document exceeds.  It does not matter
+        how often a word occurs in a document, and empty documents count.
 
-        Windows are counted as in gensim, where a word that occurs several times in a window counts
-        a little less.
+        As in gensim, 1e-12 is added to the share of documents with both words.  The "npmi" of two
+        words that never occur together is therefore not exactly -1.  It is near -1 if the words are
+        frequent, and -0.5 if each is in a thousandth of the documents.  In [3]_, "u_mass" adds one
+        document instead.  The "npmi" of a pair is also -1 if every document has both words.  If X
+        lacks a word, its pairs count as 0.  For "u_mass", this holds only if it is the more
+        probable word of the pair.
+
+        Windows are counted as in gensim.  There, a word that occurs several times in a window is
+        counted in slightly fewer windows.
 
         Counts of documents and windows are integers, so results are bit-for-bit identical for any
         chunks and workers.

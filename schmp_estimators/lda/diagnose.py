@@ -36,30 +36,32 @@ class TopicsOfDocuments(DescribedTopics):
     def top_documents(
         self, X: Any = None, n_documents: int = 10, *, proportions: Any = None
     ) -> tuple[Integers, Floats]:
-        """Return the documents that have the highest proportion of each topic.
+        """Return the documents in which each topic has its highest proportions.
 
         Parameters
         ----------
         X : input as in `fit`, of shape (n_documents, n_features), default=None
-            Word counts.  A Dask collection is transformed on the workers; only the best documents
-            of each chunk come to this process.
+            Word counts.  A Dask collection is transformed on the workers, and only the best
+            documents of each chunk come to this process.
         n_documents : int, default=10
-            How many documents to return for each topic; all of them, if there are fewer.
+            Number of documents for each topic.  If there are fewer documents, all are returned.
         proportions : array-like or Dask array of shape (n_documents, n_components), default=None
-            The result of `transform`, instead of X.
+            Result of `transform`, instead of X.
 
         Returns
         -------
         documents : ndarray of shape (n_components, min(n_documents, number of documents)), int64
-            Numbers of the documents, by falling proportion; if proportions are equal, by number.
+            Numbers of the documents, by descending proportion.  Equal proportions are ordered by
+            number.
         proportions : ndarray of the same shape, float64
-            Their proportions of the topic.  Documents without words come last: they have 0.
+            Proportions of the topic in these documents.  With X, documents without words have 0 and
+            come last.
 
         Raises
         ------
         ValueError
-            If not exactly one of `X` and `proportions` is given; if `proportions` has NaN, or not
-            one column for each topic.
+            If both or neither of `X` and `proportions` are given.  If `proportions` has NaN, or
+            does not have one column for each topic.
 
         Examples
         --------
@@ -103,39 +105,40 @@ class TopicsOfDocuments(DescribedTopics):
         )
 
     def sample_topics(self, X: Any, *, random_state: Any = None) -> dict[str, AnyIntegers]:
-        """Return a topic for each token of documents.
+        """Draw a topic for each token of documents.
 
         Parameters
         ----------
         X : input as in `fit`, of shape (n_documents, n_features)
-            Word counts.  For a Dask collection, the tokens come to this process.
+            Word counts.  The tokens of a Dask collection come to this process.
         random_state : int, RandomState instance or None, default=None
             An int gives the same topics every time, for any chunks and workers.
 
         Returns
         -------
         dict of str to ndarray of shape (n_tokens,)
-            "document" (int64), "word" (int32) and "topic" (int32) of each token: a table for
-            ``pandas.DataFrame``, sorted by document and column.
+            A table for ``pandas.DataFrame``, with a row for each token.  Its columns are the
+            numbers "document" (int64), "word" (int32) and "topic" (int32).  Rows are sorted by
+            document and word.
 
         Raises
         ------
         ValueError
             If `transform` would not accept X.
         MemoryError
-            If 16 bytes for each token are more than 2 GiB.
+            If the tokens, at 16 bytes each, need more than 2 GiB.
 
         See Also
         --------
-        write_mallet_state : The same in a file.
+        write_mallet_state : Writes such topics to a file.
 
         Notes
         -----
-        A fit does not keep the topics of its last sweep, because they are as large as the corpus.
-        This method draws topics again, for any documents.  The probabilities follow from the fitted
-        topics and from the proportions that `transform` returns.  So the sums of these topics
-        differ a little from `topic_word_counts_`.  Documents with the same words get the same
-        topics.
+        A fit does not keep the topics of its last sweep, because they need as much memory as the
+        corpus.  This method draws topics again, for any documents.  Their probabilities follow from
+        the fitted topics and from the proportions that `transform` returns.  The numbers of tokens
+        per topic therefore differ a little from `topic_sizes_`.  Documents with the same word
+        counts get the same topics.
 
         Examples
         --------
@@ -173,13 +176,13 @@ class TopicsOfDocuments(DescribedTopics):
         feature_names: Any = None,
         random_state: Any = None,
     ) -> None:
-        """Write a topic for each token of documents in the format of MALLET's state files.
+        """Draw a topic for each token, and write a file in the format of MALLET's state files.
 
         Parameters
         ----------
         path : str or path-like
-            Path (``~`` and environment variables are replaced) or URL known to fsspec; usually it
-            ends in ``.gz``.
+            Path or fsspec URL of the file, which usually ends in ``.gz``.  ``~`` and environment
+            variables in a path are expanded.
         X : input as in `fit`, of shape (n_documents, n_features)
             Word counts.
         feature_names : array-like of shape (n_features,) or vectorizer, default=None
@@ -196,11 +199,12 @@ class TopicsOfDocuments(DescribedTopics):
 
         Notes
         -----
-        The file is text compressed by gzip.  It has a line
-        ``#doc source pos typeindex type topic``, the document-topic priors after ``#alpha :``, the
-        topic-word prior after ``#beta :``, and a line for each token.  The source is "NA".  Tokens
-        of a document are in the order of the columns.  Each blank in the name of a word becomes
-        "_".  Words whose names are then equal also get "#" and the number of their column.
+        The file is text compressed by gzip.  Its first line is ``#doc source pos typeindex type
+        topic``.  The next two lines have the document-topic priors after ``#alpha :`` and the
+        topic-word prior after ``#beta :``.  Then there is a line for each token, in which the
+        source is "NA".  Tokens of a document are in the order of the columns.  In the name of a
+        word, each whitespace character becomes "_".  Words whose names are then equal also get "#"
+        and the number of their column.
 
         Examples
         --------
@@ -230,11 +234,11 @@ class TopicsOfDocuments(DescribedTopics):
         Parameters
         ----------
         X : input as in `fit`, of shape (n_documents, n_features), default=None
-            Word counts of documents, those of the fit or others.  None: leave out the measures that
-            need documents.
+            Word counts of documents, those of the fit or others.  If None, the measures that need
+            documents are left out.
         n_words : int, default=10
-            How many of the most probable words of a topic "exclusivity", "coherence" and "words"
-            use.
+            Number of most probable words that "exclusivity", "coherence" and "words" use for each
+            topic.
         feature_names : array-like of shape (n_features,) or vectorizer, default=None
             Names of the words, as in `top_words`.
         random_state : int, RandomState instance or None, default=None
@@ -243,36 +247,37 @@ class TopicsOfDocuments(DescribedTopics):
         Returns
         -------
         dict of str to ndarray of shape (n_components,)
-            A table for ``pandas.DataFrame``, with a row for each topic.  Topics without tokens have
-            NaN.
+            A table for ``pandas.DataFrame``, with a row for each topic.  For a topic without
+            tokens, "exclusivity" is 0 and the other measures are NaN.
 
-            - "topic", "name", "alpha", "tokens": number, name, document-topic prior and
-              `topic_sizes_` of the topic.
-            - "document_entropy" (only with X): entropy of the distribution of its tokens over
-              documents; low for a topic in few documents.
-            - "rank_1_docs" (only with X): share of its documents in which no other topic has more
-              tokens.
-            - "coherence" (only with X): sum over pairs of words i and j, of which j is the more
-              probable one, of ``log((d_ij + beta) / (d_j + beta))``. d_ij counts the documents in
-              which both words have tokens of this topic, d_j those in which word j has [1]_.  Near
-              0 is best.
-            - "uniform_dist": Kullback–Leibler divergence of its words from a uniform distribution;
-              low for a topic that uses all words alike.
-            - "corpus_dist": Kullback–Leibler divergence of its words from those of all topics
-              together; low for a topic that resembles the whole corpus.
-            - "eff_num_words": 1 divided by the sum of its squared word probabilities; large for a
-              topic with many words.
-            - "exclusivity": mean over the best words of their probability in this topic, divided by
-              the sum of their probabilities in all topics; 1 if no other topic has them.
-            - "words": the best words in one string, separated by blanks; their names are those that
-              `write_mallet_state` writes.
+            - "topic", "name", "alpha", "tokens": number, name, document-topic prior and number of
+              tokens of the topic.
+            - "document_entropy" (only with X): entropy of the distribution of the topic's tokens
+              over documents.  It is low for a topic in few documents.
+            - "rank_1_docs" (only with X): share of the topic's documents in which it is the most
+              frequent topic.
+            - "coherence" (only with X): sum of ``log((d_ij + beta) / (d_j + beta))`` over pairs of
+              words i and j, of which j is the more probable one [1]_.  d_ij is the number of
+              documents in which both words have tokens of this topic, and d_j that of documents in
+              which word j has them.  Values near 0 are best.
+            - "uniform_dist": Kullback–Leibler divergence of the topic's word distribution from a
+              uniform distribution.  It is low for a topic that uses all words alike.
+            - "corpus_dist": Kullback–Leibler divergence of the topic's word distribution from that
+              of all topics together.  It is low for a topic that resembles the whole corpus.
+            - "eff_num_words": 1 divided by the sum of the topic's squared word probabilities.  It
+              is large for a topic with many words.
+            - "exclusivity": mean, over the most probable words, of the word's probability in this
+              topic divided by the sum of its probabilities in all topics.  It is near 1 if no other
+              topic has these words.
+            - "words": the most probable words in one string, separated by blanks.  Their names are
+              those that `write_mallet_state` writes.
 
         Raises
         ------
         ValueError
             If a parameter is invalid, or `transform` would not accept X.
         MemoryError
-            If the counts of documents for all pairs of words, 8 bytes each, need more than 2 GiB.
+            If the document counts of all pairs of words, at 8 bytes each, need more than 2 GiB.
 
         See Also
         --------
@@ -280,11 +285,11 @@ class TopicsOfDocuments(DescribedTopics):
 
         Notes
         -----
-        The definitions are those of MALLET's ``TopicModelDiagnostics``.  Topics of tokens are those
-        that `sample_topics` draws.  Probabilities of words come from `topic_word_counts_`; for
-        exclusivity the prior and the seeds are added.  As in MALLET, words without tokens in the
-        topic, seeded or not, add nothing to exclusivity.  On Dask only integer counts come to this
-        process, so results are bit-for-bit identical for any chunks and workers.
+        The definitions are those of MALLET's ``TopicModelDiagnostics``.  Topics of tokens are drawn
+        as by `sample_topics`.  Probabilities of words come from `topic_word_counts_`, to which the
+        prior and the seeds are added for "exclusivity".  As in MALLET, words without tokens in the
+        topic, seeded or not, add nothing to "exclusivity".  On Dask, only integer counts come to
+        this process, so results are bit-for-bit identical for any chunks and workers.
 
         References
         ----------
@@ -343,10 +348,10 @@ class TopicsOfDocuments(DescribedTopics):
         Parameters
         ----------
         X : input as in `fit`, of shape (n_documents, n_features), default=None
-            Word counts of documents, those of the fit or others.  None: leave out what needs
-            documents.
+            Word counts of documents, those of the fit or others.  If None, the columns that need
+            documents are left out.
         n_words : int, default=10
-            Number of words of each topic.
+            Number of words for each topic.
         feature_names : array-like of shape (n_features,) or vectorizer, default=None
             Names of the words, as in `top_words`.
 
@@ -355,11 +360,11 @@ class TopicsOfDocuments(DescribedTopics):
         dict of str to ndarray of shape (n_components,)
             A table for ``pandas.DataFrame``, with a row for each topic.
 
-            - "topic", "name": its number, and its name in `topic_names_`.
-            - "share": its share of the tokens of the fit.
+            - "topic", "name": number of the topic, and its name in `topic_names_`.
+            - "share": share of the topic in all tokens of the model.
             - "words": the most relevant words, as `top_words` returns them, in one string.
             - "exclusivity": as in `topic_diagnostics`.
-            - "coherence" (only with X): the "npmi" of `coherence`.
+            - "coherence" (only with X): "npmi" as in `coherence`.
             - "document", "proportion" (only with X): number of the document with the highest
               proportion of the topic, and this proportion.
 

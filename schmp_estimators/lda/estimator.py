@@ -51,188 +51,199 @@ _PRIOR = [None, Interval(Real, LEAST, MOST, closed="both"), StrOptions({"learn"}
 class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
     """Latent Dirichlet allocation by parallel sampling, in this process or on a Dask cluster.
 
-    A *token* is one occurrence of a word in a document.  A *sweep* is one pass over all tokens that
-    draws a topic for each.  With the default sampler the fitted counts are bit-for-bit identical
-    for any number of threads, shards and workers, with or without Dask.
+    A *token* is one occurrence of a word in a document.  A *sweep* goes once through all tokens and
+    draws a new topic for each.  A *shard* is one of the parts into which the documents are divided.
+    With the default sampler, `topic_word_counts_` is bit-for-bit identical for any number of
+    threads, shards and workers, with or without Dask.
 
-    The parameters stand in this order: the model (to `feature_names`), the fit (from `sampler`),
-    when it stops (from `max_iter`), where it runs and what it leaves there (from `n_shards`),
-    streams (from `warm_start`).
+    Groups of parameters begin with `n_components` (model), `sampler` (sampling), `max_iter` (end of
+    the fit), `n_shards` (resources and files) and `warm_start` (further fits).
 
     Parameters
     ----------
     n_components : int, default=10
-        Number of topics K. A million is possible: a fit never makes a dense array of topics ×
-        words.
+        Number of topics, called K below.  Even a million is possible, because a fit never makes a
+        dense array of shape (n_components, n_features).
     doc_topic_prior : float, array-like of shape (n_components,) or "learn", default=None
-        Prior of the topic proportions of documents, alpha, from 1e-30 to 1e30: one number for all
-        topics, or one for each.  None means "learn" for 500 to 4,096 topics, and otherwise
-        ``1 / n_components``.  "learn" starts from 0.1 and fits one number for each topic [9]_
-        [10]_.  It does so every 5 sweeps, from sweep 30 or half of `max_iter` on, whichever is
-        less.  Later batches of `partial_fit` use `doc_topic_prior_` unchanged; a fit with
-        `warm_start` continues to learn from it.
+        Parameter alpha of the Dirichlet prior of the topic proportions of documents, from 1e-30 to
+        1e30.  A float holds for all topics; an array has one number for each.  None means "learn"
+        for 500 to 4,096 topics, and ``1 / n_components`` otherwise.  "learn" starts from 0.1 and
+        estimates one number for each topic [9]_ [10]_.  The numbers are updated every 5 sweeps,
+        after the first 30 sweeps or half of `max_iter`, whichever is less.  With "learn", later
+        calls of `partial_fit` keep `doc_topic_prior_`, but `fit` with `warm_start` continues to
+        learn from it.
     topic_word_prior : float or "learn", default=None
-        Prior of the word proportions of topics, beta, from 1e-30 to 1e30.  None means
-        ``1 / n_components``.  "learn" starts from 0.01 and fits one number for all words and topics
-        [10]_, in the same sweeps as `doc_topic_prior`.
+        Parameter beta of the Dirichlet prior of the word proportions of topics, from 1e-30 to 1e30.
+        None means ``1 / n_components``.  "learn" starts from 0.01 and estimates one number for all
+        words and topics [10]_, in the same sweeps as for `doc_topic_prior`.
     seed_words : dict or array-like of shape (n_components, n_features), default=None
-        Words that belong to topics.  A dictionary maps numbers of topics to lists of words, or to
-        dictionaries of words and their numbers of imaginary tokens.  Words are names, or numbers of
-        columns; if the names are numbers, numbers mean names.  An array, dense or sparse, has
-        imaginary tokens of each word in each topic.  They add to `topic_word_prior`, and the tokens
-        of such words start in these topics.  `partial_fit` keeps the seeds of the first batch.
+        Words that you expect in certain topics.  A dictionary maps the number of a topic to a list
+        of words, or to a dictionary from words to numbers of imaginary tokens.  Words are given by
+        name or by column number.  If names are numbers, a number is read as a name.  An array,
+        dense or sparse, has the number of imaginary tokens of each word in each topic.  Imaginary
+        tokens add to `topic_word_prior`, and the real tokens of these words start in these topics.
+        `partial_fit` keeps the imaginary tokens of its first call.
     seed_weight : float, default=1.0
-        How many imaginary tokens a word in a list of `seed_words` gets for each of its tokens in X,
-        or in the first batch of `partial_fit`.  Numbers of tokens in the dictionary are multiplied
-        by it.
+        Factor for a dictionary of `seed_words`.  It multiplies the numbers of imaginary tokens
+        there.  A word in a list gets `seed_weight` imaginary tokens for each of its tokens in X, or
+        in the X of the first call of `partial_fit`.
     feature_names : array-like of shape (n_features,) or vectorizer, default=None
-        Names of the words, for `seed_words` and for methods that describe topics.  It may be a
-        list, or an object whose ``get_feature_names_out()`` returns the names when `fit` is called,
-        such as the vectorizer of the same pipeline.  Searches, cross-validation and
-        ``Pipeline(memory=...)`` clone that vectorizer.  For them pass a list, and pass the same
-        list to the vectorizer as its ``vocabulary``.  None: the names of the columns of X, if it
-        has any other than 0, 1, 2, and so on.  The names may be others than those of X, but must
-        differ from each other.
+        Names of the words, for `seed_words` and for methods that describe topics.  Pass an array,
+        or an object whose ``get_feature_names_out()`` returns the names when `fit` is called, such
+        as the vectorizer of the same pipeline.  Searches, cross-validation and
+        ``Pipeline(memory=...)`` fit a clone of that vectorizer.  For these, pass a list here, and
+        pass the same list to the vectorizer as its ``vocabulary``.  If None, the column names of X
+        are used, unless they are 0, 1, 2, and so on.  Names should be unique.  They may differ from
+        the column names of X, but no word may have the name of another column.
     sampler : {"auto", "warp", "frozen", "saber", "fplus", "sparse", "light", "light-word", \
             "light-document", "alias", "hybrid", "data-parallel"} or object, default="auto"
-        How topics are drawn, by name or by an object of your own, as the user guide shows.  The
-        results of "warp", "frozen" and "saber" do not depend on `n_shards`; those of the other
-        samplers do.
+        Algorithm that draws topics, given by name or as an object (see the user guide).  Only the
+        results of "warp", "frozen" and "saber" are independent of `n_shards`.
 
-        - "warp": Metropolis–Hastings with counts frozen during a pass [1]_.  It takes constant time
-          per token, but does not sample the exact posterior.
-        - "frozen": Gibbs sampling with word counts frozen for a sweep.  Time per token and memory
-          per word are proportional to K, so it is for a few hundred topics at most.  It needs fewer
-          sweeps than "warp".
-        - "saber": Gibbs sampling with the counts of words and documents frozen for a sweep [11]_.
-          Time per token grows with the topics of its document, not with K. It is for many topics in
-          short documents, or a hundred or more in long ones.  It needs fewer sweeps than "warp".
+        - "warp": Metropolis–Hastings sampling [1]_.  A sweep has one pass by word and one by
+          document, and counts are updated only after each pass.  It takes constant time per token,
+          but does not sample the exact posterior.
+        - "frozen": Gibbs sampling in which word counts are updated only after each sweep.  Time per
+          token and memory per word are proportional to K, so use it for at most a few hundred
+          topics.  It needs fewer sweeps than "warp".
+        - "saber": Gibbs sampling in which the counts of words and documents are updated only after
+          each sweep [11]_.  Time per token grows with the number of topics in its document, not
+          with K.  Use it for many topics in short documents, or for a hundred or more in long ones.
+          It needs fewer sweeps than "warp".
         - "fplus": collapsed Gibbs sampling with F+ trees [2]_.  It is exact with one shard.  With
-          several shards, topic totals are outdated within a sweep; `s_error` in `history_` measures
-          this error [3]_.  All samplers below have the same error.
-        - "sparse": collapsed Gibbs sampling by document, with sums over the topics of a word [4]_.
-          It has the fastest exact sweeps where words have few topics, as they soon do.
+          several shards, each uses slightly outdated topic totals.  `s_error` in `history_`
+          measures this error [3]_.  The samplers from "sparse" to "data-parallel" have it, too.
+        - "sparse": collapsed Gibbs sampling, document by document [4]_.  It has the fastest exact
+          sweeps once words have few topics.
         - "light": Metropolis–Hastings with proposals by word and by document in turn [5]_.  It
-          takes constant time per token and uses current counts; with one shard it is exact, but it
-          needs more sweeps.  For comparison, "light-word" and "light-document" make proposals of
-          one kind only.
+          takes constant time per token and always uses current counts.  It is exact with one shard,
+          but needs more sweeps than Gibbs sampling.  Its variants "light-word" and "light-document"
+          make only one kind of proposal and exist for comparison.
         - "alias": Metropolis–Hastings with alias tables that are not updated during a sweep [6]_.
-          It is for comparison.
-        - "hybrid": with more than 600 topics, Metropolis–Hastings for documents of more than 600
-          tokens [8]_; otherwise "fplus".  It was slower than "fplus" in all our tests.
-        - "data-parallel": "fplus" with a copy of all counts in every shard; the copies are merged
-          after each sweep [7]_.  It is for comparison.
-        - "auto": "frozen" up to 256 topics, if its table of 4 K bytes per word fits in 128 MiB.
-          "saber" for 257 to 4,096 topics, up to 2**25 tokens, and up to 300 tokens per document on
-          average; and for 100 to 256 topics, up to 2**25 tokens, and more than 500 tokens per
-          document.  Otherwise "warp".
+          It exists for comparison.
+        - "hybrid": "fplus", but with Metropolis–Hastings for documents of more than 600 tokens if
+          there are more than 600 topics [8]_.  It was slower than "fplus" in all our tests.
+        - "data-parallel": "fplus" on a copy of all counts in every shard [7]_.  The copies are
+          merged after each sweep.  It exists for comparison.
+        - "auto": "saber", "frozen" or "warp".  With at most 2**25 tokens, "saber" is used for 257
+          to 4,096 topics if documents have at most 300 tokens on average, and for 100 to 256 topics
+          if documents have more than 500.  Otherwise, "frozen" is used for at most 256 topics if
+          its ``4*K`` bytes per word fit in 128 MiB.  All other cases use "warp".
     mh_steps : int or "acceptance", default=2
-        Proposals for each token: 1 to 4 in each pass of "warp"; 1 to 16 in a sweep of "alias" and
-        "hybrid"; 1 to 16 by word and as many by document in a sweep of "light".  With more
-        proposals a sweep is slower, but fewer sweeps are needed.  The other samplers and objects
-        accept only 2; so does "hybrid" if no document needs proposals.  "acceptance", for "hybrid":
-        2 in the first sweep, then ⌈1/π⌉, at most 16, where π is the share of proposals that were
-        accepted in the sweep before [8]_.
+        Number of proposals for each token in Metropolis–Hastings samplers.  "warp" makes 1 to 4 in
+        each pass, and "alias" and "hybrid" make 1 to 16 in a sweep.  "light" makes 1 to 16 by word
+        and as many by document, and its variants make twice as many of one kind.  More proposals
+        make a sweep slower, but fewer sweeps are needed.  Other samplers and objects accept only 2,
+        and so does "hybrid" if no document needs proposals.  "acceptance", only for "hybrid", means
+        2 in the first sweep and then ⌈1/π⌉, at most 16.  Here π is the share of proposals accepted
+        in the sweep before [8]_.
     init : {"auto", "documents", "sparse", "tempered", "uniform"}, default="auto"
-        How a fit starts without an earlier model.  "uniform": each token starts in a random topic.
-        "documents": each topic starts from a *seed window*, up to 100 tokens of a random document,
-        or up to 300 if documents are long.  Tokens start in a topic whose window has their word, or
-        else another word of their document.  With "saber" and fixed priors, EM steps follow.
-        "sparse": each word draws two topics, and each of its tokens takes one of them.  "tempered":
-        as "uniform", but with priors of up to 5 alpha and 10 beta for the first 30 sweeps, or half
-        of `max_iter` if that is less; `history_` has the priors of each sweep.  "auto": "documents"
-        for 50 topics or more with at most 100,000 tokens per topic on average, otherwise "uniform".
-        With "warp", "frozen" or "saber" a fit then also starts with the larger priors of
-        "tempered".
+        How tokens get their first topics in a fit without an earlier model.
+
+        - "uniform": each token starts in a random topic.
+        - "documents": each topic starts from a *seed window*, which is up to 100 tokens of a random
+          document, or up to 300 if documents are long.  A token starts in a topic whose window has
+          its word, or else another word of its document.  With "saber" and a fixed
+          `doc_topic_prior`, expectation–maximisation (EM) steps follow.
+        - "sparse": each word draws two topics, and each of its tokens starts in one of them.
+        - "tempered": like "uniform", but with priors of up to 5 alpha and 10 beta for the first 30
+          sweeps, or for half of `max_iter` if that is less.  `history_` has the priors of each
+          sweep.
+        - "auto": "documents" for 50 topics or more with at most 100,000 tokens per topic on
+          average, and "uniform" otherwise.  With "warp", "frozen" or "saber", a fit then also
+          starts with the larger priors of "tempered".
     max_iter : int, default=150
-        Number of sweeps.
+        Maximum number of sweeps.
     evaluate_every : int, default=0
         Number of sweeps between two evaluations of the joint log-likelihood of tokens and topics,
-        at most `max_iter`.  0: never, or every 10 sweeps if `tol` is not 0.
+        at most `max_iter`.  With 0, there is no evaluation, or one every 10 sweeps if `tol` is not
+        0.
     tol : float, default=0.0
-        Stop when the relative change of the log-likelihood between two evaluations is less than
-        this; evaluations under larger priors do not count. 0: do all `max_iter` sweeps.
+        Stop when the log-likelihood changes by at most this fraction between two evaluations.
+        Evaluations in sweeps with the larger priors of `init` do not count.  With 0, all `max_iter`
+        sweeps are done.
     transform_tol : float, default=1e-3
         Tolerance of `transform`, `perplexity` and `score`, between 0 and 1.  It limits the
         estimated sum of absolute differences between the topic proportions of a document and those
         that maximise the posterior.
     n_shards : int, default=None
-        Number of parts into which documents and words are divided, at most the number of documents
-        or words.  None: "warp", "frozen" and "saber" use 1 in this process, and on a cluster the
-        number of workers, but at most the square root of ``n_tokens / 8e4``.  The other samplers
-        always use the square root of ``n_tokens / 1.5e6``.  With "warp", "frozen" and "saber" a
-        larger number only helps workers that join later.
+        Number of shards, at most the number of documents or words.  If None, "warp", "frozen" and
+        "saber" use 1 in this process.  On a cluster they use the number of workers, but at most the
+        square root of ``n_tokens / 8e4``.  The other samplers always use the square root of
+        ``n_tokens / 1.5e6``.  With "warp", "frozen" and "saber", a larger number only helps workers
+        that join during the fit.
     n_jobs : int, default=None
-        Threads of a fit in this process.  None means 1, -1 all cores.  With "warp", "frozen" and
-        "saber" more than one thread helps from 262,144 tokens on.
+        Number of threads for work in this process.  None means 1, and -1 means all cores.  With
+        "warp", "frozen" or "saber", more than one thread helps from 262,144 tokens on.
     checkpoint : str or path-like, default=None
-        Path (``~`` and environment variables are replaced) or URL known to fsspec, to which the
-        state is written every `checkpoint_every` sweeps.  A fit that finds its own checkpoint there
-        continues from it.  `partial_fit` replaces that of the call before.  It needs an int as
-        `random_state`.  If it cannot be written, the fit continues with a `CheckpointWarning`.
+        Path or fsspec URL of a file to which the state of the fit is written every
+        `checkpoint_every` sweeps.  ``~`` and environment variables in a path are expanded.  A fit
+        that finds its own checkpoint there continues from it.  A call of `partial_fit` replaces the
+        checkpoint of the call before.  A checkpoint needs an int as `random_state`.  If the file
+        cannot be written, the fit continues with a `CheckpointWarning`.
     checkpoint_every : int, default=25
         Number of sweeps between two checkpoints.
     spill : {"auto"} or path-like, default=None
-        Where to keep tokens on disk instead of in memory.  Results do not change; samplers whose
-        results depend on `n_shards` need one shard for each slice on disk.  An error says how many.
-        "auto" uses Dask's temporary directory, or on a cluster the folder of each worker, and only
-        if the fit would need more than half of the memory that is left, or on a cluster more than
-        80 %; a `SpillWarning` says so.  A folder is always used, and remains as a checkpoint after
-        every sweep: a fit that finds its own sweeps there continues from them.  All workers must
-        reach the folder, and the fit needs an int as `random_state`.  The input is read several
-        times.
+        Where to keep slices of the tokens on disk instead of in memory.  Results do not change.
+        Samplers whose results depend on `n_shards` need one shard for each slice.  If there are too
+        few, an error says how many are needed.  "auto" uses the disk only if the fit would need
+        more than half of the available memory, or more than 80 % on a cluster.  It then gives a
+        `SpillWarning` and uses Dask's temporary directory, or on a cluster the local directory of
+        each worker.  A folder is always used, and all workers must reach it.  It keeps a checkpoint
+        of the last sweep, from which the same fit continues.  A folder needs an int as
+        `random_state`.  The input is read several times.
     warm_start : bool, default=False
-        Whether `fit` draws its first topics given the counts of the last fit, as `partial_fit`
-        does, and then forgets these counts.
+        Whether `fit` draws the first topics from the counts of the last fit.  Unlike `partial_fit`,
+        it does not keep these counts.
     half_life : float, default=None
-        Number of further calls of `partial_fit` after which the tokens of a batch count half.  What
-        is left of earlier tokens are fractions; tokens of the present batch count whole.  Fractions
-        of less than a hundredth of `topic_word_prior_` are left out.  None: all tokens count whole
-        for ever.
+        Number of further calls of `partial_fit` after which the tokens of a call count half.  The
+        counts of earlier calls thus become fractions.  Fractions of less than a hundredth of
+        `topic_word_prior_` are dropped.  If None, all tokens keep their full weight.
     max_features : int, default=None
-        How many words the model has at most after a call of `partial_fit` with `feature_names`.
-        Words with the fewest tokens leave the model at the end of the call.  The log names them.
-        Seeds count as tokens.  A word that comes again is new.  None: as many as there are.
+        Maximum number of words in the model after a call of `partial_fit` with `feature_names`.
+        The words with the fewest tokens, real and imaginary, are removed at the end of the call.
+        The log names them.  A removed word that occurs again is a new word.  If None, all words are
+        kept.
     verbose : int, default=0
-        If not 0, show a progress bar (it needs the package ``rich``), with the objective as last
-        evaluated, values on held-out samples, and samples per second.
+        If not 0, show a progress bar, which needs the package ``rich``.  The bar shows the last
+        log-likelihood, values on held-out documents, and tokens per second.
     random_state : int, RandomState instance or None, default=None
-        An int gives the same result every time.
+        Seed.  An int gives the same result every time.
 
     Attributes
     ----------
     topic_word_counts_ : scipy.sparse.csc_array of shape (n_components, n_features), int32
-        How many tokens of each word are in each topic.  It is float64 if `half_life` has made
+        Number of tokens of each word in each topic.  The dtype is float64 if `half_life` has made
         fractions of some counts.
     components_ : ndarray of shape (n_components, n_features), float64
-        ``topic_word_counts_`` plus the prior and the seeds.  It is made on access, and raises
-        MemoryError above 2 GiB.
+        Sum of `topic_word_counts_`, `topic_word_prior_` and `seed_counts_`.  Each access computes
+        it, and raises MemoryError above 2 GiB.
     topic_sizes_ : ndarray of shape (n_components,), int64
-        How many tokens each topic has; float64 if there are fractions.
+        Number of tokens of each topic, float64 if some are fractions.
     batch_topic_sizes_ : ndarray of shape (n_calls, n_components), int64
-        How many tokens of each batch are in each topic: of `fit`, if it came first, and of each
-        call of `partial_fit`.
+        Number of tokens of each topic in each call.  The calls are `fit`, if it came first, and
+        those of `partial_fit`.
     topic_names_ : ndarray of shape (n_components,), dtype object
-        Names of the topics in tables and plots: the most relevant words of each, until others are
-        assigned.
+        Names of the topics in tables and plots.  They consist of the most relevant words of each
+        topic until you assign others.
     doc_topic_prior_ : float or ndarray of shape (n_components,)
-        The prior of the last sweep: the parameter, or what was learned last.  If a callback ended
-        the fit in its first sweeps, it may be a larger one.
+        Document-topic prior of the last sweep, given or learned.  It may be a larger one if a
+        callback ended the fit in its first sweeps (see `init`).
     topic_word_prior_ : float
-        The same for words.
+        Topic-word prior of the last sweep, with the same exception.
     seed_counts_ : scipy.sparse.csc_array of shape (n_components, n_features), float64, or None
-        Imaginary tokens of seeded words.
+        Imaginary tokens of each word in each topic.
     feature_names_ : ndarray of shape (n_features,) or None
         Names of the words, from `feature_names` or from the columns of X.
     n_iter_ : int
         Number of sweeps done.
     history_ : list of dict
-        A record for each sweep: ``iterations``, ``seconds`` and ``samples`` (tokens) so far, the
-        priors ``doc_topic_prior`` (a mean, if there are several) and ``topic_word_prior``, and what
-        the sampler reports.  Evaluations add ``log_likelihood``, the sum of
-        ``document_log_likelihood`` and ``word_log_likelihood``, under the given or learned priors.
-        With `half_life`, ``word_log_likelihood`` is that of the batch alone, given the earlier
-        tokens.
+        A record for each sweep.  ``iterations``, ``seconds`` and ``samples`` (tokens) are totals so
+        far.  ``doc_topic_prior`` (a mean, if there are several) and ``topic_word_prior`` are the
+        priors of the sweep.  Samplers add entries of their own.  Evaluations add
+        ``document_log_likelihood``, ``word_log_likelihood`` and their sum ``log_likelihood``, under
+        the given or learned priors.  With `half_life`, ``word_log_likelihood`` is that of the last
+        call alone, given the earlier tokens.
     n_shards_ : int
         Number of shards used.
     sampler_ : str or object
@@ -240,7 +251,7 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
     n_features_in_ : int
         Number of words.
     feature_names_in_ : ndarray of str
-        Names of the words, if the input had any.
+        Names of the words, if X had names that are strings.
 
     See Also
     --------
@@ -248,9 +259,10 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
 
     Notes
     -----
-    On Dask, documents stay on their workers; the client receives `topic_word_counts_`.  `transform`
-    is a deterministic fixed-point iteration, and its result for a document does not depend on other
-    documents.  ``fit_transform(X)`` is ``fit(X).transform(X)``.
+    Documents in a Dask collection stay on their workers, and the client receives only
+    `topic_word_counts_`.  `transform` is a deterministic fixed-point iteration.  Its result for a
+    document does not depend on other documents.  ``fit_transform(X)`` equals
+    ``fit(X).transform(X)``.
 
     References
     ----------
@@ -287,7 +299,7 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
     >>> int(lda.topic_word_counts_.sum()) == int(X.sum())
     True
 
-    Documents may come in batches.  Names tell which words are the same:
+    Documents may come in batches, whose words are matched by name:
 
     >>> stream = DistributedLDA(n_components=2, half_life=10, max_iter=50, random_state=0)
     >>> for batch in (text, ["foxes and dogs bark"] * 10):
@@ -366,7 +378,7 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
                 of shape (n_documents, n_features)
             Word counts: whole numbers, at least 0.  A Dask collection stays on the cluster.
         y : None
-            Ignored; it is there for pipelines.
+            Ignored.
 
         Returns
         -------
@@ -376,20 +388,19 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         Raises
         ------
         ValueError
-            If X has a value that is not a count, or no documents.  The message names the value, its
-            place and the remedy.
+            If X has no documents, or has a value that is not a count.  The message names the value,
+            its place and the remedy.
         MemoryError
-            If the memory is too small, even with `spill`.
+            If the fit needs more memory than there is.
         CheckpointMismatchError
-            If `checkpoint` or `spill` belongs to another fit, or is damaged.
+            If the files of `checkpoint` or `spill` belong to another fit or are damaged.
         SpillError
-            If the folder of `spill` cannot be used, its disk is full, or another fit uses it.
+            If the folder of `spill` cannot be used, is on a full disk, or is used by another fit.
         NotSharedError
-            If this folder, or the file of a memory-mapped X, is another one on the host of a
-            worker.
+            If a worker does not see the folder of `spill`, or the file of a memory-mapped X.
         WorkerLostError, NoWorkersError, SchedulerLostError, MixedClusterError,
         AsynchronousClientError
-            If the Dask cluster cannot do the work.
+            If the Dask cluster cannot complete the fit.
         """
         earlier = (
             self.topic_word_counts_
@@ -401,22 +412,22 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
     @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any = None, *, feature_names: Any = None) -> DistributedLDA:
-        """Sample topics for more documents, and keep the counts of earlier batches.
+        """Sample topics for more documents, and keep the counts of earlier calls.
 
-        With `half_life`, these counts lose weight from call to call.
+        With `half_life`, earlier counts lose weight in each call.
 
         Parameters
         ----------
         X : input as in `fit`
-            Word counts of new documents, with the same columns as before if `feature_names` is
-            None.
+            Word counts of new documents.  If `feature_names` is None, the columns must be the same
+            as before.
         y : None
             Ignored.
         feature_names : array-like of shape (n_columns,) or vectorizer, default=None
-            Names of the columns of X, for a data frame ``X.columns``.  They are used instead of the
-            parameter `feature_names` of this object.  Columns may be in any order: a word is known
-            by its name.  Words that are new become new columns of the model, at the end; words of
-            the model that X does not have count 0.
+            Names of the columns of X; for a data frame, pass ``X.columns``.  They override the
+            parameter `feature_names` of the estimator.  Words are matched by name, so columns may
+            be in any order.  New words become new columns at the end of the model.  Words of the
+            model that X lacks have count 0.
 
         Returns
         -------
@@ -426,9 +437,9 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         Raises
         ------
         ValueError
-            As in `fit`; if X has other columns than earlier batches, and no `feature_names`; if two
-            names are the same, or the words of earlier batches have none; if `n_components` or
-            `seed_words` are not those of the first batch.
+            As in `fit`.  If X has other columns than earlier calls, and `feature_names` is None.
+            If two names are the same, or the words of earlier calls have no names.  If
+            `n_components` or `seed_words` are not those of the first call.
         """
         earlier = getattr(self, "topic_word_counts_", None)
         return self._sample(X, y, earlier, keep=True, feature_names=feature_names)

@@ -21,31 +21,32 @@ class MatchedTopics(DescribedTopics):
     """The methods of a fitted topic model, with those that compare it with others."""
 
     def match_topics(self, other: Any) -> tuple[Integers, Floats]:
-        """Pair the topics with those of another model, one to one.
+        """Match the topics with those of another model, one to one.
 
-        Pairs are as similar as possible.
+        The matching makes the sum of the similarities as large as possible.
 
         Parameters
         ----------
         other : fitted model, or array-like of shape (n_others, n_features)
-            A `DistributedLDA`, another model with `components_`, or an array with the weights of
-            words in topics.  It must have the same words in the same order; its number of topics
-            may differ.
+            A `DistributedLDA`, another model with `components_`, or an array of the weights of
+            words in topics.  The words must be the same, in the same order, but the number of
+            topics may differ.
 
         Returns
         -------
         matched : ndarray of shape (n_components,), int64
-            For each topic the number of its match in the other model.  If that model has fewer
-            topics, -1 for topics without a match.
+            For each topic, the number of its match in the other model.  It is -1 for topics without
+            a match, if the other model has fewer topics.
         similarity : ndarray of shape (n_components,), float64
-            Cosine of the word distributions of the two topics, from 0 to 1; NaN without a match.
+            Cosine similarity of the word distributions of the two topics, from 0 to 1.  It is NaN
+            without a match.
 
         Raises
         ------
         ValueError
             If the other model has other words, or its weights are invalid.
         MemoryError
-            If the similarities of all pairs of topics, 8 bytes each, need more than 2 GiB.
+            If the similarities of all pairs of topics, at 8 bytes each, need more than 2 GiB.
 
         See Also
         --------
@@ -53,9 +54,8 @@ class MatchedTopics(DescribedTopics):
 
         Notes
         -----
-        The assignment maximises the sum of similarities.  The distributions are the rows of
-        `components_`, divided by their sums.  For a `DistributedLDA` no dense array of topics ×
-        words is made.
+        The word distributions are the rows of `components_`, divided by their sums.  For a
+        `DistributedLDA`, the dense array `components_` is not made.
 
         Examples
         --------
@@ -94,16 +94,16 @@ class MatchedTopics(DescribedTopics):
         Parameters
         ----------
         X : input as in `fit`
-            Word counts, those of the fit.
+            The word counts to which this model was fitted.
         n_fits : int, default=4
-            How many clones are fitted, each with a seed of its own.
+            Number of clones that are fitted, each with its own seed.
         random_state : int, RandomState instance or None, default=None
             Source of the seeds.
 
         Returns
         -------
         ndarray of shape (n_components,), float64
-            Mean similarity of each topic to its matches in the other fits, from 0 to 1; see
+            Mean similarity of each topic to its matches in the other fits, from 0 to 1, as in
             `match_topics`.
 
         Raises
@@ -114,8 +114,8 @@ class MatchedTopics(DescribedTopics):
         Notes
         -----
         The clones have the same parameters except `random_state`, and write no checkpoint.  For
-        models that are already fitted, compute
-        ``np.mean([lda.match_topics(other)[1] for other in models], axis=0)``.
+        models that are already fitted, compute ``np.mean([lda.match_topics(other)[1] for other in
+        models], axis=0)``.
 
         Examples
         --------

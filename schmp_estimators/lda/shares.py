@@ -38,33 +38,34 @@ _SHARES: Named = {
 
 
 class TopicShares(NamedTuple):
-    """Shares of topics in groups of documents: what `DistributedLDA.topic_shares` returns.
+    """Shares of topics in groups of documents, as `DistributedLDA.topic_shares` returns them.
 
     Parameters
     ----------
     groups : ndarray of shape (n_groups,)
-        The groups, sorted.
+        Sorted labels of the groups.
     topic_names : ndarray of shape (n_components,), dtype object
         Names of the topics.
     share : ndarray of shape (n_groups, n_components)
-        Mean share of each topic; rows sum to 1.  A group without words has NaN.
+        Mean share of each topic in each group.  Each row sums to 1.  A group without words has NaN.
     lower, upper : ndarray of shape (n_groups, n_components), or None
-        Ends of the intervals; None without draws.
+        Ends of the intervals of `share`.  None if `n_draws` was 0.
     trend : ndarray of shape (n_components,), or None
-        Slope of the line through the shares of the groups: the change of the share per unit if
-        groups are numbers, per year if they are dates or periods, per step if they are an
-        ordered categorical.  It is fitted by least squares, with the sizes of the groups as
-        weights.  None if groups are not ordered, or if fewer than two have words.
+        Slope of a line through the shares of the groups.  It is the change of the share per unit if
+        groups are numbers, per year if they are dates or periods, and per step if they are an
+        ordered categorical.  The line is fitted by least squares, with the sizes of the groups as
+        weights.  The trend is None if groups are not ordered, or if fewer than two groups have
+        words.
     trend_lower, trend_upper : ndarray of shape (n_components,), or None
-        Ends of its intervals.
+        Ends of the intervals of `trend`.
     refits : ndarray of shape (n_fits, n_groups, n_components), or None
-        The shares under the matching topics of fits with other seeds.
+        Shares of the matching topics in fits with other seeds.
     n_documents, n_tokens : ndarray of shape (n_groups,)
-        Numbers of documents with words, and of their tokens.
+        Number of documents with words in each group, and number of their tokens.
     n_empty : int
-        Number of documents without words, which do not count.
+        Number of documents without words, which are left out.
     n_unlabelled : int
-        Number of documents with words but without a label, which do not count.
+        Number of documents with words but without a label, which are left out.
     """
 
     groups: Array
@@ -87,9 +88,9 @@ class TopicShares(NamedTuple):
         Returns
         -------
         dict of str to ndarray of shape (n_groups * n_components,)
-            "group", "topic", "name", "share", "n_documents", "n_tokens"; with intervals also
-            "lower" and "upper", and with other fits "refits_min" and "refits_max", the least and
-            the largest share that they have found.
+            The columns are "group", "topic", "name", "share", "n_documents" and "n_tokens".  With
+            intervals, there are also "lower" and "upper".  With other fits, there are also
+            "refits_min" and "refits_max", the smallest and the largest share in these fits.
         """
         n_groups, n_topics = self.share.shape
         columns = {
@@ -189,54 +190,58 @@ class SharesOfTopics(TopicsOfDocuments, MatchedTopics):
     ) -> TopicShares:
         """Return the mean share of each topic in groups of documents, with intervals.
 
-        Documents without words, and those without a label, do not count.
+        Documents without words, and those without a label, are left out.
 
         Parameters
         ----------
         X : input as in `fit`, of shape (n_documents, n_features)
             Word counts.  A Dask collection stays on the cluster.
         by : array-like or Dask collection of shape (n_documents,), default=None
-            The group of each document: numbers, dates, periods, names, or a categorical of pandas.
-            None, NaN and NaT are missing labels.  None: one group of all documents.
+            Label of the group of each document: a number, date, period or name.  A pandas
+            categorical is possible, too.  None, NaN and NaT are missing labels.  If `by` is None,
+            all documents are one group.
         n_draws : int, default=200
-            Number of draws from which intervals are made, at least ``2 / (1 - confidence_level) -
-            1``. 0: no intervals, and shares are means of the proportions that `transform` returns.
+            Number of random draws for the intervals, at least ``2 / (1 - confidence_level) - 1``.
+            With 0, there are no intervals, and shares are means of the proportions that `transform`
+            returns.
         confidence_level : float, default=0.95
-            Probability of the intervals, between 0 and 1.
+            Confidence level of the intervals, between 0 and 1.
         weighted_by : {"documents", "tokens"}, default="documents"
-            What is averaged: the topic proportions of documents, or the topics of tokens, so that
-            long documents count more.
+            "documents" averages the topic proportions of documents.  "tokens" averages the topics
+            of tokens, so long documents count more.
         n_fits : int, default=0
-            Number of fits to X with other seeds, whose topics are matched to these as by
-            `match_topics`.  Their shares show how much depends on the fit.
+            Number of additional fits to X with other seeds.  Their topics are matched to those of
+            this model by `match_topics`.  Their shares show how much the result depends on the fit.
         random_state : int, RandomState instance or None, default=None
             An int gives the same result every time, for any chunks, threads and workers.
 
         Returns
         -------
         TopicShares
-            Its ``table()`` is a table for ``pandas.DataFrame``.
+            Its method ``table()`` returns a table for ``pandas.DataFrame``.
 
         Raises
         ------
         ValueError
-            If a parameter is invalid; if `by` has not one label for each document, or labels that
-            cannot be sorted.
+            If a parameter is invalid.  If `by` does not have one label for each document, or has
+            labels that cannot be sorted.
         MemoryError
-            If 8 bytes for each draw, group and topic are more than 2 GiB.
+            If the shares in all draws, or without draws the proportions of all documents, need more
+            than 2 GiB at 8 bytes each.
 
         See Also
         --------
-        TopicDisplay : Draws shares with their intervals.
+        TopicDisplay : Plots shares with their intervals.
 
         Notes
         -----
-        The intervals are those of the posterior of the documents, given the topics and priors of
-        this fit.  A sweep draws the topics of a document's tokens given its proportions, and then
-        its proportions given these topics.  There are 20 sweeps before the first draw, and three
-        before each further one.  With the true topics, intervals of .95 cover the truth with a
-        probability of .95.  They leave out how uncertain the topics themselves are: another fit may
-        find others, as `n_fits` shows.  Nor do they hold for documents that are not in X.
+        The intervals come from the posterior of the topic proportions, given the topics and priors
+        of this fit.  The posterior is sampled by sweeps.  A sweep draws the topics of a document's
+        tokens given its proportions, and then its proportions given these topics.  The first 20
+        sweeps are discarded, and then every third sweep is a draw.  If the topics and priors are
+        the true ones, intervals with a `confidence_level` of 0.95 cover the truth with a
+        probability of 0.95.  The intervals leave out how uncertain the topics themselves are, which
+        `n_fits` shows.  They do not hold for documents that are not in X.
 
         Examples
         --------

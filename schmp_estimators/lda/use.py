@@ -67,7 +67,7 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     def components_(self) -> Floats:
         """Pseudo-counts of the words in each topic, shape (n_components, n_features).
 
-        They are counts plus prior and seeds.
+        They are the sums of `topic_word_counts_`, `topic_word_prior_` and `seed_counts_`.
         """
         check_is_fitted(self)
         sparsely = (
@@ -91,14 +91,14 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             Word counts.
         feature_names : array-like of shape (n_columns,) or vectorizer, default=None
             Names of the columns of X.  With names, X may have other words than the fit, in any
-            order.  Words that the model does not know are left out; the log says how many tokens
-            they are.  None: the columns are those of the model.
+            order.  Words that the model does not know are left out, and the log gives the number of
+            their tokens.  If None, X must have the columns of the model.
 
         Returns
         -------
         ndarray or dask.array.Array of shape (n_documents, n_components), float64
-            Rows sum to 1.  For a Dask collection the result is lazy.  A document without words has
-            the proportions that the document-topic prior expects.
+            Topic proportions; each row sums to 1.  For a Dask collection, the result is lazy.  A
+            document without words gets the mean proportions of the document-topic prior.
         """
         check_is_fitted(self)
         refuse_container(self, X)
@@ -139,11 +139,11 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return self.fit(X, y, **fit_params).transform(X)
 
     def perplexity(self, X: Any, *, feature_names: Any = None) -> float:
-        """Return the perplexity of documents: one half of each document predicts the other half.
+        """Return the perplexity of one half of each document, predicted from the other half.
 
-        The tokens of a document are numbered in the order of the columns.  Tokens with even numbers
-        determine the topic proportions; the others are scored.  Documents with fewer than two
-        tokens are not scored.
+        The tokens of a document are numbered from 0, in the order of the columns.  Tokens with even
+        numbers determine the topic proportions, and the other tokens are scored.  Documents with
+        fewer than two tokens are not scored.
 
         Parameters
         ----------
@@ -155,13 +155,13 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         Returns
         -------
         float
-            ``exp(-mean log-likelihood of a scored token)``; lower is better.  NaN if no document
-            has two tokens.
+            ``exp(-mean log-likelihood of a scored token)``; lower is better.  It is NaN if no
+            document has two or more tokens.
 
         Warns
         -----
         UndefinedMetricWarning
-            If no document has two tokens.
+            If no document has two or more tokens.
         """
         log_likelihood, n_scored, _ = self._complete(X, feature_names)
         return math.exp(-log_likelihood / n_scored) if n_scored else math.nan
@@ -169,7 +169,7 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     def score(self, X: Any, y: Any = None) -> float:
         """Return a log-likelihood of X, ``-X.sum() * log(perplexity(X))``.
 
-        Higher is better, and it is at most 0.
+        The score is at most 0, and higher is better.
 
         Parameters
         ----------
@@ -181,12 +181,12 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         Returns
         -------
         float
-            The score.  NaN if no document has two tokens.
+            The score, or NaN if no document has two or more tokens.
 
         Warns
         -----
         UndefinedMetricWarning
-            If no document has two tokens.
+            If no document has two or more tokens.
         """
         log_likelihood, n_scored, n_tokens = self._complete(X)
         return n_tokens * log_likelihood / n_scored if n_scored else math.nan

@@ -25,34 +25,35 @@ _LETTERS, _BAND = 38, 1.6
 
 @dataclass(eq=False, repr=False)
 class TopicDisplay:
-    """Topics as bars of their words, or a map of topics and groups of documents, or bands.
+    """Plot of topics: bars of their words, or their shares in groups of documents.
 
-    Map and bands show how much each group is about each topic.
+    Shares are drawn as a map, or as bands if they have intervals.  A map has a row for each topic
+    and a column for each group.  Bands have a separate plot for each topic.
 
-    Use `from_estimator` to make one.
+    Use `from_estimator` to make a display.
 
     Parameters
     ----------
     words : array-like of shape (n_topics, n_words)
         Words of each topic, in the order of the bars.
     probabilities : array-like of shape (n_topics, n_words)
-        Probabilities of the words in their topics: the lengths of the bars.
+        Probabilities of the words in their topics, which are the lengths of the bars.
     topics : array-like of shape (n_topics,)
         Numbers of the topics.
     sizes : array-like of shape (n_topics,)
         Shares of the topics in all tokens.
     shares : array-like of shape (n_topics, n_groups), default=None
-        Shares of the topics in each group.  None: bars are drawn.
+        Shares of the topics in each group.  If None, bars are drawn.
     group_names : array-like of shape (n_groups,), default=None
-        Names of the groups, or for bands numbers or dates.
+        Names of the groups.  For bands, they may be numbers or dates.
     names : array-like of shape (n_topics,), default=None
-        Names of the topics.  None: their words.
+        Names of the topics.  If None, topics are named by their words.
     lower, upper : array-like of shape (n_topics, n_groups), default=None
-        Ends of intervals.  None: a map is drawn, otherwise bands.
+        Ends of the intervals of `shares`.  If None, a map is drawn, otherwise bands.
     refits : array-like of shape (n_fits, n_topics, n_groups), default=None
-        Shares in other fits, thin lines beside the bands.
+        Shares in other fits, drawn as thin lines beside the bands.
     n_empty : int, default=0
-        Number of documents without words; a map and bands say it in their label.
+        Number of documents without words, given in the label of a map or of bands.
 
     Attributes
     ----------
@@ -60,21 +61,21 @@ class TopicDisplay:
     axes_ : ndarray of matplotlib Axes
         One for each topic with bars or bands, or one for the map.
     ax_ : matplotlib Axes
-        The first of them.
+        The first of `axes_`.
     bars_ : list of matplotlib BarContainer
-        One for each topic; empty if a map is drawn.
+        One for each topic; empty unless bars are drawn.
     image_ : matplotlib AxesImage or None
-        The map.
+        The map, if it is drawn.
     bands_ : list of matplotlib PolyCollection or ErrorbarContainer
         One for each topic; empty unless bands are drawn.
     text_ : list of matplotlib Text
-        Shares that are written into the map, from 5 percent on.
+        Shares that are written into the map, if they are at least 5 percent.
 
     See Also
     --------
     DistributedLDA.top_words : The words of topics.
     DistributedLDA.topic_shares : Shares of topics with intervals, for bands.
-    ConvergenceDisplay : How a fit went.
+    ConvergenceDisplay : Plot of the objective during a fit.
 
     Examples
     --------
@@ -135,41 +136,42 @@ class TopicDisplay:
         Parameters
         ----------
         estimator : DistributedLDA, or a Pipeline that ends with one
-            Fitted.
+            Fitted model.
         X : input of the estimator's `transform`, default=None
             Documents, for a map of topics and groups.  A Dask collection is transformed on the
             workers.
         groups : array-like of shape (n_documents,), default=None
             The group of each document, as `by` in `DistributedLDA.topic_shares`.  Documents without
-            words, and those whose group is None or NaN, do not count.
+            words, and those whose group is None or NaN, are left out.
         shares : TopicShares, default=None
-            What `DistributedLDA.topic_shares` has returned with intervals: they are drawn as a band
-            for each topic, if groups are numbers or dates, otherwise as error bars.
+            Result of `DistributedLDA.topic_shares`, with intervals.  The intervals are drawn as a
+            band for each topic if groups are numbers or dates, and otherwise as error bars.
         calls : bool, default=False
-            Whether to draw how the topics change over the calls of `partial_fit`: a line for each
-            topic, with its share in the tokens of each call.
+            Whether to draw how the topics change over the calls of `partial_fit`.  A line for each
+            topic shows its share in the tokens of each call.
         topics : int or array-like of int, default=12
-            Number of topics, of which the largest are drawn; or the numbers of the topics, in their
-            order.  A map with a number of topics starts with those that are largest in the first
-            group.
+            How many topics to draw, or an array of topic numbers in the order wanted.  A single
+            number draws the largest topics.  A map sorts these by the group in which their share is
+            largest.
         n_words : int, default=None
-            Number of words of each topic.  None: 8 in bars, 4 in names of topics without a name of
-            their own.
+            Number of words of each topic.  None means 8 in bars, and 4 in the names of topics to
+            which no name was assigned.
         by, relevance : str, float
             Choice of the words, as in `DistributedLDA.top_words`.  The length of a bar is the
             probability of the word, and the longest bar is on top.
         feature_names : array-like of shape (n_features,), default=None
-            Names of the words.  None: names known to the estimator or to the steps before it in the
-            pipeline.
+            Names of the words.  If None, the names that the estimator or the earlier steps of the
+            pipeline know are used.
         display_labels : array-like of shape (n_groups,), default=None
-            Names of the groups, in the order of the sorted values in `groups`, or of the calls, for
-            example their dates.  None: these values, or the numbers of the calls, from 1 on.
+            Names of the groups, in the sorted order of the groups.  With `calls`, names of the
+            calls, for example their dates.  If None, groups are named by their values, and calls by
+            numbers from 1 on.
         ax : matplotlib Axes or array-like of Axes, default=None
-            Where to draw.  Bars need one Axes for each topic, or a single one that is divided.
-            None: a new figure.
+            Where to draw.  Bars and bands need one Axes for each topic, or a single one that is
+            divided.  If None, a new figure is made.
         **kwargs : dict
-            Passed to ``Axes.barh``, for a map to ``Axes.imshow``, for bands to ``Axes.plot`` or
-            ``Axes.errorbar``.
+            Passed to ``Axes.barh`` for bars, to ``Axes.imshow`` for a map, and to ``Axes.plot`` or
+            ``Axes.errorbar`` for bands.
 
         Returns
         -------
@@ -180,10 +182,11 @@ class TopicDisplay:
         TypeError
             If the estimator has no topics.
         ValueError
-            If only one of `X` and `groups` is given, or more than one of `X`, `shares` and `calls`,
-            or `display_labels` with none of these; if lengths differ; if groups cannot be sorted;
-            if the number of names differs from the number of groups; if `shares` have no intervals,
-            or other topics; if `topics` has a number without a topic.
+            If only one of `X` and `groups` is given, or more than one of `X`, `shares` and `calls`.
+            If `display_labels` is given with none of these.  If the lengths of `X` and `groups`
+            differ, or groups cannot be sorted.  If the number of `display_labels` differs from that
+            of groups or calls.  If `shares` has no intervals, or another number of topics.  If
+            `topics` has a number without a topic.
         """
         check_matplotlib_support(f"{cls.__name__}.from_estimator")
         check_is_fitted(estimator)
@@ -232,7 +235,7 @@ class TopicDisplay:
         ).plot(ax=ax, **kwargs)
 
     def plot(self, *, ax: Any = None, **kwargs: Any) -> TopicDisplay:
-        """Draw bars of words, or with shares a map or bands.
+        """Draw bars of words, or shares as a map or as bands.
 
         Parameters
         ----------
@@ -249,8 +252,8 @@ class TopicDisplay:
         Raises
         ------
         ValueError
-            If there are fewer Axes than topics.  If a single Axes is in no grid, so that it cannot
-            be divided.  If `group_names` is given without `shares`.
+            If there are fewer Axes than topics.  If a single Axes must be divided, but belongs to
+            no grid.  If `group_names` is given without `shares`.
         """
         check_matplotlib_support(f"{type(self).__name__}.plot")
         if self.shares is None and self.group_names is not None:
