@@ -78,7 +78,7 @@ def run(
     """Run a program on the active Dask client, or in this process if there is none.
 
     If the functions of the program are pure, the result is bit-for-bit the same for any number of
-    threads, on any cluster of machines of one kind, and after interruptions.
+    threads, on any cluster of identical machines, and after interruptions.
 
     Parameters
     ----------
@@ -87,13 +87,13 @@ def run(
         jobs.  Its argument is None, or a state that an earlier run has saved.  A job is a small,
         pure function of one piece of the data, and is called for every piece.  It returns the
         changed piece and an answer.  The generator receives the answers of all pieces, in order.
-        It may also yield `Sum`, `Report`, `Save` and `Overlapping`.
+        The generator may also yield `Sum`, `Report`, `Save` and `Overlapping`.
     data : sequence
         The pieces of the data, which are the shards of a static program.  Each is an array, a
-        number or a (nested) tuple of them.  A piece may also be a function without arguments.  It
-        is then made on the worker that keeps it, so data may be too large for this process.  All
-        other pieces are kept in this process, to be sent again if a worker dies.  Programs may
-        write only into values that their functions may change.  All others are read-only.
+        number or a (nested) tuple of them.  A piece may also be a function without arguments, which
+        is called on the worker that keeps the piece.  Data may then be too large for this process.
+        All other pieces are kept in this process, to be sent again if a worker dies.  Pieces are
+        read-only, as is everything else that a function of the program is not allowed to change.
     sweeps : int, optional
         Number of sweeps of a static program, at least 1.  A coroutine ends by itself.
     callback : callable, optional
@@ -107,7 +107,7 @@ def run(
         Number of sweeps between two checkpoints, or number of times that a coroutine yields `Save`.
         The state after the last sweep, or of a `Save` with ``last=True``, is always written.
     keeper : Keeper, optional
-        Saves what the jobs of a coroutine have changed in their pieces.  If jobs change pieces,
+        Saves what the jobs of a coroutine have changed in the pieces.  If jobs change pieces,
         checkpoints need a keeper.  Without a keeper, whole pieces are sent to the client after
         every 50 jobs on a cluster if any piece has changed.
     n_jobs : int, optional

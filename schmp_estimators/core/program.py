@@ -143,7 +143,7 @@ class Program(ABC, Generic[State, Block, Model, Report]):
 
     Notes
     -----
-    The first argument of these functions, ``at``, says where they are called:
+    Most of these functions have a first argument ``at``, with these attributes:
 
     ``at.shard``
         The data of the shard, read-only.

@@ -171,9 +171,9 @@ def exchanges(
 
     A function works on the pieces that a shard has received.  `Program` explains shards and stages.
 
-    The next stage must be made by `each`.  Its function receives the answers to its shard as the
-    third argument, in the order of the shards.  The size of the messages grows with the data, not
-    with the model times the number of shards.
+    The next stage must be made by `each`.  In that stage, the function receives the answers to its
+    shard as third argument, in shard order.  The size of messages grows with the data, not with the
+    model times the number of shards.
 
     Parameters
     ----------

@@ -268,7 +268,7 @@ class SparseGLM(Pair, SparseModel):
 
 @described
 class SparseGLMCV(Pair, CrossValidated):
-    """Linear model with any loss and any penalty, with alpha chosen by cross-validation.
+    """Linear model with any loss and any penalty, where alpha is chosen by cross-validation.
 
     If y is two-dimensional, a penalty is chosen for each target.  Targets are then the first
     dimension of the attributes.
@@ -380,8 +380,8 @@ def sparse_glm_path(
 ) -> tuple[Array, Array, Array, Array]:
     """Solve a linear model with any loss and any penalty for several alphas.
 
-    Each solution starts from the previous one.  The fit for each alpha ends when the duality gap,
-    which bounds how far the objective is above its minimum, is small.
+    Each solution starts from the previous one.  Its duality gap bounds how far its objective is
+    above the minimum.
 
     Parameters
     ----------

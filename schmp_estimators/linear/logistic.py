@@ -350,7 +350,7 @@ def sparse_logistic_path(
     Cs : ndarray of shape (n_Cs,)
         Values of C, in increasing order.
     coefs : ndarray of shape (n_features, n_Cs)
-        Coefficients of the log odds of the second class in sorted order.
+        Coefficients of the log odds of the second class, where classes are sorted.
     intercepts : ndarray of shape (n_Cs,)
         Intercepts.
     dual_gaps : ndarray of shape (n_Cs,)

@@ -165,7 +165,7 @@ class Deciding(LinearModel):
 
     @_if_it_classifies
     def decision_function(self, X: Any) -> Array:
-        """Return the decision values, X·coef_ᵀ + intercept_.
+        """Return the decision values, ``X @ coef_.T + intercept_``.
 
         With the logistic loss, they are the log odds of each class against all others.
 
@@ -187,8 +187,8 @@ class Deciding(LinearModel):
     def predict_proba(self, X: Any) -> Array:
         """Return the probability of each class.
 
-        If each class was fitted against all others, its probability is divided by the sum over
-        classes.
+        If each class was fitted against all others, the probabilities are divided by their sum over
+        the classes.
 
         Parameters
         ----------

@@ -58,8 +58,8 @@ def stability_selection(
     """Count in how many random halves of the samples each column is selected.
 
     A column is selected if its coefficient is not zero.  Few columns are selected in most halves by
-    chance.  Their expected number has a bound, if columns without influence are exchangeable and
-    the fit is no worse than random selection.
+    chance.  Their expected number is bounded if columns without influence are exchangeable, and the
+    fit is no worse than random selection.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def stability_selection(
     n_halves : int, default=100
         Number of halves.  A half has ⌊n/2⌋ of the n samples, drawn without replacement.
     threshold : float, default=0.6
-        Share π of the halves in which a column must be selected, above ½ and at most 1.
+        Share π of the halves, above ½ and at most 1, in which a column must be selected.
     sample_weight : array-like or Dask collection of shape (n_samples,), default=None
         Weights of the samples.
     random_state : int, RandomState or None, default=None

@@ -19,13 +19,14 @@ loss : {"squared", "logistic", "multinomial", "poisson", "huber"} or object
     ln(1 + e^{−yu}) for two classes, coded as y = −1 and y = 1.  "multinomial" is ln Σ e^{u_k} − u_y
     for all classes at once, with coefficients for each; two classes have a single set.  "poisson"
     is half the deviance of counts y ≥ 0 with the mean e^u.  "huber" is Huber's loss with ε = 1.35;
-    `~schmp_estimators.penalised.Huber` accepts another ε.  See `~schmp_estimators.penalised.Loss`
-    for objects.
+    `~schmp_estimators.penalised.Huber` accepts another ε.  `~schmp_estimators.penalised.Loss`
+    describes objects.
 penalty : {"l1", "elasticnet", "group", "mcp"} or object
     The penalty P.  "l1" is Σ f|β|, with `penalty_factors` f.  "elasticnet" is
     Σ f(ρ|β| + ½(1 − ρ)β²), with the `l1_ratio` ρ.  "group" is Σ f‖β_g‖ over `groups`, where f is by
     default the square root of the size of a group.  "mcp" is the minimax concave penalty with
-    γ = 3.  The fit multiplies an object by alpha; see `~schmp_estimators.penalised.Penalty`.
+    γ = 3.  An object, as described by `~schmp_estimators.penalised.Penalty`, is multiplied by
+    alpha.
 alpha : float
     Strength of the penalty, from 1e-300 to 1e300.
 C : float
@@ -37,8 +38,8 @@ l1_ratio : float
 penalty_factors : array-like of shape (n_features,), dict or None
     Factors f ≥ 0 that multiply the penalties of the coefficients.  They are not rescaled.  A dict
     or a Series maps names of columns to factors; other columns get 1.  Columns with the factor 0,
-    such as covariates, are not penalised, and may be linearly dependent.  If None, all factors are
-    1.
+    such as covariates, are not penalised, and may be linearly dependent.  If None, the factors are
+    all 1.
 groups : array-like, dict or None
     Groups of columns for penalty="group".  An array has the group of each column.  A list of lists
     has the columns of each group, by number or name.  A dict or a Series maps columns to groups; a
@@ -57,11 +58,12 @@ standardize : bool
     at `missing_values`.  Coefficients are still in the units of X.  X is neither copied nor
     centred, so it may be sparse.
 fit_intercept : bool
-    Whether to fit an intercept b, which is not penalised.  No centred or dense copy of X is made.
+    Whether to fit an intercept b, which is not penalised.  For this, no centred or dense copy of X
+    is made.
 schedule : {"resolve", "priority", "random", "round_robin"} or `~schmp_estimators.schmp.Schedule`
     How coefficients are chosen and updated.  "resolve" solves the problem on a few columns, and
-    adds more until the solution is optimal for all.  The others come from papers, and update some
-    coefficients at a time from the same residual.  "priority" means
+    adds more until the solution is optimal for all.  The other schedules come from papers.  They
+    update some coefficients at a time, from the same residual.  "priority" means
     `schmp.Priority() <schmp_estimators.schmp.Priority>`, which prefers coefficients whose last
     change was large, and does not update correlated ones together (STRADS, [1]_).  "random" means
     `schmp.Random() <schmp_estimators.schmp.Random>`, which draws coefficients uniformly (Shotgun,
@@ -79,15 +81,15 @@ warm_start : bool
     Whether to start from the `coef_` and `intercept_` of the previous fit.
 n_shards : int or None
     Number of partitions into which rows are divided.  If None, a Dask collection has one for each
-    chunk of rows, and another X about one per 2²⁸ stored values.  With a number, consecutive chunks
-    of a Dask collection are joined.
+    chunk of rows, and any other X about one per 2²⁸ stored values.  With a number, consecutive
+    chunks of a Dask collection are joined.
 n_jobs : int or None
     Number of threads that work on the partitions.  None means 1, and -1 all processors.  It does
     not change the result, and is not used on a Dask cluster.
 checkpoint : str or path-like
     File to which the state of the fit is written every `checkpoint_every` steps and at the end: a
-    path, in which ``~`` and environment variables are replaced, or a URL known to fsspec.  If it
-    has a checkpoint of the same fit, the fit continues from there, with bit-for-bit the same
+    path, in which ``~`` and environment variables are replaced, or a URL known to fsspec.  If the
+    file has a checkpoint of the same fit, the fit continues from there, with bit-for-bit the same
     result.  With one target, `max_iter` may be larger than before.  Schedules that draw at random
     need an int as `random_state`.  If the file cannot be written, the fit warns and continues.
 checkpoint_every : int
@@ -139,8 +141,8 @@ solver_ : {"gram", "columns", "newton", "rounds", "scheduled"}
 classes_ : ndarray of shape (n_classes,)
     Class labels.
 cv_n_jobs : int or None
-    Number of folds that are fitted at the same time, in threads.  None means 1, and -1 all
-    processors.  On a Dask cluster, folds are fitted one after the other instead.
+    Number of threads, each of which fits one fold.  None means 1, and -1 all processors.  On a Dask
+    cluster, folds are fitted one after the other.
 cv_max_iter : int
     Maximum number of steps for each penalty.  Each step solves the problem on some columns.
 cv_verbose : int or bool
@@ -152,7 +154,7 @@ alpha_1se_ : float
     Its model is simpler and about as good.  The standard error is that of the smallest mean error.
 alphas_ : ndarray of shape (n_alphas,) or (n_ratios, n_alphas)
     Penalties, in decreasing order.  If `alphas` is a number and `l1_ratio` has several values,
-    there is a row for each of these values.
+    there is a row for each ratio.
 l1_ratio_ : float
     The chosen value of `l1_ratio`.
 coefs_path_ : ndarray of shape (n_features, n_penalties) or (n_classes, n_features, n_penalties)

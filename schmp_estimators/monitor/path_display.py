@@ -38,8 +38,8 @@ class PathDisplay:
     penalties : array-like of shape (n_penalties,)
         Values of alpha or C, on the horizontal axis.
     curves : array-like of shape (n_penalties, n_curves)
-        Values on the vertical axis.  They are coefficients that are not always zero, or the errors
-        or scores of folds.
+        Values on the vertical axis.  They are coefficients, except those that are zero for every
+        penalty, or errors or scores of folds.
     name : {"alpha", "C"}
         Name of the penalty.
     value_name : str
@@ -203,7 +203,7 @@ class PathDisplay:
             "path" plots the coefficients of fits to all samples.
         names : array-like of shape (n_features,), optional
             Names of the columns for "path".  By default, they come from the pipeline or from the
-            data frame.
+            data frame that was fitted.
         n_named : int, default=8
             Number of coefficients whose names are written, for "path".
         ax : matplotlib Axes, optional

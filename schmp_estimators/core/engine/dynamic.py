@@ -58,7 +58,7 @@ def run_rounds(program: Any, model: Any, place: PlaceOfRounds, pipeline_depth: i
 
 
 class Save(NamedTuple):
-    """Yield this to save a state from which the coroutine can continue.
+    """A coroutine (see `run`) yields this to save a state from which it can continue.
 
     When it continues, the pieces of data are as they were when the state was saved.
 
@@ -78,7 +78,7 @@ class Save(NamedTuple):
 
 
 class Report(NamedTuple):
-    """Yield this to report progress.
+    """A coroutine (see `run`) yields this to report progress.
 
     The answer is True if the `callback` of the run asks the coroutine to end.
 
@@ -92,7 +92,7 @@ class Report(NamedTuple):
 
 
 class Sum(NamedTuple):
-    """Yield this with a job to receive the sum of its answers.
+    """A coroutine (see `run`) yields this with a job to receive the sum of all pieces' answers.
 
     On a cluster, the workers add up the answers in a tree, so that only one sum is sent to the
     client.  The result is bit-for-bit that of `tree_sum`.
@@ -114,7 +114,7 @@ class Sum(NamedTuple):
 
 
 class Overlapping(NamedTuple):
-    """Yield this to run several jobs at the same time, until there is no further job.
+    """A coroutine (see `run`) yields this to run several jobs at a time, until none is left.
 
     A job is chosen before earlier jobs are answered, so the program must work with a model that
     lacks some answers.  Which answers are missing does not depend on timing.
@@ -172,7 +172,7 @@ Coroutine = Callable[[Any], Steps]
 
 
 def saves(kind: type) -> Callable[[F], F]:
-    """Declare the type of the states that a coroutine yields in `Save`; checkpoints require it.
+    """Declare the type of the states that a coroutine yields in `Save`; checkpoints need this.
 
     Parameters
     ----------

@@ -183,9 +183,9 @@ def make(piece: Any) -> Any:
 class Keeper(NamedTuple):
     """Functions that save and restore what the jobs of a coroutine change in the pieces of data.
 
-    Changes are saved for checkpoints, and on a cluster after every 50 jobs.  Without a keeper,
-    whole pieces are sent to the client if a job has changed one, that is, has returned another
-    object than it received.
+    `run` explains coroutines, jobs and pieces.  Changes are saved for checkpoints, and on a cluster
+    after every 50 jobs.  Without a keeper, whole pieces are sent to the client if a job has changed
+    any of them.  A job has changed a piece if it returns another object than it received.
 
     Parameters
     ----------

@@ -52,7 +52,7 @@ class Schedule(BaseEstimator, ABC):  # type: ignore[misc]
     n_parallel : int or None, default=None
         Maximum number of parameters in one round, which are updated together.  If None, it is 64 at
         first.  It is halved whenever the objective has risen between two gradients of all
-        parameters, and the fit goes back to the earlier gradient.
+        parameters, and the fit continues from the earlier gradient.
     max_correlation : float or None, default=None
         Largest absolute correlation of two parameters that are updated together, below 1.  If None,
         correlations are not checked.
@@ -61,7 +61,7 @@ class Schedule(BaseEstimator, ABC):  # type: ignore[misc]
         L' / L of Lee et al., NIPS 2014, section 3.3.  It needs `max_correlation`.
     correlation_rows : int or None, default=None
         Number of rows from which correlations are estimated, as in Kim et al., EuroSys 2016,
-        section 4.1, footnote 2.  They are drawn anew for each check.  The notes of `Priority` bound
+        section 4.1, footnote 2.  Rows are drawn anew for each check.  The notes of `Priority` bound
         the error.  If None, all rows are used.  It needs `max_correlation`.
     refresh : int, "auto" or None, default="auto"
         Number of rounds between two gradients of all parameters.  Such a gradient sets all
@@ -200,7 +200,7 @@ class Priority(Schedule):
     correlation_rows
     weight : callable, default=None
         Function that replaces δ².  It gets an array of changes, and returns an array of the same
-        shape, of numbers ≥ 0.  If None, changes are squared.
+        shape with numbers ≥ 0.  If None, changes are squared.
     refresh
     pipeline_depth
     n_schedulers

@@ -15,8 +15,9 @@ Weight = Callable[[Floats], Any]
 class Sampler(ABC):
     """Base class of samplers, which draw the parameters of a model that are updated next.
 
-    Parameters are numbered from 0.  A sampler may use how much updates have changed them.  To use
-    your own sampler, return it from the method `sampler` of your own `Schedule`.
+    Parameters are numbered from 0.  A sampler may consider how much earlier updates have changed
+    each parameter.  To use your own sampler, return it from the method `sampler` of your own
+    `Schedule`.
     """
 
     @abstractmethod
@@ -29,7 +30,7 @@ class Sampler(ABC):
 
     @abstractmethod
     def draw(self, count: int, excluded: Integers) -> Integers:
-        """Return at most `count` distinct parameters, none `excluded`, the most urgent first."""
+        """Return at most `count` distinct parameters, not in `excluded`, the most urgent first."""
 
     def put_back(self, parameters: Integers) -> None:  # noqa: B027
         """Take back parameters that were drawn, but will not be updated in this round."""

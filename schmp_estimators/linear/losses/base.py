@@ -49,8 +49,8 @@ class Seen(NamedTuple):
 class Loss(Protocol):
     """A convex loss Σ_i s_i ℓ(y_i, u_i + b) ≥ 0 with two derivatives ℓ' and ℓ''.
 
-    y are responses, s weights, u = Xβ predictions, and b is the intercept.  Instances are pickled
-    and sent to the workers.
+    Here y are responses, s sample weights, u = Xβ predictions, and b is the intercept.  Instances
+    are pickled and sent to the workers.
     """
 
     @property

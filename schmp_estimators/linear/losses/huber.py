@@ -9,7 +9,7 @@ from schmp_estimators.linear.losses.base import Derivatives, Floats, derivatives
 
 @dataclass(frozen=True)
 class Huber:
-    """Huber's loss of an error r = y − u − b: ½r² if |r| ≤ ε, otherwise ε|r| − ½ε².
+    """Huber's loss of an error r = y − u − b: ½r² for −ε ≤ r ≤ ε, otherwise ε|r| − ½ε².
 
     P. J. Huber, "Robust estimation of a location parameter", The Annals of Mathematical Statistics
     1964.
@@ -18,7 +18,7 @@ class Huber:
     ----------
     epsilon : float, default=1.35
         Size ε > 0, in the units of y, above which errors count as outliers.  If errors are normal,
-        1.35 times their standard deviation has 95 % of the efficiency of least squares.
+        1.35 times their standard deviation gives 95 % of the efficiency of least squares.
 
     Raises
     ------
@@ -47,7 +47,7 @@ class Huber:
     def derivatives(
         self, decision: Floats, target: Floats, weights: Floats, intercept: float
     ) -> Derivatives:
-        """Return the loss, s r with r clipped to ±ε, and s where r is not clipped, else 0."""
+        """Return the loss, slopes s r with r clipped to ±ε, and curvatures s, or 0 if clipped."""
         residual = target - decision - intercept
         part = np.clip(residual, -self.epsilon, self.epsilon)
         slope = weigh(weights, part)

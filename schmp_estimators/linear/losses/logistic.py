@@ -48,7 +48,7 @@ class Logistic(NamedTuple):
     def derivatives(
         self, decision: Floats, target: Floats, weights: Floats, intercept: float
     ) -> Derivatives:
-        """Return the loss, s y p and s p(1 − p), with p = 1/(1 + e^{y(u + b)})."""
+        """Return the loss, slopes s y p and curvatures s p(1 − p), p = 1/(1 + e^{y(u + b)})."""
         slope = np.empty_like(decision)
         curvature = np.empty_like(decision)
         given = map(freeze, (decision, target, weights))
@@ -83,7 +83,7 @@ class Logistic(NamedTuple):
     ) -> Steps:
         """Make at most `most` Newton steps on sparse or rounded columns.
 
-        They change `coef` and `decision`, which is u + b, and with `centred` also b.  The steps end
+        The steps change `coef` and `decision`, which is u + b, and with `centred` also b.  They end
         when the possible decrease of the objective is at most `goal`, or at most `part` times the
         first one.  The objective never rises.
         """

@@ -15,8 +15,8 @@ class Poisson:
     """Half the Poisson deviance, y ln(y/μ) − y + μ, of counts y ≥ 0 with the mean μ = e^{u + b}.
 
     P. McCullagh and J. A. Nelder, "Generalized linear models", 1989, section 6.2.  The second
-    derivative μ has no upper bound.  The dual variable q = y + scale·(μ − y) is ≥ 0, and so
-    feasible, for any scale ≤ 1.
+    derivative μ has no upper bound.  In `dual`, q = y + scale·(μ − y) is ≥ 0, and so feasible, for
+    any scale ≤ 1.
     """
 
     smoothness = np.inf
@@ -27,7 +27,7 @@ class Poisson:
     def derivatives(
         self, decision: Floats, target: Floats, weights: Floats, intercept: float
     ) -> Derivatives:
-        """Return the loss, and its derivatives s(y − μ) and s μ.
+        """Return the loss, slopes s(y − μ) and curvatures s μ.
 
         Raises
         ------

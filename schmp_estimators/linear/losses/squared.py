@@ -23,7 +23,7 @@ class Squared:
     def derivatives(
         self, decision: Floats, target: Floats, weights: Floats, intercept: float
     ) -> Derivatives:
-        """Return the loss, s(y − u − b) and s."""
+        """Return the loss, slopes s(y − u − b) and curvatures s."""
         residual = target - decision - intercept
         slope = weigh(weights, residual)
         curvature = weigh(weights, np.ones_like(residual))

@@ -33,7 +33,7 @@ class Penalty(Protocol):
     def strengths(self) -> PerColumn:
         """The strengths λ: one number, or one for each column.
 
-        Coefficient j is zero while |x_jᵀr| ≤ λ_j, where r is the residual, or for another loss −ℓ'.
+        Coefficient j is zero while −λ_j ≤ x_jᵀr ≤ λ_j, with the residual r, or −ℓ' of other losses.
         If λ_j is 0, column j is not penalised.
         """
 

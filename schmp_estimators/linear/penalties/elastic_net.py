@@ -25,7 +25,7 @@ class ElasticNet(NamedTuple):
         return True
 
     def prox(self, j: int, aim: float, norm: float) -> float:
-        """Return the minimiser: `aim`, soft-thresholded at λ_j and divided by `norm` + ρ_j."""
+        """Return `aim`, soft-thresholded at λ_j and divided by `norm` + ρ_j; see `Penalty.prox`."""
         strength = at(self.strengths, j)
         if aim > strength:
             return (aim - strength) / (norm + at(self.ridges, j))
@@ -42,7 +42,7 @@ class ElasticNet(NamedTuple):
         return self.ridges * coef
 
     def of_columns(self, units: Floats) -> Self:
-        """Return the penalty of coefficients times `units`."""
+        """Return the penalty P(`units`·b) as a function of b."""
         ridges = read_only(units**2 * self.ridges) if np.any(self.ridges) else 0.0
         return self._replace(strengths=read_only(units * self.strengths), ridges=ridges)
 

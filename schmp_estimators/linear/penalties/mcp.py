@@ -8,7 +8,7 @@ from schmp_estimators.linear.penalties.base import Floats, PerColumn, at, read_o
 
 
 class MCP(NamedTuple):
-    """Minimax concave penalty: λ_j|b| − b²/(2γ) if |b| ≤ γλ_j, and constant beyond.
+    """Minimax concave penalty: λ_j|b| − b²/(2γ) for −γλ_j ≤ b ≤ γλ_j, and constant beyond.
 
     λ is given as `strengths`, and γ as `gamma`.
 
@@ -33,7 +33,7 @@ class MCP(NamedTuple):
         return False
 
     def prox(self, j: int, aim: float, norm: float) -> float:
-        """Return the minimiser; if γ·`norm` ≤ 1, it is 0 or `aim`/`norm`."""
+        """Return the minimiser of `Penalty.prox`; if γ·`norm` ≤ 1, it is 0 or `aim`/`norm`."""
         strength = at(self.strengths, j)
         size = abs(aim)
         curved = at(self.gamma, j) * norm
@@ -49,7 +49,7 @@ class MCP(NamedTuple):
         return weigh(self.strengths, inner) - 0.5 * (inner * inner / self.gamma).sum()
 
     def tilt(self, coef: Floats) -> Floats:
-        """Return the derivatives −sign(b)·min(λ_j, |b|/γ) of the smooth part."""
+        """Return the derivatives −sign(b)·min(λ_j, abs(b)/γ) of the smooth part."""
         return -np.sign(coef) * np.minimum(np.abs(coef) / self.gamma, self.strengths)
 
     def of_strength(self, strength: float, total: float) -> Self:
@@ -62,7 +62,7 @@ class MCP(NamedTuple):
         )
 
     def of_columns(self, units: Floats) -> Self:
-        """Return the penalty of coefficients times `units`."""
+        """Return the penalty P(`units`·b) as a function of b."""
         strengths = units * self.strengths
         gamma = self.gamma / units**2
         return self._replace(strengths=read_only(strengths), gamma=read_only(gamma))
