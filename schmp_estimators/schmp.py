@@ -95,12 +95,13 @@ def run(
         All other pieces are kept in this process, to be sent again if a worker dies.  Pieces are
         read-only, as is everything else that a function of the program is not allowed to change.
     sweeps : int, optional
-        Number of sweeps of a static program, at least 1.  A coroutine ends by itself.
+        Number of sweeps, at least 1.  A sweep runs all stages of a static program.  A coroutine
+        ends by itself.
     callback : callable, optional
         Called with each new record.  If it returns True, a static program ends, and a coroutine
         receives True as the answer to its `Report`.
     checkpoint : str or path-like, optional
-        File to which the state of the run is written: a path, in which ``~`` and environment
+        File to which the state of the run is written.  It is a path, in which ``~`` and environment
         variables are replaced, or a URL known to fsspec.  If the file has a state of the same run,
         the run continues from there.  A coroutine must yield `Save`.
     checkpoint_every : int, default=10

@@ -183,6 +183,8 @@ class SparseGLM(Pair, SparseModel):
 
     Parameters
     ----------
+    l1_ratio : float, default=None
+        Weight ρ of absolute values in penalty="elasticnet", from 1e-6 to 1.  None means ½.
     tol : float, default=1e-4
         The fit ends when the duality gap is at most `tol` times the objective of zero coefficients.
         For the squared loss, the limit is ``tol * sum(s * y ** 2) / sum(s)`` with y centred.
@@ -270,8 +272,8 @@ class SparseGLM(Pair, SparseModel):
 class SparseGLMCV(Pair, CrossValidated):
     """Linear model with any loss and any penalty, where alpha is chosen by cross-validation.
 
-    If y is two-dimensional, a penalty is chosen for each target.  Targets are then the first
-    dimension of the attributes.
+    Each fold is fitted along a path of falling values of alpha.  If y is two-dimensional, a penalty
+    is chosen for each target.  Targets are then the first dimension of the attributes.
 
     Parameters
     ----------

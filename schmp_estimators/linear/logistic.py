@@ -127,7 +127,7 @@ class SparseLogisticRegression(SparseModel, LinearClassifier):
 
 @described
 class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
-    """Sparse logistic regression with C chosen by cross-validation.
+    """Sparse logistic regression with C chosen by cross-validation along a path of values.
 
     Parameters
     ----------

@@ -43,9 +43,9 @@ penalty_factors : array-like of shape (n_features,), dict or None
 groups : array-like, dict or None
     Groups of columns for penalty="group".  An array has the group of each column.  A list of lists
     has the columns of each group, by number or name.  A dict or a Series maps columns to groups; a
-    dict of lists maps groups to columns.  If None, for loss="multinomial", each column is a group
-    of its coefficients for all classes.  With groups, `penalty_factors` has one factor for each, by
-    position or name; groups without a factor get the square root of their size.
+    dict of lists maps groups to columns.  If None, which only loss="multinomial" allows, the
+    coefficients of a column for all classes are a group.  With groups, `penalty_factors` has one
+    factor for each, by position or name; groups without a factor get the square root of their size.
 missing_values : float or None
     The value that marks missing entries of X: NaN or a number, such as -1 in int8 genotypes.  The
     fit replaces each by the mean of the known entries of its column, weighted by `sample_weight`
@@ -87,11 +87,12 @@ n_jobs : int or None
     Number of threads that work on the partitions.  None means 1, and -1 all processors.  It does
     not change the result, and is not used on a Dask cluster.
 checkpoint : str or path-like
-    File to which the state of the fit is written every `checkpoint_every` steps and at the end: a
-    path, in which ``~`` and environment variables are replaced, or a URL known to fsspec.  If the
-    file has a checkpoint of the same fit, the fit continues from there, with bit-for-bit the same
-    result.  With one target, `max_iter` may be larger than before.  Schedules that draw at random
-    need an int as `random_state`.  If the file cannot be written, the fit warns and continues.
+    File to which the state of the fit is written every `checkpoint_every` steps and at the end.  It
+    is a path, in which ``~`` and environment variables are replaced, or a URL known to fsspec.  If
+    the file has a checkpoint of the same fit, the fit continues from there, with bit-for-bit the
+    same result.  With one target, `max_iter` may be larger than before.  Schedules that draw at
+    random need an int as `random_state`.  If the file cannot be written, the fit warns and
+    continues.
 checkpoint_every : int
     Number of steps between two checkpoints.  Each step computes a duality gap at its end.
 verbose : int or bool
