@@ -396,7 +396,7 @@ def sparse_glm_path(
     Returns
     -------
     alphas : ndarray of shape (n_alphas,)
-        Penalties, in falling order.
+        Penalties, in decreasing order.
     coefs : ndarray of shape (n_features, n_alphas) or (n_classes, n_features, n_alphas)
         Coefficients.  With the loss "multinomial" and more than two classes, each class has its
         own.

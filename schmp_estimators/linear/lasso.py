@@ -239,7 +239,7 @@ def prioritized_lasso_path(
     Returns
     -------
     alphas : ndarray of shape (n_alphas,)
-        Penalties, in falling order.
+        Penalties, in decreasing order.
     coefs : ndarray of shape (n_features, n_alphas)
         Coefficients.
     intercepts : ndarray of shape (n_alphas,)

@@ -52,7 +52,7 @@ class Schedule(BaseEstimator, ABC):  # type: ignore[misc]
     n_parallel : int or None, default=None
         Maximum number of parameters in one round, which are updated together.  If None, it is 64 at
         first.  It is halved whenever the objective has risen between two gradients of all
-        parameters, and the fit continues from the earlier gradient.
+        parameters, and the fit continues from the earlier point.
     max_correlation : float or None, default=None
         Largest absolute correlation of two parameters that are updated together, below 1.  If None,
         correlations are not checked.

@@ -24,9 +24,9 @@ def schedule_rotation(n_shards: int, n_blocks: int | None = None) -> tuple[tuple
     """Return an order in which blocks rotate, so that each shard works on each block once.
 
     Shards are parts of the data, and blocks are parts of the model.  With ``n = max(n_shards,
-    n_blocks)``, in step ``s`` shard ``p`` works on block ``(p + s) % n``.  It rests if there is no
-    such block.  There are n steps, and no two shards have the same block in the same step.  This is
-    ``scheduleStaticRota`` of Kim et al. (EuroSys 2016, section 4.2).
+    n_blocks)``, in step ``s`` shard ``p`` works on block ``(p + s) % n``.  The shard rests if there
+    is no such block.  There are n steps, and no two shards have the same block in the same step.
+    This is ``scheduleStaticRota`` of Kim et al. (EuroSys 2016, section 4.2).
 
     Parameters
     ----------

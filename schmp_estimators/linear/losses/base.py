@@ -49,8 +49,8 @@ class Seen(NamedTuple):
 class Loss(Protocol):
     """A convex loss Σ_i s_i ℓ(y_i, u_i + b) ≥ 0 with two derivatives ℓ' and ℓ''.
 
-    Here y are responses, s sample weights, u = Xβ predictions, and b is the intercept.  Instances
-    are pickled and sent to the workers.
+    y are responses, s sample weights, u = Xβ predictions, and b is the intercept.  Instances are
+    pickled and sent to the workers.
     """
 
     @property
@@ -84,7 +84,7 @@ class Loss(Protocol):
     ) -> float:
         """Return the dual loss −Σ_i s_i ℓ*(y_i, −θ_i/s_i) at θ = scale·slope, scale ≤ 1.
 
-        ℓ* is the convex conjugate of ℓ in u.
+        ℓ* is the conjugate of ℓ in u, and slope is that of `derivatives`.
         """
 
 
