@@ -54,9 +54,9 @@ missing_values : float or None
     `~schmp_estimators.genotypes.Genotypes`.
 standardize : bool
     Whether to penalise coefficients as if each column had been divided by its standard deviation.
-    Standard deviations are over the training samples, with the divisor n and the weights described
-    at `missing_values`.  Coefficients are still in the units of X.  X is neither copied nor
-    centred, so it may be sparse.
+    Standard deviations are computed over the training samples, with the divisor n and the weights
+    described at `missing_values`.  Coefficients are still in the units of X.  X is neither copied
+    nor centred, so it may be sparse.
 fit_intercept : bool
     Whether to fit an intercept b, which is not penalised.  For this, no centred or dense copy of X
     is made.
@@ -80,8 +80,8 @@ max_iter : int
 warm_start : bool
     Whether to start from the `coef_` and `intercept_` of the previous fit.
 n_shards : int or None
-    Number of partitions into which rows are divided.  If None, a Dask collection has one for each
-    chunk of rows, and any other X about one per 2²⁸ stored values.  With a number, consecutive
+    Number of partitions into which the rows are divided.  If None, a Dask collection has one for
+    each chunk of rows, and any other X about one per 2²⁸ stored values.  With a number, consecutive
     chunks of a Dask collection are joined.
 n_jobs : int or None
     Number of threads that work on the partitions.  None means 1, and -1 all processors.  It does

@@ -65,9 +65,10 @@ class Schedule(BaseEstimator, ABC):  # type: ignore[misc]
         the error.  If None, all rows are used.  It needs `max_correlation`.
     refresh : int, "auto" or None, default="auto"
         Number of rounds between two gradients of all parameters.  Such a gradient sets all
-        priorities anew, and gives the objective and the duality gap.  "auto" means as many rounds
-        as update half of the parameters, at least 10.  None means never, as in the papers.  A gap
-        is then computed when one pass of updates lowers the objective by less than the tolerance.
+        priorities anew, and gives the objective and the duality gap.  "auto" means the number of
+        rounds that update half of the parameters, but at least 10.  None means never, as in the
+        papers.  A gap is then computed when one pass of updates lowers the objective by less than
+        the tolerance.
     pipeline_depth : int, default=1
         Number of rounds that run at the same time, as in `Overlapping`.
     n_schedulers : int, default=1
