@@ -1,6 +1,6 @@
-"""Losses and penalties of `SparseGLM`, and interfaces for losses, penalties and X of your own.
+"""Losses and penalties of `SparseGLM`, and interfaces for your own losses, penalties and X.
 
-:doc:`../user_guide/penalties` and :doc:`../user_guide/plugs` show how.
+:doc:`../user_guide/penalties` and :doc:`../user_guide/plugs` show their use.
 """
 
 from schmp_estimators.linear.losses.base import Derivatives, Level, Loss

@@ -1,9 +1,9 @@
-"""The programming model: write an algorithm as a program, and the engine of this package runs it.
+"""Run algorithms of your own, in this process or on a Dask cluster.
 
-In a *static* program, a `Program`, the order in which shards of the data and blocks of the model
-are combined is known beforehand.  A *dynamic* program, or coroutine, is a generator that yields
-jobs, and chooses the next job from the results so far.  `run` runs both, in this process or on the
-active Dask client.
+An algorithm is written as a program.  In a *static* program, a `Program`, the order in which parts
+of the data (shards) and parts of the model (blocks) are combined is known beforehand.  A *dynamic*
+program, or coroutine, is a generator that yields jobs, and chooses the next job from the results so
+far.  `run` runs both, and :doc:`/user_guide/programs` explains them.
 """
 
 from __future__ import annotations
@@ -75,56 +75,58 @@ def run(
     n_jobs: int | None = None,
     engine: str = "auto",
 ) -> tuple[list[dict[str, Any]], Any]:
-    """Run a program, on the active Dask client if there is one, otherwise in this process.
+    """Run a program on the active Dask client, or in this process if there is none.
 
-    If the program is pure, the result is bit-for-bit identical for any number of threads, on any
-    cluster of like machines, and after any interruption.
+    If the functions of the program are pure, the result is bit-for-bit the same for any number of
+    threads, on any cluster of identical machines, and after interruptions.
 
     Parameters
     ----------
     program : Program or callable
-        A static program, or a coroutine.  A coroutine is a function that is called with None, or
-        with a state that it has saved, and returns a generator of jobs.  A job is a small, pure
-        function of one piece of the data, and is sent to all pieces.  It returns the changed piece
-        and an answer; the generator gets the answers of all pieces, in order.  It may also yield
-        `Sum`, `Report`, `Save` and `Overlapping`.
+        A static program, or a coroutine.  A coroutine is a function that returns a generator of
+        jobs.  Its argument is None, or a state that an earlier run has saved.  A job is a small,
+        pure function of one piece of the data, and is called for every piece.  It returns the
+        changed piece and an answer.  The generator receives the answers of all pieces, in order.
+        The generator may also yield `Sum`, `Report`, `Save` and `Overlapping`.
     data : sequence
-        The data in pieces: shards of a static program, partitions of a coroutine.  Each is an
-        array, a number or a (nested) tuple of them.  A piece may also be a function without
-        arguments: it is called on the worker that keeps the piece, so data may be too large for
-        this process.  This process keeps all other pieces, to send them again if a worker dies.
-        Programs may write only into values that they own; all others are read-only.
+        The pieces of the data, which are the shards of a static program.  Each is an array, a
+        number or a (nested) tuple of them.  A piece may also be a function without arguments, which
+        is called on the worker that keeps the piece.  Data may then be too large for this process.
+        All other pieces are kept in this process, to be sent again if a worker dies.  Pieces are
+        read-only, as is everything else that a function of the program is not allowed to change.
     sweeps : int, optional
-        Number of sweeps of a static program, at least 1.  A coroutine ends by itself.
+        Number of sweeps, at least 1.  A sweep runs all stages of a static program.  A coroutine
+        ends by itself.
     callback : callable, optional
-        Called with each record as soon as it is there.  If it returns True, a static run ends, and
-        a coroutine gets True as the answer to its `Report`.
+        Called with each new record.  If it returns True, a static program ends, and a coroutine
+        receives True as the answer to its `Report`.
     checkpoint : str or path-like, optional
-        Path, in which ``~`` and environment variables are replaced, or URL known to fsspec, to
-        which the state of the run is written.  If the file has a state of the same run, the run
-        continues from it.  A coroutine must yield `Save`.
+        File to which the state of the run is written.  It is a path, in which ``~`` and environment
+        variables are replaced, or a URL known to fsspec.  If the file has a state of the same run,
+        the run continues from there.  A coroutine must yield `Save`.
     checkpoint_every : int, default=10
-        Number of sweeps, or of `Save` states of a coroutine, between two checkpoints.  The state
-        after the last sweep, or a `Save` with ``last=True``, is always written.
+        Number of sweeps between two checkpoints, or number of times that a coroutine yields `Save`.
+        The state after the last sweep, or of a `Save` with ``last=True``, is always written.
     keeper : Keeper, optional
-        For coroutines whose jobs change their pieces: how to save the changes.  A checkpoint needs
-        it.  Without a keeper, whole pieces are sent to the client after every 50 rounds on a
-        cluster if one has changed.
+        Saves what the jobs of a coroutine have changed in the pieces.  If jobs change pieces,
+        checkpoints need a keeper.  Without a keeper, whole pieces are sent to the client after
+        every 50 jobs on a cluster if any piece has changed.
     n_jobs : int, optional
-        Threads in this process: None means 1, -1 all cores.  It is not used on a cluster or with
-        ``engine="serial"``.
+        Number of threads in this process.  None means 1, and -1 all cores.  It is not used on a
+        cluster or with ``engine="serial"``.
     engine : {"auto", "serial"}, default="auto"
         "serial" runs a static program in this process with one thread, even if a client is active.
-        It is easiest to debug.  It writes no checkpoint.
+        This is easiest to debug, but writes no checkpoint.
 
     Returns
     -------
     records : list of dict
-        What `Program.record` returned for each sweep, or what the coroutine reported, including
-        records before an interruption.
+        Results of `Program.record` for each sweep, or reports of the coroutine.  Records from
+        before an interruption are included.
     result : object
-        For a static program a named tuple ``(model, shards, blocks)``: the model, and what
-        `Program.harvest` and `Program.harvest_block` return.  For a coroutine, what it returns.
+        For a static program, a named tuple ``(model, shards, blocks)``: the model, and lists of the
+        results of `Program.harvest` and `Program.harvest_block`.  For a coroutine, the value that
+        it returns.
 
     Raises
     ------
@@ -137,7 +139,7 @@ def run(
 
     Examples
     --------
-    Two blocks are sent to two shards, and add up their numbers:
+    Two blocks visit two shards, and each block adds up the numbers in the shards:
 
     >>> import numpy as np
     >>> from schmp_estimators.schmp import Program, changes, each, run, schedule_rotation
@@ -173,8 +175,8 @@ def run(
     >>> result.blocks
     [14.0, 14.0]
 
-    A quantile by bisection.  Each job has a threshold.  Each piece counts its numbers that are at
-    most this threshold.
+    A coroutine finds a quantile by bisection.  Each job has a threshold, and counts the numbers in
+    a piece that are at most this threshold.
 
     >>> from functools import partial
     >>> from schmp_estimators.schmp import Report

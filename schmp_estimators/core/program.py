@@ -7,14 +7,8 @@ sections 2 and 3):
 - *update* works on one shard and perhaps one block: the functions that `schedule` names.
 - *aggregate* computes the new shared part of the model from the reports of all shards.
 
-A shard *meets* a block when an update is called with both.  The values that a program works on are
-of four kinds, each a NumPy array, a number or a (nested) tuple of them:
-
-- A *shard* is the data of one worker, and never changes.
-- A *state* is what belongs to one shard and changes: topic assignments, user factors.
-- A *block* is a piece of the model that belongs to no shard: the word rows of some words, some item
-  factors.
-- The *model* is the small part that every update reads: topic totals, step sizes.
+A shard *meets* a block when an update is called with both.  `Program` describes the shards, states,
+blocks and models that a program works on, each a NumPy array, a number or a (nested) tuple of them.
 
 Programs are pure functions on these values.  They know neither Dask nor threads nor files, and hold
 parameters only: a program is pickled, and each rank has its own copy.
@@ -137,30 +131,35 @@ class Harvest(NamedTuple):
 
 
 class Program(ABC, Generic[State, Block, Model, Report]):
-    """A static program: it has only parameters as attributes, and all its methods are pure.
+    """Base class of static programs, in which the order of all work is known beforehand.
+
+    The data are divided into shards, which never change.  Each shard has a state, which changes.
+    Large parts of a model are divided into blocks, which are sent from shard to shard.  The small
+    rest, which every function can read, is called the model here.  A sweep runs the stages that
+    `schedule` returns.  A stage calls a function of the program for every shard.
 
     A subclass must define `schedule`, `init`, `report` and `aggregate`, and the functions that
-    `schedule` names.
+    `schedule` names.  All methods must be pure, and the only attributes are parameters.
 
     Notes
     -----
-    The first argument of these functions, ``at``, says where they are called:
+    Most of these functions have a first argument ``at``, with these attributes:
 
     ``at.shard``
-        The data, read-only.
+        The data of the shard, read-only.
     ``at.model``
-        What `aggregate` returned last, read-only; None before the first call.  `restore` gets the
-        saved model, if there is one.
+        What `aggregate` returned last, read-only.  It is None before the first call.  In `restore`
+        it is the saved model, if there is one.
     ``at.sweep``, ``at.number``, ``at.n_shards``
-        Numbers of the sweep and of the shard, from 0, and the number of shards.  For `init` and
-        `restore`, ``at.sweep`` is the number of the sweep before the first one.
+        Index of the sweep, index of the shard, and number of shards.  In `init` and `restore`,
+        ``at.sweep`` is one less than in the first sweep that follows.
     ``at.block``, ``at.n_blocks``
-        Number of the current block, -1 if there is none, and the number of blocks.
+        Index of the current block, or -1 if there is none, and number of blocks.
     ``at.is_last``
-        Whether this is the last block of the shard in this stage.  In a rotation of as many blocks
-        as shards, the first one has ``at.block == at.number``.
+        Whether this is the last block of the shard in this stage.  In a rotation with as many
+        blocks as shards, the first block of a shard has ``at.block == at.number``.
     ``at.each(function, jobs)``
-        Returns ``[function(job) for job in jobs]``, perhaps on several threads.
+        Returns ``[function(job) for job in jobs]``, perhaps computed by several threads.
     """
 
     #: The algorithm in a word or two; tasks on the dashboard are called ``<name>-<stage>``.
@@ -173,27 +172,27 @@ class Program(ABC, Generic[State, Block, Model, Report]):
 
     @abstractmethod
     def schedule(self, sweep: int, n_shards: int) -> Stage | Sequence[Stage]:
-        """Return the stages of one sweep; the last one is made by `each` or `observes`."""
+        """Return the stages of one sweep, of which the last is made by `each` or `observes`."""
 
     @abstractmethod
     def init(self, at: At) -> tuple[State, Mapping[int, Any]]:
-        """Return the first state of a shard, and its parts of blocks in a dict.
+        """Return the first state of a shard, and a dict of its parts of blocks.
 
-        The keys are the indices of the blocks; the dict is {} if the shard has none.
+        The keys are the indices of the blocks.  The dict is empty if the shard has no parts.
         """
 
     @abstractmethod
     def report(self, at: At, state: State) -> Report:
-        """Return the report of a shard to `aggregate`.
+        """Return the report of a shard, from which `aggregate` makes the model.
 
-        It is made at the start and at the end of a stage made by `each`.
+        `report` is called before the first sweep, and at the end of a stage made by `each`.
         """
 
     @abstractmethod
     def aggregate(self, model: Model | None, reports: Sequence[Report]) -> Model:
-        """Return the new model from the reports of all shards, in shard order.
+        """Return the new model, made from the reports of all shards, in shard order.
 
-        `model` is None at the start.
+        `model` is the previous model, or None before the first sweep.
 
         Both arguments are read-only.
         """
@@ -203,9 +202,9 @@ class Program(ABC, Generic[State, Block, Model, Report]):
         return n_shards
 
     def combine(self, index: int, parts: Sequence[Any]) -> Block:
-        """Return block `index` from the parts of shards, in shard order.
+        """Return block `index`, made from the parts that shards have of it, in shard order.
 
-        By default there may be only one part.
+        By default, only one shard may have a part.
         """
         if len(parts) != 1:
             raise NotImplementedError(
@@ -217,23 +216,23 @@ class Program(ABC, Generic[State, Block, Model, Report]):
         return block
 
     def save(self, at: At, state: State) -> Any:
-        """Return what `restore` needs to make this state again, at the end of a sweep.
+        """Return what `restore` needs to recover the state at the end of a sweep.
 
-        By default it is the whole state.
+        By default, this is the whole state.
         """
         return state
 
     def restore(self, at: At, saved: Any) -> tuple[State, Mapping[int, Any]]:
-        """Return the same as `init`, made from what `save` returned.
+        """Return a state and parts of blocks, as `init` does, from what `save` returned.
 
-        The run then continues as if uninterrupted.
+        The run then continues as if it had not been interrupted.
 
         `saved` is read-only.
         """
         return own(saved), {}
 
     def record(self, sweep: int, model: Model) -> Named:
-        """Return the record of a sweep: plain numbers by name."""
+        """Return the record of a sweep, a dict of numbers by name."""
         return {}
 
     def harvest(self, at: At, state: State) -> Any:
@@ -241,9 +240,9 @@ class Program(ABC, Generic[State, Block, Model, Report]):
         return None
 
     def harvesting(self, n_shards: int) -> Stage | None:
-        """Return a stage made by `observes` for a program without blocks, or None.
+        """Return None, or a final stage made by `observes` for a program without blocks.
 
-        The reports of this stage are returned as the results of blocks.
+        `run` returns the reports of this stage as the results of blocks.
         """
         return None
 

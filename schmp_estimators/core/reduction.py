@@ -21,9 +21,9 @@ def add(left: Any, right: Any) -> Any:
 def tree_sum(parts: Sequence[Any]) -> Any:
     """Return the sum of arrays, numbers, or tuples of them.
 
-    The order depends only on the number of parts.
+    The order of the additions depends only on the number of parts.
 
-    A part may be None if it has nothing to add.
+    A part may be None, which adds nothing.
     """
     return tree_merge(parts, add)
 

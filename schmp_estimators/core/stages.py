@@ -94,20 +94,21 @@ def reads(
     order: Lines,
     synced: bool = False,
 ) -> Stage:
-    """Return a stage that calls a function on each shard with one block after the other.
+    """Return a stage that calls a function for each shard with one block after the other.
 
-    The function changes the state.
+    The function reads the block, and changes the state of the shard.  `Program` explains shards,
+    blocks and stages.
 
     Parameters
     ----------
     function : method of the program
         ``function(at, state, block, *args)`` returns the state, and with `synced` also a report.
-        It may write into the state; the block is read-only.
+        The function may write into the state.  The block is read-only.
     *args : object
         Further arguments of the function.
     order : sequence of sequences of int
-        ``order[step][shard]`` is the number of the block that the shard gets in this step, or -1
-        for none; see `schedule_rotation`.
+        ``order[step][shard]`` is the index of the block that the shard gets in this step, or -1 if
+        it gets none.  `schedule_rotation` returns such an order.
     synced : bool, default=False
         Whether every step ends with `Program.aggregate`, so that the next step reads the new model.
 
@@ -126,24 +127,25 @@ def changes(
     synced: bool = False,
     together: Function | None = None,
 ) -> Stage:
-    """Return a stage that calls a function on each shard with one block after the other.
+    """Return a stage that calls a function for each shard with one block after the other.
 
-    The function changes both.
+    The function changes both the state of the shard and the block.  `Program` explains shards,
+    blocks and stages.
 
     Parameters
     ----------
     function : method of the program
         ``function(at, state, block, *args)`` returns the state and the block, and with `synced`
-        also a report.  It may write into both.  The block is then sent to the next shard, without
-        waiting for other blocks.
+        also a report.  It may write into the state and the block.  The block is then sent to the
+        next shard, without waiting for other blocks.
     *args, order, synced
         As in `reads`.
     together : method of the program, optional
-        ``together(ats, states, blocks, visits, *args)`` does what `function` does, for many visits
-        in one call: where there are many shards, calls take longer than the work.  ``visits`` is a
-        list of (step, shard, block) in an order in which they may be done; the other arguments are
-        dicts by the numbers of shards, or blocks.  It changes states and blocks in place.  Only
-        without `synced`.
+        ``together(ats, states, blocks, visits, *args)`` does the work of many calls of `function`
+        in one call, which is faster if there are many small shards.  ``visits`` lists these calls
+        as (step, shard, block), in an order in which they may be done.  ``ats`` and ``states`` are
+        dicts by the index of the shard, and ``blocks`` is a dict by the index of the block.
+        `together` changes states and blocks in place.  It cannot be combined with `synced`.
 
     Returns
     -------
@@ -165,25 +167,25 @@ def exchanges(
     *args: Any,
     split: Split,
 ) -> Stage:
-    """Return a stage in which every shard gets a piece of all states.
+    """Return a stage in which every shard receives a piece of every shard's state, and answers.
 
-    It works on these pieces together, and answers.
+    A function works on the pieces that a shard has received.  `Program` explains shards and stages.
 
-    The next stage must be made by `each`: its function gets the answers of all shards, in their
-    order, as its third argument.  The size of the messages then grows with the data, not with the
+    The next stage must be made by `each`.  In that stage, the function receives the answers to its
+    shard as third argument, in shard order.  The size of messages grows with the data, not with the
     model times the number of shards.
 
     Parameters
     ----------
     function : method of the program
-        ``function(at, pieces, *args)`` returns a list with the answer to every shard.  ``at.shard``
-        is the shard that works; `pieces` has one piece from every shard, in their order.  Both are
-        read-only.
+        ``function(at, pieces, *args)`` returns a list with an answer to every shard.  ``at.shard``
+        is the shard that has received the pieces.  `pieces` has one piece from every shard, in the
+        order of the shards.  Both are read-only.
     *args : object
         As in `reads`.
     split : method of the program
-        ``split(at, state)`` returns a list with the piece for every shard, preferably views of the
-        state.  It may be called before the model has been aggregated, so ``at.model`` is None.
+        ``split(at, state)`` returns a list with a piece for every shard, preferably as views of the
+        state.  ``at.model`` is None here, since the model may not have been aggregated yet.
 
     Returns
     -------
@@ -200,25 +202,29 @@ def each(
     reports: bool = False,
     merge: Binary | None = None,
 ) -> Stage:
-    """Return a stage that calls a function on each shard, and ends with `Program.aggregate`.
+    """Return a stage that calls a function for each shard, and ends with `Program.aggregate`.
+
+    `Program` explains shards and stages.
 
     Parameters
     ----------
     function : method of the program
         ``function(at, state, *args)`` returns the state, with `parts` also the parts, and with
-        `reports` also the report.  It may write into the state.  After a stage made by `exchanges`
-        it is ``function(at, state, answers, *args)``.
+        `reports` also the report.  The function may write into the state.  After a stage made by
+        `exchanges`, it is called as ``function(at, state, answers, *args)``.
     *args : object
         As in `reads`.
     parts : bool, default=False
-        Whether the function returns a dictionary of parts, by the number of the block.
-        `Program.combine` then makes all blocks again from these parts.
+        Whether the function also returns a dict with parts of blocks, by the index of the block.
+        `Program.combine` then makes all blocks anew from these parts.
     reports : bool, default=False
-        Whether the function returns the report.  Otherwise `Program.report` makes it.
+        Whether the function also returns the report of the shard.  Otherwise, `Program.report`
+        makes it.
     merge : method of the program, optional
-        ``merge(report, other)`` joins the reports of neighbouring shards to one, and does not write
-        into them.  Reports may be merged in a binary tree on their way to `Program.aggregate`.  The
-        resulting model must be the same with and without merging: add integers, or use `tree_sum`.
+        ``merge(report, other)`` joins the reports of two neighbouring shards into one, and does not
+        write into them.  Reports may be merged in a binary tree on their way to
+        `Program.aggregate`.  The model must be the same with and without merging.  Therefore, add
+        integers only, or use `tree_sum`.
 
     Returns
     -------
@@ -235,14 +241,16 @@ def observes(
     merge: Binary | None = None,
     split: Split | None = None,
 ) -> Stage:
-    """Return a stage in which shards report and change nothing; it ends with `Program.aggregate`.
+    """Return a stage in which shards only report, and which ends with `Program.aggregate`.
+
+    The function changes nothing.  `Program` explains shards and stages.
 
     Parameters
     ----------
     function : method of the program
-        ``function(at, state, *args)`` returns a report.  With `order` it is
-        ``function(at, state, block, *args)``, with `split` ``function(at, state, pieces, *args)``.
-        It may not write into its arguments.
+        ``function(at, state, *args)`` returns a report, and may not write into its arguments.  With
+        `order`, it is called as ``function(at, state, block, *args)``, and with `split` as
+        ``function(at, state, pieces, *args)``.
     *args : object
         As in `reads`.
     order : sequence of sequences of int, optional
@@ -251,7 +259,7 @@ def observes(
     merge : method of the program, optional
         As in `each`.
     split : method of the program, optional
-        As in `exchanges`: every shard then gets a piece of all states.
+        As in `exchanges`.  Every shard then receives a piece of every shard's state.
 
     Returns
     -------

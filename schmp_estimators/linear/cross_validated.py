@@ -72,16 +72,17 @@ class CrossValidated(Penalised):
         Parameters
         ----------
         X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
-            Samples.  A Dask collection is read once; the workers also keep a copy of the rows of
+            Samples.  A Dask collection is read once.  The workers also keep a copy of the rows of
             the current fold.
         y : array-like or Dask collection of shape (n_samples,)
             Responses, or class labels.
         sample_weight : array-like or Dask collection of shape (n_samples,), default=None
-            Weights of the samples, in fits and in the score of each fold.  The mean over folds is
-            not weighted, as in scikit-learn.
+            Weights of the samples, in fits and in the score of each fold.  As in scikit-learn, the
+            mean over folds is not weighted.
         params : dict
-            Arguments for the splitter and the scorer: `groups`, and with
-            ``enable_metadata_routing=True`` all that `cv` and `scoring` request.
+            Arguments for the splitter and the scorer.  Only `groups` is accepted, unless
+            scikit-learn's ``enable_metadata_routing=True`` is set.  Then `cv` and `scoring` get the
+            arguments that they request.
 
         Returns
         -------
@@ -91,10 +92,10 @@ class CrossValidated(Penalised):
         Raises
         ------
         ValueError
-            If X, y or the weights are masked, not finite, empty or of different lengths, or the
-            weights are negative or all zero.  If penalties are not positive.  If y, or its part in
-            a fold, has only one class.  If a fold has no samples to fit or to judge, or its score
-            is NaN.
+            If X, y or the weights are masked, not finite, empty or of different lengths.  If
+            weights are negative or all zero.  If penalties are not positive.  If labels y are of
+            one class only, in total or in a fold.  If a fold has no training samples or no held-out
+            samples, or its score is NaN.
         TypeError
 
         Warns
@@ -233,8 +234,8 @@ class CrossValidated(Penalised):
         Returns
         -------
         MetadataRouter
-            Which arguments the splitter and the scorer request; see scikit-learn's user guide on
-            metadata routing.
+            The arguments that the splitter and the scorer request.  Scikit-learn's user guide
+            explains metadata routing.
         """
         router = MetadataRouter(owner=self).add_self_request(self)
         router.add(

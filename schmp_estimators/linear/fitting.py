@@ -93,8 +93,8 @@ class SparseModel(Penalised):
         Parameters
         ----------
         y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_targets)
-            Responses; each target is fitted separately.  A classifier takes labels, which are
-            numbers or strings.
+            Responses, or class labels, which are numbers or strings.  Each target is fitted
+            separately.
 
         Returns
         -------
@@ -105,9 +105,9 @@ class SparseModel(Penalised):
         ------
         ValueError
             If X, y or the weights are masked, not finite, empty, or of different lengths.  If
-            weights are negative, or all are zero.  If the y of a classifier has only one class, or
-            is continuous.  If squares of X or y overflow or underflow.  If chunks of X differ in
-            their number of columns.
+            weights are negative or all zero.  If the labels y are of one class only, or continuous.
+            If squares of X or y overflow or underflow.  If chunks of X have different numbers of
+            columns.
         TypeError
         CheckpointMismatchError
 
@@ -143,7 +143,7 @@ class SparseModel(Penalised):
         self._check_checkpoint(earlier, "warm_start", draws=draws)
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters.
+        """Set parameters of the estimator.
 
         If the schedule is an object, its parameters have names such as ``schedule__n_parallel``.
 

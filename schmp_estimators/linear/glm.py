@@ -166,41 +166,46 @@ class Pair(Deciding, Penalised, BaseEstimator):
 
 @described
 class SparseGLM(Pair, SparseModel):
-    r"""Linear model with any loss and any penalty, and a duality gap if loss and penalty have one.
+    r"""Linear model with any convex loss and any penalty that is a sum over coefficients or groups.
 
-    It minimises over :math:`\beta` and :math:`b`, with sample weights :math:`s_i`,
+    With sample weights :math:`s_i`, the model minimises over the coefficients :math:`\beta` and the
+    intercept :math:`b`
 
     .. math:: \frac{1}{\sum_i s_i} \sum_i s_i\, \ell(y_i, x_i^\top\beta + b) + \alpha P(\beta).
 
     `PrioritizedLasso` is this model with the loss "squared" and the penalty "l1" or "elasticnet".
     `SparseLogisticRegression` has the loss "logistic" with the same penalties, and C = 1/(α Σ s).
+    The duality gap of a fit bounds how far its objective is above the minimum.  Some losses and
+    penalties, such as "mcp", have none.
 
-    The parameters stand in this order: the model (to `fit_intercept`), how and how long it is
-    fitted (from `schedule`), where it runs and what it leaves there (from `n_shards`).
+    The parameters up to `fit_intercept` define the model, those from `schedule` on control the fit,
+    and those from `n_shards` on control where it runs and what it stores.
 
     Parameters
     ----------
+    l1_ratio : float, default=None
+        Weight ρ of absolute values in penalty="elasticnet", from 1e-6 to 1.  None means ½.
     tol : float, default=1e-4
-        The fit ends when the duality gap is at most `tol` times the objective at zero.  For the
-        squared loss this is `tol` times ``sum(s * y ** 2) / sum(s)`` of the centred response.
-        Without a duality gap `stationarity_` is compared instead.
+        The fit ends when the duality gap is at most `tol` times the objective of zero coefficients.
+        For the squared loss, the limit is ``tol * sum(s * y ** 2) / sum(s)`` with y centred.
+        Without a duality gap, `stationarity_` is compared instead.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        Class labels, if the model is a classifier.  With more than two classes, each is fitted
-        against all others, except with the loss "multinomial".
+        Class labels, if the model is a classifier.  If there are more than two, each class is
+        fitted against all others, except with the loss "multinomial".
     coef_ : ndarray of shape (n_features,) or (n_targets, n_features)
-        Coefficients β, float32 if X is, otherwise float64.  A classifier has the shape (1,
-        n_features) or (n_classes, n_features).
+        Coefficients β; float32 if X is float32, otherwise float64.  For a classifier, the shape is
+        (1, n_features) or (n_classes, n_features).
     sparse_coef_
     intercept_ : float or ndarray of shape (n_targets,)
-        Intercept b; a classifier has an array.
+        Intercept b; an array if the model is a classifier.
     dual_gap_ : float or ndarray of shape (n_targets,)
         Duality gap, in units of the objective; NaN if the loss or the penalty has none.
     stationarity_ : float or ndarray of shape (n_targets,)
-        Only without a duality gap: an estimate of how much updates of single coefficients could
-        still lower the objective.
+        Estimate of how much updates of single coefficients could still lower the objective.
+        Defined only without a duality gap.
     n_iter_
     history_
     solver_
@@ -212,7 +217,7 @@ class SparseGLM(Pair, SparseModel):
     --------
     SparseGLMCV : Chooses alpha by cross-validation.
     sparse_glm_path : Solutions for several alphas.
-    PrioritizedLasso, SparseLogisticRegression : The same for two losses, with the units of
+    PrioritizedLasso, SparseLogisticRegression : Two of these models, with the parameters of
         scikit-learn.
 
     References
@@ -265,16 +270,16 @@ class SparseGLM(Pair, SparseModel):
 
 @described
 class SparseGLMCV(Pair, CrossValidated):
-    """Linear model with any loss and any penalty, with alpha chosen by cross-validation.
+    """Linear model with any loss and any penalty, where alpha is chosen by cross-validation.
 
-    If y has several targets (two dimensions), a penalty is chosen for each.  Attributes then have
-    one more dimension, the first.
+    Each fold is fitted along a path of falling values of alpha.  If y is two-dimensional, a penalty
+    is chosen for each target.  Targets are then the first dimension of the attributes.
 
     Parameters
     ----------
     tol : float, default=1e-4
-        Tolerance of the duality gap, as in `sparse_glm_path` for the folds, and as in `SparseGLM`
-        for the fit on all samples.
+        Tolerance of the duality gap.  The folds use it as `sparse_glm_path` does, and the fit to
+        all samples as `SparseGLM` does.
 
     Attributes
     ----------
@@ -282,21 +287,21 @@ class SparseGLMCV(Pair, CrossValidated):
     alpha_1se_
     alphas_
     deviance_path_ : ndarray of shape (n_alphas, n_folds) or (n_ratios, n_alphas, n_folds)
-        Twice the mean loss of each held-out fold, weighted by `sample_weight`; for the squared loss
-        this is the mean squared error.  If each of several classes is fitted against all others, it
-        is the sum over them.  NaN after the end of a path.
+        Twice the mean loss of each held-out fold, weighted by `sample_weight`.  For the squared
+        loss this is the mean squared error.  If each class is fitted against all others, the losses
+        of the classes are added up.  Penalties that `max_worse` left out have NaN.
     classes_ : ndarray of shape (n_classes,)
         Class labels, if the model is a classifier.
     coef_ : ndarray of shape (n_features,)
-        Coefficients of the fit on all samples with `alpha_`.  A classifier has the shape (1,
+        Coefficients of the fit to all samples with `alpha_`.  For a classifier, the shape is (1,
         n_features) or (n_classes, n_features).
     sparse_coef_
     intercept_ : float
-        Intercept; a classifier has an array.
+        Intercept; an array if the model is a classifier.
     dual_gap_ : float
-        Duality gap of the fit on all samples; a classifier has an array.
+        Duality gap of the fit to all samples; an array if the model is a classifier.
     n_iter_ : int
-        Outer steps of the fit on all samples; a classifier has an array.
+        Number of steps of the fit to all samples; an array if the model is a classifier.
     l1_ratio_
     coefs_path_
     intercepts_path_
@@ -308,7 +313,7 @@ class SparseGLMCV(Pair, CrossValidated):
 
     See Also
     --------
-    SparseGLM : The same with a given penalty.
+    SparseGLM : Model with a given penalty.
 
     Examples
     --------
@@ -377,33 +382,35 @@ def sparse_glm_path(
 ) -> tuple[Array, Array, Array, Array]:
     """Solve a linear model with any loss and any penalty for several alphas.
 
-    Each solution starts from the previous one.
+    Each solution starts from the previous one.  Its duality gap bounds how far its objective is
+    above the minimum.
 
     Parameters
     ----------
     y : array-like or Dask collection of shape (n_samples,)
-        Responses, or labels of two classes, or of any number with the loss "multinomial".
+        Responses, or class labels.  Labels are of two classes, except with the loss "multinomial".
     tol : float, default=1e-4
         Tolerance of the duality gap, as in `SparseGLM`.  In addition, the gap must fall to a
-        hundredth of its value at the start of each new alpha, or to the size of rounding errors.
+        hundredth of its value at the start of each alpha, or to the size of rounding errors.
 
     Returns
     -------
     alphas : ndarray of shape (n_alphas,)
-        Penalties, in falling order.
+        Penalties, in decreasing order.
     coefs : ndarray of shape (n_features, n_alphas) or (n_classes, n_features, n_alphas)
-        Coefficients.  The loss "multinomial" has those of each class, if there are more than two.
+        Coefficients.  With the loss "multinomial" and more than two classes, each class has its
+        own.
     intercepts : ndarray of shape (n_alphas,) or (n_classes, n_alphas)
         Intercepts.
     dual_gaps : ndarray of shape (n_alphas,)
         Duality gaps, in units of the objective of `SparseGLM`.  If the loss or the penalty has
-        none, estimates of how much updates of single coefficients could still lower the objective.
+        none, these are values of `stationarity_`, as in `SparseGLM`.
 
     Raises
     ------
     ValueError
-        If X, y or the weights are masked, not finite, empty or of different lengths, or the weights
-        are negative or all zero; if a parameter is invalid.
+        If X, y or the weights are masked, not finite, empty or of different lengths.  If weights
+        are negative or all zero.  If a parameter is invalid.
     TypeError
 
     Warns
@@ -412,7 +419,7 @@ def sparse_glm_path(
 
     See Also
     --------
-    SparseGLMCV : Chooses a point of the path by cross-validation.
+    SparseGLMCV : Chooses a penalty of the path by cross-validation.
 
     Examples
     --------

@@ -19,25 +19,26 @@ from schmp_estimators.linear.texts import described
 
 @described
 class PrioritizedLasso(MultiOutputMixin, SparseModel, LinearRegressor):
-    r"""Linear model with an L1 penalty and a duality gap for its solution.
+    r"""Linear regression with an L1 penalty, solved up to a given duality gap.
 
-    It minimises over :math:`\beta` and :math:`b`
+    The model minimises over the coefficients :math:`\beta` and the intercept :math:`b`
 
     .. math:: \frac{1}{2n} \sum_i (y_i - x_i^\top\beta - b)^2
         + \alpha \sum_j f_j \left(\rho |\beta_j| + \frac{1 - \rho}{2} \beta_j^2\right),
 
-    with the L1 ratio :math:`\rho` and penalty factors :math:`f`, both 1 by default.  These are the
-    objectives of :class:`sklearn.linear_model.Lasso` and :class:`~sklearn.linear_model.ElasticNet`;
-    shared parameters have the same meaning.
+    with the `l1_ratio` :math:`\rho` and `penalty_factors` :math:`f`, both 1 by default.  This is
+    the objective of :class:`sklearn.linear_model.Lasso` and
+    :class:`~sklearn.linear_model.ElasticNet`; shared parameters have the same meaning.  The duality
+    gap of a fit bounds how far its objective is above the minimum.
 
-    The parameters stand in this order: the model (to `fit_intercept`), how and how long it is
-    fitted (from `schedule`), where it runs and what it leaves there (from `n_shards`).
+    The parameters up to `fit_intercept` define the model, those from `schedule` on control the fit,
+    and those from `n_shards` on control where it runs and what it stores.
 
     Parameters
     ----------
     tol : float, default=1e-4
-        The fit ends when the duality gap is at most ``tol * sum(y ** 2) / n_samples``, with y
-        centred if there is an intercept.
+        The fit ends when the duality gap is at most ``tol * sum(y ** 2) / n_samples``.  If there is
+        an intercept, y is centred in this formula.
 
     Attributes
     ----------
@@ -45,9 +46,9 @@ class PrioritizedLasso(MultiOutputMixin, SparseModel, LinearRegressor):
     sparse_coef_
     intercept_
     dual_gap_ : float or ndarray of shape (n_targets,)
-        Duality gap, in units of the objective: the objective is at most this far from its minimum,
-        except for rounding in float64.  If `coef_` is float32, it is the gap of the rounded
-        coefficients.
+        Duality gap, in units of the objective.  Except for rounding errors in float64, the
+        objective is at most this far above its minimum.  If `coef_` is float32, this is the gap of
+        the rounded coefficients.
     n_iter_
     history_
     solver_
@@ -58,7 +59,7 @@ class PrioritizedLasso(MultiOutputMixin, SparseModel, LinearRegressor):
     See Also
     --------
     PrioritizedLassoCV : Chooses alpha by cross-validation.
-    SparseLogisticRegression : The same for classification.
+    SparseLogisticRegression : L1 penalty for classification.
 
     References
     ----------
@@ -111,16 +112,16 @@ class PrioritizedLasso(MultiOutputMixin, SparseModel, LinearRegressor):
 
 @described
 class PrioritizedLassoCV(MultiOutputMixin, CrossValidated, LinearRegressor):
-    """Lasso whose penalty is chosen by cross-validation along a path.
+    """Lasso whose penalty is chosen by cross-validation along a path of penalties.
 
-    If y has several targets (two dimensions), a penalty is chosen for each.  Attributes then have
-    one more dimension, the first.
+    If y is two-dimensional, a penalty is chosen for each target.  Targets are then the first
+    dimension of the attributes.
 
     Parameters
     ----------
     tol : float, default=1e-4
-        Tolerance of the duality gap, as in `prioritized_lasso_path` for the folds, and as in
-        `PrioritizedLasso` for the fit on all samples.
+        Tolerance of the duality gap.  The folds use it as `prioritized_lasso_path` does, and the
+        fit to all samples as `PrioritizedLasso` does.
 
     Attributes
     ----------
@@ -128,18 +129,18 @@ class PrioritizedLassoCV(MultiOutputMixin, CrossValidated, LinearRegressor):
     alpha_1se_
     alphas_
     mse_path_ : ndarray of shape (n_alphas, n_folds) or (n_ratios, n_alphas, n_folds)
-        Mean squared error of each held-out fold, weighted by `sample_weight`; NaN after the end of
-        a path.
+        Mean squared error of each held-out fold, weighted by `sample_weight`.  It is NaN for
+        penalties that `max_worse` left out.
     coef_ : ndarray of shape (n_features,)
-        Coefficients of the fit on all samples with `alpha_`.
+        Coefficients of the fit to all samples with `alpha_`.
     sparse_coef_ : sparse array of shape (1, n_features)
         `coef_` without its zeros.
     intercept_ : float
         Intercept.
     dual_gap_ : float
-        Duality gap of the fit on all samples.
+        Duality gap of the fit to all samples.
     n_iter_ : int
-        Outer steps of the fit on all samples.
+        Number of steps of the fit to all samples.
     l1_ratio_
     coefs_path_
     intercepts_path_
@@ -151,7 +152,7 @@ class PrioritizedLassoCV(MultiOutputMixin, CrossValidated, LinearRegressor):
 
     See Also
     --------
-    PrioritizedLasso : The same with a given penalty.
+    PrioritizedLasso : Lasso with a given penalty.
     prioritized_lasso_path : Solutions for all penalties.
     sklearn.linear_model.LassoCV : Chooses the same penalty.
 
@@ -220,36 +221,37 @@ def prioritized_lasso_path(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Solve the Lasso for several penalties, with a duality gap for each solution.
 
-    Every solution starts from the previous one.  The strong rule skips columns; each solution is
-    then checked on all columns.
+    The duality gap bounds how far an objective is above its minimum.  Each solution starts from the
+    previous one.  The strong rule skips columns that probably have the coefficient 0; the solution
+    is then checked on all columns.
 
     Parameters
     ----------
     X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
-        Samples.  For a Dask collection each chunk of rows is a partition, as in `PrioritizedLasso`.
+        Samples.  Each chunk of rows of a Dask collection is a partition, as in `PrioritizedLasso`.
     y : array-like or Dask collection of shape (n_samples,)
         Responses.
     tol : float, default=1e-4
         Tolerance of the duality gap, as in `PrioritizedLasso`.  In addition, the gap must fall to a
-        hundredth of its value at the start of each new alpha, or to the size of rounding errors.
-        So neighbouring solutions differ.
+        hundredth of its value at the start of each alpha, or to the size of rounding errors.
+        This makes neighbouring solutions differ.
 
     Returns
     -------
     alphas : ndarray of shape (n_alphas,)
-        Penalties, in falling order.
+        Penalties, in decreasing order.
     coefs : ndarray of shape (n_features, n_alphas)
         Coefficients.
     intercepts : ndarray of shape (n_alphas,)
         Intercepts.
     dual_gaps : ndarray of shape (n_alphas,)
-        Duality gaps reached.
+        Duality gaps of the solutions.
 
     Raises
     ------
     ValueError
-        If X, y or the weights are masked, not finite, empty or of different lengths, or the weights
-        are negative or all zero; if a parameter is invalid.
+        If X, y or the weights are masked, not finite, empty or of different lengths.  If weights
+        are negative or all zero.  If a parameter is invalid.
     TypeError
 
     Warns
@@ -258,8 +260,8 @@ def prioritized_lasso_path(
 
     See Also
     --------
-    sklearn.linear_model.lasso_path : Returns (alphas, coefs, dual_gaps); it fits no intercepts.
-    PrioritizedLassoCV : Chooses a point of the path by cross-validation.
+    sklearn.linear_model.lasso_path : Returns (alphas, coefs, dual_gaps), without intercepts.
+    PrioritizedLassoCV : Chooses a penalty of the path by cross-validation.
 
     References
     ----------

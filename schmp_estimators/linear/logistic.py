@@ -28,39 +28,41 @@ from schmp_estimators.linear.texts import described
 
 @described
 class SparseLogisticRegression(SparseModel, LinearClassifier):
-    r"""Logistic regression with an L1 penalty and a duality gap for its solution.
+    r"""Logistic regression with an L1 penalty, solved up to a given duality gap.
 
-    It minimises over w and b, with labels :math:`y_i \in \{-1, 1\}` and sample weights :math:`s_i`,
+    With labels :math:`y_i \in \{-1, 1\}` and sample weights :math:`s_i`, the model minimises over
+    the coefficients w and the intercept b
 
     .. math:: \sum_j f_j \left(\rho |w_j| + \frac{1 - \rho}{2} w_j^2\right)
         + C \sum_i s_i \ln\left(1 + e^{-y_i (x_i^\top w + b)}\right),
 
-    with the L1 ratio :math:`\rho` and penalty factors :math:`f`, both 1 by default.  With more than
-    two classes, each class is fitted against all others.
+    with the `l1_ratio` :math:`\rho` and `penalty_factors` :math:`f`, both 1 by default.  With more
+    than two classes, each class is fitted against all others.  The duality gap of a fit bounds how
+    far its objective is above the minimum.
 
-    The parameters stand in this order: the model (to `fit_intercept`), how and how long it is
-    fitted (from `schedule`), where it runs and what it leaves there (from `n_shards`).
+    The parameters up to `fit_intercept` define the model, those from `schedule` on control the fit,
+    and those from `n_shards` on control where it runs and what it stores.
 
     Parameters
     ----------
     tol : float, default=1e-4
-        The fit ends when the duality gap is at most `tol` times the objective at zero,
-        ``C * sum(s) * ln(2)``.
+        The fit ends when the duality gap is at most ``tol * C * sum(s) * ln(2)``, which is `tol`
+        times the objective if w and b are 0.
 
     Attributes
     ----------
     classes_
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
-        Coefficients w; float32 if X is, otherwise float64.
+        Coefficients w; float32 if X is float32, otherwise float64.
     sparse_coef_ : sparse array of the same shape
         `coef_` without its zeros.
     intercept_ : ndarray of shape (1,) or (n_classes,)
         Intercepts b.
     dual_gap_ : ndarray of shape (1,) or (n_classes,)
-        Duality gap: the objective is at most this far from its minimum, except for rounding in
-        float64.  If `coef_` is float32, it is the gap of the rounded coefficients.
+        Duality gap.  Except for rounding errors in float64, the objective is at most this far above
+        its minimum.  If `coef_` is float32, this is the gap of the rounded coefficients.
     n_iter_ : ndarray of shape (1,) or (n_classes,)
-        Number of outer steps ("resolve"), or of passes over all coefficients (other schedules).
+        Number of steps of "resolve", or of passes over all coefficients by another schedule.
     history_
     solver_
     n_features_in_
@@ -70,7 +72,7 @@ class SparseLogisticRegression(SparseModel, LinearClassifier):
     See Also
     --------
     SparseLogisticRegressionCV : Chooses C by cross-validation.
-    PrioritizedLasso : The same for regression.
+    PrioritizedLasso : L1 penalty for regression.
 
     References
     ----------
@@ -125,48 +127,50 @@ class SparseLogisticRegression(SparseModel, LinearClassifier):
 
 @described
 class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
-    """Sparse logistic regression with C chosen by cross-validation.
+    """Sparse logistic regression with C chosen by cross-validation along a path of values.
 
     Parameters
     ----------
     Cs : int or array-like, default=10
-        Values of C, or how many to try: they are then spaced geometrically from 1e-4 to 1e4.
+        Values of C, or how many to try.  In the latter case, they are spaced geometrically from
+        1e-4 to 1e4.
     scoring : str, callable or None, default=None
-        Score that is maximised on held-out samples; None: accuracy.  On Dask, accuracy is computed
-        on the workers.  For other scores the decision values come to the client, 8 bytes per sample
-        and class.  A callable then gets these values in place of X, and an estimator that predicts
-        from them.
+        Score that is maximised on held-out samples; None means accuracy.  On Dask, the workers
+        compute accuracy.  For another score, the client receives the decision values, with 8 bytes
+        per sample and class.  A callable then gets these values as X, and an estimator that
+        predicts from them.
     class_weight : dict, "balanced" or None, default=None
-        Weights of the classes in fits, but not in scores.  "balanced": inversely proportional to
-        their frequencies in all samples.
+        Weights of the classes in fits, but not in scores.  "balanced" weights are inversely
+        proportional to class frequencies in all samples.
     tol : float, default=1e-7
-        Tolerance of the duality gap.  In folds it is relative to the objective at zero, as in
-        `SparseLogisticRegression`; in the fit on all samples it is relative to the objective
-        reached.  If a large C separates the classes, the objective reached is much smaller than
-        that at zero.  A larger `tol` would then be too coarse.
+        Tolerance of the duality gap.  In folds it is relative to the objective of zero
+        coefficients, as in `SparseLogisticRegression`.  In the fit to all samples it is relative to
+        the objective of the solution, which is much smaller if a large C separates the classes.
+        Therefore the default is small.
 
     Attributes
     ----------
     classes_
     C_ : float
-        Value with the largest mean score over folds; of equally good ones, the smallest.
+        Value of C with the largest mean score over folds, or the smallest of equally good ones.
     C_1se_ : float
-        Smallest value whose mean score is at most one standard error below the largest mean: a
-        simpler model that is about as good.  The standard error is that of the largest mean.
+        Smallest value of C whose mean score is at most one standard error below the largest mean.
+        Its model is simpler and about as good.  The standard error is that of the largest mean.
     Cs_ : ndarray of shape (n_Cs,)
-        Values, in rising order.
+        Values of C, in increasing order.
     scores_ : ndarray of shape (n_Cs, n_folds) or (n_ratios, n_Cs, n_folds)
-        Score of each held-out fold, weighted by `sample_weight`; NaN after the end of a path.
+        Score of each held-out fold, weighted by `sample_weight`.  It is NaN for values of C that
+        `max_worse` left out.
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
-        Coefficients of the fit on all samples with `C_`.
+        Coefficients of the fit to all samples with `C_`.
     sparse_coef_ : sparse array of the same shape
         `coef_` without its zeros.
     intercept_ : ndarray of shape (1,) or (n_classes,)
         Intercepts.
     dual_gap_ : ndarray of shape (1,) or (n_classes,)
-        Duality gaps of the fit on all samples.
+        Duality gaps of the fit to all samples.
     n_iter_ : ndarray of shape (1,) or (n_classes,)
-        Outer steps of the fit on all samples.
+        Number of steps of the fit to all samples.
     l1_ratio_
     coefs_path_
     intercepts_path_
@@ -178,7 +182,7 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
 
     See Also
     --------
-    SparseLogisticRegression : The same with a given C.
+    SparseLogisticRegression : Logistic regression with a given C.
     sklearn.linear_model.LogisticRegressionCV : For two classes, chooses the same C with
         ``l1_ratios=(1,)``.
 
@@ -321,42 +325,42 @@ def sparse_logistic_path(
     validation_data: Any = None,
     sample_weight: Any = None,
 ) -> tuple[Array, Array, Array, Array]:
-    """Solve sparse logistic regression for several C, with a duality gap for each solution.
+    """Solve sparse logistic regression for several values of C, with a duality gap for each.
 
-    Every solution starts from the previous one.  The strong rule skips columns; each solution is
-    then checked on all columns.
+    The duality gap bounds how far an objective is above its minimum.  Each solution starts from the
+    previous one.  The strong rule skips columns that probably have the coefficient 0; the solution
+    is then checked on all columns.
 
     Parameters
     ----------
     X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
-        Samples.  For a Dask collection each chunk of rows is a partition, as in
+        Samples.  Each chunk of rows of a Dask collection is a partition, as in
         `SparseLogisticRegression`.
     y : array-like or Dask collection of shape (n_samples,)
         Labels of two classes.
     Cs : int or array-like, default=30
-        Values of C, or how many to try: they are then spaced geometrically, upwards from the
-        largest C whose solution is zero.
+        Values of C, or how many to try.  In the latter case, they are spaced geometrically, up from
+        the largest C whose solution is zero.
     tol : float, default=1e-4
         Tolerance of the duality gap, as in `SparseLogisticRegression`.  In addition, the gap must
-        fall to a hundredth of its value at the start of each new C, or to the size of rounding
-        errors.
+        fall to a hundredth of its value at the start of each C, or to the size of rounding errors.
 
     Returns
     -------
     Cs : ndarray of shape (n_Cs,)
-        Values of C, in rising order.
+        Values of C, in increasing order.
     coefs : ndarray of shape (n_features, n_Cs)
-        Coefficients of the log odds of the second class.  Classes are in sorted order.
+        Coefficients of the log odds of the second class, where classes are sorted.
     intercepts : ndarray of shape (n_Cs,)
         Intercepts.
     dual_gaps : ndarray of shape (n_Cs,)
-        Duality gaps reached, in units of the objective of `SparseLogisticRegression`.
+        Duality gaps of the solutions, in units of the objective of `SparseLogisticRegression`.
 
     Raises
     ------
     ValueError
-        If X, y or the weights are masked, not finite, empty or of different lengths, or the weights
-        are negative or all zero; if y does not hold two classes; if a parameter is invalid.
+        If X, y or the weights are masked, not finite, empty or of different lengths.  If weights
+        are negative or all zero.  If y does not have two classes.  If a parameter is invalid.
     TypeError
 
     Warns

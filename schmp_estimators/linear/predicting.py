@@ -59,7 +59,7 @@ class LinearModel:
         return classifies(self._loss())
 
     def predict(self, X: Any) -> Array:
-        """Return the predicted responses; for a classifier, the most probable class of each sample.
+        """Return predicted responses, or for a classifier the most probable class of each sample.
 
         Parameters
         ----------
@@ -84,9 +84,10 @@ class LinearModel:
         return np.asarray(_apply_rows(self, _scores, X, "linear-values", len(self.coef_)))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the accuracy of a classifier or the R² of a regressor; at most 1.
+        """Return the accuracy of a classifier or the R² of a regressor.
 
-        With the Poisson loss it is the explained share of the deviance.
+        The largest possible score is 1.  With the Poisson loss, the score is the share of the
+        deviance that the predictions explain.
 
         Parameters
         ----------
@@ -164,7 +165,9 @@ class Deciding(LinearModel):
 
     @_if_it_classifies
     def decision_function(self, X: Any) -> Array:
-        """Return the log odds of each class against all others.
+        """Return the decision values, ``X @ coef_.T + intercept_``.
+
+        With the logistic loss, they are the log odds of each class against all others.
 
         Parameters
         ----------
@@ -174,7 +177,7 @@ class Deciding(LinearModel):
         Returns
         -------
         ndarray or lazy Dask array of shape (n_samples,) or (n_samples, n_classes)
-            For two classes the log odds of ``classes_[1]``.
+            Decision values.  If there are two classes, they are those of ``classes_[1]``.
         """
         n_functions = len(getattr(self, "coef_", "?"))
         n_outputs = None if n_functions == 1 else n_functions
@@ -184,7 +187,8 @@ class Deciding(LinearModel):
     def predict_proba(self, X: Any) -> Array:
         """Return the probability of each class.
 
-        If each class was fitted against all others, the probabilities are divided by their sum.
+        If each class was fitted against all others, the probabilities are divided by their sum over
+        the classes.
 
         Parameters
         ----------

@@ -21,19 +21,19 @@ class Stability(NamedTuple):
     Parameters
     ----------
     probabilities : ndarray of shape (n_features, n_penalties)
-        Share of the halves in which a column has a coefficient other than zero, for any class or
-        target.
+        Share of the halves in which a column is selected, that is, has a coefficient other than
+        zero for some class or target.
     penalties : ndarray of shape (n_penalties,)
         Values of alpha or C, the strongest penalty first.
     selected : ndarray of shape (n_features,), dtype bool
-        Whether the largest probability of a column, over all penalties, is at least the threshold.
-        It is True for columns without a penalty, too, which every fit selects.
+        Whether the largest probability of a column over all penalties is at least the threshold.
+        Columns without a penalty are selected by every fit, so their value is True.
     n_selected : float
-        q: mean number of columns that a half selects with at least one of the penalties.  Columns
-        without a penalty do not count.
+        Mean number q of columns that are selected in a half with at least one of the penalties.
+        Columns without a penalty do not count.
     expected_false : float
-        Bound on the expected number of falsely selected columns: q²/((2π − 1)p) with p penalised
-        columns and the threshold π.
+        Upper bound on the expected number of falsely selected columns.  It is q²/((2π − 1)p), with
+        p penalised columns and the threshold π.
     """
 
     probabilities: Array
@@ -57,34 +57,34 @@ def stability_selection(
 ) -> Stability:
     """Count in how many random halves of the samples each column is selected.
 
-    A column that is selected by chance is rarely selected in most halves.  The number of false
-    selections is bounded if columns without influence are exchangeable, and if the fit selects no
-    worse than at random.
+    A column is selected if its coefficient is not zero.  Few columns are selected in most halves by
+    chance.  Their expected number is bounded if columns without influence are exchangeable, and the
+    fit is no worse than random selection.
 
     Parameters
     ----------
     estimator : estimator
         `PrioritizedLasso`, `SparseLogisticRegression`, `SparseGLM`, or another estimator with
-        `coef_`, a parameter alpha or C, and a `fit` that accepts `sample_weight`.  It is not
-        changed.
+        `coef_`, a parameter alpha or C, and a `fit` that accepts `sample_weight`.  It is copied,
+        not changed.
     X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
         Samples, as for the estimator.
     y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_targets)
         Responses or labels.
     penalties : float, array-like or None, default=None
-        Values of alpha or C.  In each half the strongest penalty is fitted first, and each further
-        fit starts from the solution before.  None: the value of the estimator.
+        Values of alpha or C.  On each half, the fit with the strongest penalty comes first, and the
+        other fits start from the previous solution.  If None, the value of the estimator is used.
     n_halves : int, default=100
-        Number of halves.  A half is ⌊n/2⌋ samples, drawn without replacement.
+        Number of halves.  A half has ⌊n/2⌋ of the n samples, drawn without replacement.
     threshold : float, default=0.6
-        Share π of the halves in which a column must be selected, above ½ and at most 1.
+        Share π of the halves, above ½ and at most 1, in which a column must be selected.
     sample_weight : array-like or Dask collection of shape (n_samples,), default=None
         Weights of the samples.
     random_state : int, RandomState or None, default=None
-        Seed of the halves.
+        Seed of the draws of halves.
     n_jobs : int or None, default=None
-        Number of halves that are fitted at a time, in threads; None means 1, -1 all processors.  It
-        does not change the result.
+        Number of halves that are fitted at the same time, in threads.  None means 1, and -1 all
+        processors.  The result does not depend on it.
 
     Returns
     -------
@@ -93,7 +93,7 @@ def stability_selection(
     Raises
     ------
     ValueError
-        If a parameter is invalid, or if the estimator's `fit` raises it.
+        If a parameter is invalid, or if `fit` of the estimator raises this error.
 
     References
     ----------

@@ -7,178 +7,184 @@ that consists of a name only.
 The entries
 -----------
 X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
-    Samples.  Dense arrays of floats or integers are not copied, in C or Fortran order; sparse input
-    is converted to CSC.  In a Dask array with dense or sparse chunks, a Dask data frame, or a list
-    of Delayed objects, each chunk of rows is a partition.  An X of more than 2²² entries stays on
-    the cluster.  Other forms of X are `~schmp_estimators.genotypes.Genotypes` and any
-    `~schmp_estimators.penalised.Storage`.
+    Samples.  Dense arrays of floats or integers, in C or Fortran order, are not copied.  Sparse
+    input is converted to CSC.  A Dask collection is an array with dense or sparse chunks, a data
+    frame, or a list of Delayed objects; each of its chunks of rows is a partition.  With more than
+    2²² entries it stays on the cluster.  X may also be a `~schmp_estimators.genotypes.Genotypes`,
+    or any `~schmp_estimators.penalised.Storage`.
 sample_weight : array-like or Dask collection of shape (n_samples,)
     Weights of the samples, ≥ 0.
 loss : {"squared", "logistic", "multinomial", "poisson", "huber"} or object
-    The loss ℓ of a prediction u.  "squared": ½(y − u)².  "logistic": ln(1 + e^{−yu}) for two
-    classes, coded as y = −1 and y = 1.  "multinomial": ln Σ e^{u_k} − u_y for all classes at once,
-    with coefficients for each; two classes have one set of coefficients.  "poisson": half the
-    deviance of counts y ≥ 0 with the mean e^u.  "huber": Huber's loss with ε = 1.35;
-    `~schmp_estimators.penalised.Huber` takes another ε.  Or an object: see
-    `~schmp_estimators.penalised.Loss`.
+    The loss ℓ of a prediction u for a response y.  "squared" is ½(y − u)².  "logistic" is
+    ln(1 + e^{−yu}) for two classes, coded as y = −1 and y = 1.  "multinomial" is ln Σ e^{u_k} − u_y
+    for all classes at once, with coefficients for each; two classes have a single set.  "poisson"
+    is half the deviance of counts y ≥ 0 with the mean e^u.  "huber" is Huber's loss with ε = 1.35;
+    `~schmp_estimators.penalised.Huber` accepts another ε.  `~schmp_estimators.penalised.Loss`
+    describes objects.
 penalty : {"l1", "elasticnet", "group", "mcp"} or object
-    The penalty P.  "l1": Σ f|β|.  "elasticnet": Σ f(ρ|β| + ½(1 − ρ)β²).  "group": Σ f‖β_g‖ over
-    `groups`, by default with the square roots of their sizes as f.  "mcp": the minimax concave
-    penalty with γ = 3.  Or an object, which the fit multiplies by alpha: see
-    `~schmp_estimators.penalised.Penalty`.
+    The penalty P.  "l1" is Σ f|β|, with `penalty_factors` f.  "elasticnet" is
+    Σ f(ρ|β| + ½(1 − ρ)β²), with the `l1_ratio` ρ.  "group" is Σ f‖β_g‖ over `groups`, where f is by
+    default the square root of the size of a group.  "mcp" is the minimax concave penalty with
+    γ = 3.  An object, as described by `~schmp_estimators.penalised.Penalty`, is multiplied by
+    alpha.
 alpha : float
     Strength of the penalty, from 1e-300 to 1e300.
 C : float
     Weight of the loss relative to the penalty, from 1e-300 to 1e300, as in
     :class:`sklearn.linear_model.LogisticRegression`.
 l1_ratio : float
-    Share ρ of absolute values in the penalty, from 1e-6 to 1; the rest is squares.
-    Cross-validation also accepts a list of values, and chooses one.
+    Weight ρ of absolute values in the penalty, from 1e-6 to 1.  Squares have the weight ½(1 − ρ).
+    Cross-validated estimators also accept a list of values, and choose one.
 penalty_factors : array-like of shape (n_features,), dict or None
-    Factors f ≥ 0 by which the penalty of each coefficient is multiplied; they are not rescaled.  A
-    dict or a Series gives factors by the names of columns; other columns get 1.  Columns with
-    factor 0, such as covariates, are not penalised, and may be linearly dependent.  None: all get
-    the factor 1.
+    Factors f ≥ 0 that multiply the penalties of the coefficients.  They are not rescaled.  A dict
+    or a Series maps names of columns to factors; other columns get 1.  Columns with the factor 0,
+    such as covariates, are not penalised, and may be linearly dependent.  If None, the factors are
+    all 1.
 groups : array-like, dict or None
-    For penalty="group": the group of each column, or a list of the columns of each group, by number
-    or name.  A dict or a Series maps columns to groups; a dict of lists maps groups to columns.
-    None: each column is a group of its own, with its coefficients for all classes.
-    `penalty_factors` then has a factor for each group, in their order or by name; a group without a
-    factor gets the square root of its size.
+    Groups of columns for penalty="group".  An array has the group of each column.  A list of lists
+    has the columns of each group, by number or name.  A dict or a Series maps columns to groups; a
+    dict of lists maps groups to columns.  If None, which only loss="multinomial" allows, the
+    coefficients of a column for all classes are a group.  With groups, `penalty_factors` has one
+    factor for each, by position or name; groups without a factor get the square root of their size.
 missing_values : float or None
-    What stands for a missing value in X: NaN or a number, such as -1 in int8 genotypes.  In a fit a
-    missing value counts as the mean of the known values of its column, weighted by `sample_weight`
-    times `class_weight`.  Predictions use the same means.  In cross-validation each fold has the
-    means of the rows that it fits.  None: no values are missing, except missing genotypes.
+    The value that marks missing entries of X: NaN or a number, such as -1 in int8 genotypes.  The
+    fit replaces each by the mean of the known entries of its column, weighted by `sample_weight`
+    times `class_weight`.  Predictions use the same means.  In cross-validation, each fold uses
+    means over its training samples.  If None, no entry is missing, except in a
+    `~schmp_estimators.genotypes.Genotypes`.
 standardize : bool
-    Whether to penalise coefficients as if each column had been divided by its standard deviation
-    over the rows that are fitted, with the divisor n and the weights of `missing_values`.
-    Coefficients are in the units of X.  X is neither copied nor centred, so it may be sparse.
+    Whether to penalise coefficients as if each column had been divided by its standard deviation.
+    Standard deviations are computed over the training samples, with the divisor n and the weights
+    described at `missing_values`.  Coefficients are still in the units of X.  X is neither copied
+    nor centred, so it may be sparse.
 fit_intercept : bool
-    Whether to fit the intercept b, which is not penalised.  X is then centred implicitly: no dense
-    or centred copy of it is made.
+    Whether to fit an intercept b, which is not penalised.  For this, no centred or dense copy of X
+    is made.
 schedule : {"resolve", "priority", "random", "round_robin"} or `~schmp_estimators.schmp.Schedule`
-    How coefficients are chosen and updated.  "resolve" solves the problem on a growing working set
-    of columns.  The others come from papers: they update some coefficients at a time from the same
-    residual.  "priority" stands for `schmp.Priority() <schmp_estimators.schmp.Priority>`, which
-    prefers coefficients whose last change was large, and drops correlated ones (STRADS, [1]_).
-    "random", `schmp.Random() <schmp_estimators.schmp.Random>`, draws them uniformly (Shotgun,
-    [2]_).  "round_robin", `schmp.RoundRobin() <schmp_estimators.schmp.RoundRobin>`, takes them in
-    turn.  Pass such an object to set how many are updated at a time, or to search for the best
+    How coefficients are chosen and updated.  "resolve" solves the problem on a few columns, and
+    adds more until the solution is optimal for all.  The other schedules come from papers.  They
+    update some coefficients at a time, from the same residual.  "priority" means
+    `schmp.Priority() <schmp_estimators.schmp.Priority>`, which prefers coefficients whose last
+    change was large, and does not update correlated ones together (STRADS, [1]_).  "random" means
+    `schmp.Random() <schmp_estimators.schmp.Random>`, which draws coefficients uniformly (Shotgun,
+    [2]_).  "round_robin" means `schmp.RoundRobin() <schmp_estimators.schmp.RoundRobin>`, which
+    takes coefficients in turn.  Pass such an object to set its parameters, or to tune
     ``schedule__n_parallel``.
 class_weight : dict, "balanced" or None
-    Weights of the classes; "balanced": inversely proportional to their frequencies.
+    Weights of the classes.  "balanced" weights are inversely proportional to class frequencies.
 positive : bool
-    Whether coefficients are restricted to be ≥ 0.  It cannot be combined with penalty factors of
-    zero.
+    Whether coefficients are restricted to be ≥ 0.  Penalty factors of 0 are then not allowed.
 max_iter : int
-    Maximum number of outer steps of "resolve", each of which solves for some columns.  For the
-    other schedules, maximum number of passes over all coefficients.
+    Maximum number of steps of "resolve".  Each step solves the problem on some columns.  For the
+    other schedules, it is the maximum number of passes over all coefficients.
 warm_start : bool
-    Whether to start from the present `coef_` and `intercept_`.
+    Whether to start from the `coef_` and `intercept_` of the previous fit.
 n_shards : int or None
-    Number of partitions of the rows.  None: about one per 2²⁸ stored values, or one per chunk of
-    rows of a Dask collection.  For a Dask collection `n_shards` joins consecutive chunks.
+    Number of partitions into which the rows are divided.  If None, a Dask collection has one for
+    each chunk of rows, and any other X about one per 2²⁸ stored values.  With a number, consecutive
+    chunks of a Dask collection are joined.
 n_jobs : int or None
-    Number of threads that work on the partitions in this process; None means 1, -1 all processors.
-    It does not change the result.  Not used on a Dask cluster.
+    Number of threads that work on the partitions.  None means 1, and -1 all processors.  It does
+    not change the result, and is not used on a Dask cluster.
 checkpoint : str or path-like
-    Path (``~`` and environment variables are replaced) or URL known to fsspec, to which the state
-    is written every `checkpoint_every` steps and at the end.  A fit that finds its own checkpoint
-    there continues from it, with bit-for-bit the same result; `max_iter` may be larger.  Schedules
-    that draw need an int as `random_state`.  If it cannot be written, the fit warns and continues.
+    File to which the state of the fit is written every `checkpoint_every` steps and at the end.  It
+    is a path, in which ``~`` and environment variables are replaced, or a URL known to fsspec.  If
+    the file has a checkpoint of the same fit, the fit continues from there, with bit-for-bit the
+    same result.  With one target, `max_iter` may be larger than before.  Schedules that draw at
+    random need an int as `random_state`.  If the file cannot be written, the fit warns and
+    continues.
 checkpoint_every : int
-    Number of steps between two checkpoints; each step ends with a duality gap.
+    Number of steps between two checkpoints.  Each step computes a duality gap at its end.
 verbose : int or bool
     Whether to show a progress bar, with the objective and samples per second.  It needs the package
     rich.
 random_state : int, RandomState or None
-    Seed of schedules that draw; "resolve" and "round_robin" use no random numbers.
+    Seed of schedules that draw at random.  "resolve" and "round_robin" use no random numbers.
 eps : float
-    Ratio of the smallest to the largest penalty, if `alphas` or `Cs` is a number.
+    Smallest penalty, as a fraction of the largest.  It is used if `alphas` or `Cs` is a number.
 alphas : int or array-like
-    Penalties, or their number.
+    Values of alpha, or how many to try.  In the latter case, they are spaced geometrically, down
+    from the smallest alpha whose solution is zero.
 max_explained : float
-    The path ends with the first penalty whose solution explains this share of the deviance.  The
-    share is 0 if all penalised coefficients are 0, and 1 if predictions are exact.  1: the path
-    goes to the last penalty.
+    The path ends with the first solution that explains at least this share of the deviance.  The
+    share is 0 if all penalised coefficients are 0, and 1 if predictions are exact.  With 1, the
+    path goes to the last penalty.
 max_worse : int or None
-    The path ends when `max_worse` penalties in a row have been worse than the best one before them,
-    on samples that are not fitted.  A path function compares the deviance of `validation_data`, and
-    returns what it has solved for until then.  Cross-validation compares the mean over folds.
-    Later penalties have NaN, and are never chosen.  None: the path goes to the last penalty.
+    The path ends after this number of penalties in a row that are worse on held-out samples than
+    the best one before them.  A path function compares deviances of `validation_data`, and returns
+    the solutions found so far.  Cross-validation compares means over the folds.  It leaves NaN for
+    later penalties, and never chooses them.  If None, the path goes to the last penalty.
 validation_data : tuple
-    ``(X, y)`` or ``(X, y, sample_weight)``: samples that are not fitted, for `max_worse`.
+    Held-out samples for `max_worse`, as ``(X, y)`` or ``(X, y, sample_weight)``.
 cv : int, cross-validation generator or iterable
-    How samples are split.  None: five folds, stratified if y holds classes.
+    How samples are split into folds.  If None, there are five folds, stratified if y has classes.
 coef_ : ndarray of shape (n_features,) or (n_targets, n_features)
-    Coefficients; float32 if X is, otherwise float64.
+    Coefficients; float32 if X is float32, otherwise float64.
 sparse_coef_ : sparse array of shape (1, n_features) or (n_targets, n_features)
     `coef_` without its zeros.
 intercept_ : float or ndarray of shape (n_targets,)
     Intercept b.
 n_iter_ : int or list of int
-    Number of outer steps ("resolve"), or of passes over all coefficients (other schedules).
+    Number of steps of "resolve", or of passes over all coefficients by another schedule.
 history_ : list of dict
-    One record per step: iterations, seconds, samples (entries of X and of Gram matrices that were
-    used), objective and dual_gap (both divided by the sum of sample weights), support (non-zero
-    coefficients), scope (columns that were not skipped).  Schedules of the papers add updates (of
-    coefficients) and checked (samples that were used to check correlations).  The records of
-    several targets or classes follow one after the other.  The solvers "gram", "columns" and
-    "newton" make one record for each target or class.
+    Records of the steps.  ``iterations``, ``seconds`` and ``samples`` are totals so far; samples
+    are entries of X and of Gram matrices that were used.  ``objective`` and ``dual_gap`` are
+    divided by the sum of sample weights.  ``support`` and ``scope`` are the numbers of non-zero
+    coefficients and of columns that were not skipped.  Schedules other than "resolve" also count
+    ``updates`` of coefficients, and samples ``checked`` for correlations.  Records of several
+    targets or classes follow one after the other.  The solvers "gram", "columns" and "newton" make
+    one record for each.
 moves_ : named tuple, or list of them
-    If the schedule has `moved_above`: ``n_updates`` and ``last_moved``, two arrays of shape
-    (n_features,).  They are the number of updates of each coefficient, and the passes over all
-    coefficients after which it last changed by more than `moved_above`.  With several targets or
-    classes there is one named tuple for each.
+    Defined if the schedule has `moved_above`: for each coefficient ``n_updates``, and the passes
+    ``last_moved`` after which it last changed by more than that.
 solver_ : {"gram", "columns", "newton", "rounds", "scheduled"}
-    Name of the solver that was used; the user guide has a table.
+    Name of the solver that was used.  A table in :doc:`/user_guide/l1` describes each solver.
 classes_ : ndarray of shape (n_classes,)
     Class labels.
 cv_n_jobs : int or None
-    Number of folds that are fitted at a time, in threads; None means 1, -1 all processors.  Not
-    used on a Dask cluster, where folds are fitted one after the other.
+    Number of threads, each of which fits one fold.  None means 1, and -1 all processors.  On a Dask
+    cluster, folds are fitted one after the other.
 cv_max_iter : int
-    Maximum number of outer steps for each penalty.  Each step solves for some columns.
+    Maximum number of steps for each penalty.  Each step solves the problem on some columns.
 cv_verbose : int or bool
     Whether to show a progress bar.  It needs the package rich.
 alpha_ : float
-    Penalty with the smallest mean error over folds; of equally good ones, the largest.
+    Penalty with the smallest mean error over the folds, or the largest of equally good ones.
 alpha_1se_ : float
-    Largest penalty whose mean error is at most one standard error above the smallest: a simpler
-    model that is about as good.  The standard error is that of the smallest mean error.
+    Largest penalty whose mean error is at most one standard error above the smallest mean error.
+    Its model is simpler and about as good.  The standard error is that of the smallest mean error.
 alphas_ : ndarray of shape (n_alphas,) or (n_ratios, n_alphas)
-    Penalties, in falling order.  If `alphas` is a number and `l1_ratio` has several values, there
-    is a row for each of these values.
+    Penalties, in decreasing order.  If `alphas` is a number and `l1_ratio` has several values,
+    there is a row for each ratio.
 l1_ratio_ : float
     The chosen value of `l1_ratio`.
 coefs_path_ : ndarray of shape (n_features, n_penalties) or (n_classes, n_features, n_penalties)
-    Coefficients along the path with `l1_ratio_`, fitted to all samples.  If `max_worse` has ended
-    the path, those of later penalties are NaN.
+    Coefficients for each penalty with the chosen `l1_ratio_`, fitted to all samples.  If
+    `max_worse` has ended the path, those of later penalties are NaN.
 intercepts_path_ : ndarray of shape (n_penalties,) or (n_classes, n_penalties)
-    Intercepts along the same path.
+    Intercepts for each penalty, as in `coefs_path_`.
 coef_1se_ : ndarray of the shape of `coef_`
-    Coefficients with the penalty `alpha_1se_` or `C_1se_`, fitted to all samples.
+    Coefficients for the penalty `alpha_1se_` or `C_1se_`, fitted to all samples.
 intercept_1se_ : float or ndarray of the shape of `intercept_`
-    Intercept with the same penalty.
+    Intercept for the same penalty.
 n_features_in_ : int
     Number of features.
 feature_names_in_ : ndarray of shape (n_features,)
     Names of features, if X has names and all are strings.
 fill_values_ : ndarray of shape (n_features,)
-    Means of the columns, which stand for missing values, also in predictions.  Only with
-    `missing_values` or genotypes.
+    Column means that replace missing values in fits and predictions.  Defined with `missing_values`
+    or `~schmp_estimators.genotypes.Genotypes`.
 TypeError
     If X is a Dask collection other than an array, a data frame or a list of Delayed objects.
 CheckpointMismatchError
     If the checkpoint belongs to another fit, or is damaged.
 ConvergenceWarning
-    If the gap is above the tolerance after `max_iter`, or when rounding ends the fit earlier.
+    If the duality gap is still above the tolerance when `max_iter` or rounding ends the fit.
 CheckpointWarning
     If a checkpoint could not be written.
 UserWarning
-    If columns vary by less than the rounding of their values; their coefficients remain 0.  If X
-    holds int8 values from -1 to 2, and `missing_values` is None.
+    If the values of a column differ by less than rounding errors; its coefficient is then 0.  If X
+    has int8 values from -1 to 2, which look like genotypes, and `missing_values` is None.
 """
 
 import inspect

@@ -29,26 +29,26 @@ _MOST_COUNTS, _APART = 9, 0.045
 
 @dataclass(eq=False, repr=False)
 class PathDisplay:
-    """Coefficients, or errors and scores of a cross-validation, along a path of penalties.
+    """Plot of coefficients, or of cross-validation errors or scores, along a path of penalties.
 
-    Use `from_path` or `from_estimator` to make one.  Penalties get weaker from left to right.
+    Use `from_path` or `from_estimator` to make a display.  Penalties get weaker from left to right.
 
     Parameters
     ----------
     penalties : array-like of shape (n_penalties,)
         Values of alpha or C, on the horizontal axis.
     curves : array-like of shape (n_penalties, n_curves)
-        Values on the vertical axis: coefficients, except those that are always zero, or errors or
-        scores of folds.
+        Values on the vertical axis.  They are coefficients, except those that are zero for every
+        penalty, or errors or scores of folds.
     name : {"alpha", "C"}
-        What the penalties are.
+        Name of the penalty.
     value_name : str
-        Name of the values, for the vertical axis.
+        Label of the vertical axis.
     choices : dict of str to float, optional
-        Penalties to mark, by name.  The mean of the curves and its standard error are then drawn,
-        too.
+        Penalties to mark, by name.  The plot then also shows the mean of the curves and its
+        standard error.
     counts : array-like of shape (n_penalties,), optional
-        Numbers of coefficients other than zero, written above the plot.
+        Numbers of non-zero coefficients, written above the plot.
     labels : dict of int to str, optional
         Names of curves, written at their ends.
 
@@ -57,21 +57,21 @@ class PathDisplay:
     ax_ : matplotlib Axes
     figure_ : matplotlib Figure
     lines_ : list of matplotlib Line2D
-        One for each curve.
+        Lines of the curves.
     mean_ : matplotlib Line2D or None
-        Mean of the curves, with `choices`.
+        Mean of the curves, if there are `choices`.
     errors_ : matplotlib collection or None
-        One standard error below and above it.
+        Band of one standard error below and above the mean.
     choices_ : list of matplotlib Line2D
-        Marks of `choices`.
+        Lines that mark the `choices`.
     labels_ : list of matplotlib Text
         Names of curves.
     counts_ : matplotlib axis or None
-        Axis with the numbers of coefficients.
+        Axis with the numbers of non-zero coefficients.
 
     See Also
     --------
-    ConvergenceDisplay : How one fit went.
+    ConvergenceDisplay : Plot of the progress of one fit.
 
     Examples
     --------
@@ -109,9 +109,9 @@ class PathDisplay:
         ax: Axes | None = None,
         **kwargs: Any,
     ) -> PathDisplay:
-        """Plot the coefficients along a path, with the names of the largest.
+        """Plot the coefficients along a path, with the names of the largest ones.
 
-        The numbers of coefficients that are not zero are written, too.
+        The numbers of non-zero coefficients are written above the plot.
 
         Parameters
         ----------
@@ -120,16 +120,16 @@ class PathDisplay:
         coefs : array-like of shape (n_features, n_penalties)
             Coefficients, as `prioritized_lasso_path` and `sparse_logistic_path` return them.
         name : {"alpha", "C"}, optional
-            What the penalties are; by default alpha if they fall, and C if they rise.
+            Name of the penalty.  By default, it is alpha if the values fall, and C if they rise.
         names : array-like of shape (n_features,), optional
             Names of the columns; by default "x0", "x1" and so on.
         n_named : int, default=8
-            Number of coefficients whose names are written: those that are largest at the end of the
-            path.
+            Number of coefficients whose names are written.  They are the largest ones at the end of
+            the path.
         ax : matplotlib Axes, optional
             Where to draw; by default in a new figure.
         **kwargs : dict
-            Passed to ``Axes.plot``.
+            Arguments passed to ``Axes.plot``.
 
         Returns
         -------
@@ -138,8 +138,8 @@ class PathDisplay:
         Raises
         ------
         ValueError
-            If `coefs` does not have a column for each penalty and a row for each name, or `name` is
-            unknown; if `n_named` is negative.
+            If `coefs` does not have a column for each penalty and a row for each name.  If `name`
+            is unknown.  If `n_named` is negative, or 0 with `names`.
         """
         check_matplotlib_support(f"{cls.__name__}.from_path")
         if n_named not in range(names is not None, np.iinfo(int).max):
@@ -191,25 +191,25 @@ class PathDisplay:
         ax: Axes | None = None,
         **kwargs: Any,
     ) -> PathDisplay:
-        """Plot the folds or the coefficients of a cross-validated estimator along its path.
+        """Plot the errors, scores or coefficients of a cross-validated estimator along its path.
 
         Parameters
         ----------
         estimator : PrioritizedLassoCV, SparseLogisticRegressionCV, SparseGLMCV, \
                 or a pipeline that ends with one
-            Fitted.
+            Fitted estimator.
         kind : {"cv", "path"}, default="cv"
-            "cv": errors or scores of the folds, their mean, and the chosen penalties.  "path":
-            coefficients on all samples.
+            "cv" plots the errors or scores of the folds, their mean, and the chosen penalties.
+            "path" plots the coefficients of fits to all samples.
         names : array-like of shape (n_features,), optional
-            Names of the columns, for "path"; by default names from the pipeline or from the data
-            frame.
+            Names of the columns for "path".  By default, they come from the pipeline or from the
+            data frame that was fitted.
         n_named : int, default=8
             Number of coefficients whose names are written, for "path".
         ax : matplotlib Axes, optional
             Where to draw; by default in a new figure.
         **kwargs : dict
-            Passed to ``Axes.plot`` for folds or coefficients.
+            Arguments passed to ``Axes.plot`` for folds or coefficients.
 
         Returns
         -------
@@ -220,8 +220,8 @@ class PathDisplay:
         TypeError
             If the estimator is of another class.
         ValueError
-            If there are several targets or, for "path", several classes; if `kind` is unknown; if
-            `names` or `n_named` are given for "cv".
+            If there are several targets.  If there are several classes, for "path".  If `kind` is
+            unknown.  If `names` or `n_named` are given for "cv".
         """
         check_matplotlib_support(f"{cls.__name__}.from_estimator")
         if kind not in ("cv", "path"):
@@ -276,7 +276,7 @@ class PathDisplay:
         ax : matplotlib Axes, optional
             Where to draw; by default in a new figure.
         **kwargs : dict
-            Passed to ``Axes.plot`` for each curve.
+            Arguments passed to ``Axes.plot`` for each curve.
 
         Returns
         -------

@@ -58,15 +58,18 @@ def run_rounds(program: Any, model: Any, place: PlaceOfRounds, pipeline_depth: i
 
 
 class Save(NamedTuple):
-    """Yielded to save a state from which the coroutine can continue, on the present pieces of data.
+    """A coroutine (see `run`) yields this to save a state from which it can continue.
+
+    When it continues, the pieces of data are as they were when the state was saved.
 
     Parameters
     ----------
     state : dict or named tuple
         All that the coroutine needs to continue: arrays, numbers, and tuples, lists and dicts of
-        them.  It is copied, so the program may change it later.  `saves` declares its type.
+        them.  The state is copied, so the program may change it later.  The decorator `saves`
+        declares its type.
     last : bool, default=False
-        Whether this may be the last state of the run.  It is then written in any case, whatever
+        Whether this may be the last state of the run.  If True, it is always written, whatever
         ``checkpoint_every`` is.
     """
 
@@ -75,22 +78,24 @@ class Save(NamedTuple):
 
 
 class Report(NamedTuple):
-    """Yielded to report progress; the answer is True if the `callback` of the run wants it to end.
+    """A coroutine (see `run`) yields this to report progress.
+
+    The answer is True if the `callback` of the run asks the coroutine to end.
 
     Parameters
     ----------
     record : dict
-        Plain numbers by name.
+        Numbers by name.
     """
 
     record: Named
 
 
 class Sum(NamedTuple):
-    """Yielded with a job whose answers are to be added up; the answer is their sum.
+    """A coroutine (see `run`) yields this with a job to receive the sum of all pieces' answers.
 
-    On a cluster the ranks add them up in a tree, so that only one sum is sent to the client.  The
-    result is bit-for-bit that of `tree_sum`.
+    On a cluster, the workers add up the answers in a tree, so that only one sum is sent to the
+    client.  The result is bit-for-bit that of `tree_sum`.
 
     Examples
     --------
@@ -109,26 +114,26 @@ class Sum(NamedTuple):
 
 
 class Overlapping(NamedTuple):
-    """Yielded to run several rounds at a time, until there is no further job.
+    """A coroutine (see `run`) yields this to run several jobs at a time, until none is left.
 
-    A job is chosen before earlier jobs are answered, so the program must work with a model that is
-    some rounds old.  How old it is does not depend on timing.
+    A job is chosen before earlier jobs are answered, so the program must work with a model that
+    lacks some answers.  Which answers are missing does not depend on timing.
 
     Parameters
     ----------
     program : object
-        It has three methods.  ``schedule(model)`` returns the next job, or None if there is none
-        before another answer, or at the end.  ``update(piece, job)``, static and pure, returns the
-        changed piece and an answer.  ``aggregate(model, job, answers)`` updates the model with the
-        answers of all pieces, in order.
+        Object with three methods.  ``schedule(model)`` returns the next job, or None at the end, or
+        if the next job has to wait for an answer.  ``update(piece, job)`` is static and pure, and
+        returns the changed piece and an answer.  ``aggregate(model, job, answers)`` updates the
+        model with the answers of all pieces, in order.
     model : object
         The model, which `schedule` and `aggregate` receive.  `aggregate` changes it in place.
     pipeline_depth : int, default=1
-        Number of jobs that run at a time.
+        Number of jobs that run at the same time.
 
     Examples
     --------
-    Three jobs, two of them at a time; each adds up one number from each piece:
+    Each of three jobs adds up one number from each piece, and two jobs run at the same time:
 
     >>> import numpy as np
     >>> from schmp_estimators.schmp import Overlapping, run
@@ -167,7 +172,7 @@ Coroutine = Callable[[Any], Steps]
 
 
 def saves(kind: type) -> Callable[[F], F]:
-    """Declare that a coroutine yields `Save` with states of this type; checkpoints require it.
+    """Declare the type of the states that a coroutine yields in `Save`; checkpoints need this.
 
     Parameters
     ----------
@@ -177,12 +182,13 @@ def saves(kind: type) -> Callable[[F], F]:
     Returns
     -------
     callable
-        A decorator.  If a program is an object, set its attribute `saves` instead.
+        A decorator.  If the coroutine is an object, set its attribute ``saves`` to the type
+        instead.
 
     Raises
     ------
     TypeError
-        If it is another type.
+        If `kind` is another type.
 
     Examples
     --------

@@ -181,17 +181,17 @@ def make(piece: Any) -> Any:
 
 
 class Keeper(NamedTuple):
-    """How to save what jobs have changed in the pieces of data.
+    """Functions that save and restore what the jobs of a coroutine change in the pieces of data.
 
-    Changes are saved for checkpoints, and on a cluster after every 50 rounds.  Without a keeper the
-    whole pieces are sent to the client if a job has changed one, that is, has returned another
-    object than it got.
+    `run` explains coroutines, jobs and pieces.  Changes are saved for checkpoints, and on a cluster
+    after every 50 jobs.  Without a keeper, whole pieces are sent to the client if a job has changed
+    any of them.  A job has changed a piece if it returns another object than it received.
 
     Parameters
     ----------
     save : callable
         ``save(piece)`` returns what jobs have changed: arrays, numbers, or tuples, lists and dicts
-        of them.  It is sent to the client, so it should be small.
+        of them.  The result is sent to the client, so it should be small.
     restore : callable
         ``restore(piece, saved)`` returns the changed piece, given the original piece and what was
         saved.

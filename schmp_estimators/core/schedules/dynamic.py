@@ -39,44 +39,47 @@ def _described(kind: type[Schedule]) -> type[Schedule]:
 
 
 class Schedule(BaseEstimator, ABC):  # type: ignore[misc]
-    r"""Base of dynamic schedules: ``scheduleDynRegr`` of Kim et al., EuroSys 2016, section 4.1.
+    r"""Base class of dynamic schedules, which choose the parameters that are updated next.
 
-    A round updates several parameters from the same state.  A schedule draws candidates, and keeps
-    those that depend little on each other.  `Priority`, `Random` and `RoundRobin` differ in how
-    they draw.  A schedule of your own is a subclass with a method `sampler`.  If it has an
-    ``__init__``, this calls that of `Schedule`.
+    A round updates several parameters of a model, starting from the same values.  A schedule draws
+    candidates, and keeps those that depend little on each other.  `Priority`, `Random` and
+    `RoundRobin` draw candidates in different ways.  A schedule of your own is a subclass with a
+    method `sampler`.  If it has an ``__init__``, this must call the one of `Schedule`.  The
+    algorithm is ``scheduleDynRegr`` of Kim et al., EuroSys 2016, section 4.1.
 
     Parameters
     ----------
     n_parallel : int or None, default=None
-        Maximum number of parameters in one round.  None: 64, and half as many whenever the
-        objective has risen between two gradients of all parameters; the fit then goes back to the
-        first of them.
+        Maximum number of parameters in one round, which are updated together.  If None, it is 64 at
+        first.  It is halved whenever the objective has risen between two gradients of all
+        parameters, and the fit continues from the earlier point.
     max_correlation : float or None, default=None
-        Largest absolute correlation of two parameters updated together, below 1.  None: they are
-        not checked.
+        Largest absolute correlation of two parameters that are updated together, below 1.  If None,
+        correlations are not checked.
     oversample : float, default=2.0
-        Number of candidates that are drawn for each parameter of a round, at least 1: L' / L of
-        Lee et al., NIPS 2014, section 3.3.  It needs `max_correlation`.
+        Number of candidates that are drawn for each parameter of a round, at least 1.  This is
+        L' / L of Lee et al., NIPS 2014, section 3.3.  It needs `max_correlation`.
     correlation_rows : int or None, default=None
-        Number of rows from which correlations are estimated, drawn anew for each check: Kim et al.,
-        EuroSys 2016, section 4.1, footnote 2.  The notes of `Priority` bound the error.  None: all
-        rows.  It needs `max_correlation`.
+        Number of rows from which correlations are estimated, as in Kim et al., EuroSys 2016,
+        section 4.1, footnote 2.  Rows are drawn anew for each check.  The notes of `Priority` bound
+        the error.  If None, all rows are used.  It needs `max_correlation`.
     refresh : int, "auto" or None, default="auto"
-        Number of rounds between two gradients of all parameters, which set all priorities anew, and
-        give the objective and the duality gap.  "auto": as many as update half of the parameters,
-        at least 10.  None: never, as in the papers; a gap is computed when the updates of one pass
-        together lower the objective by less than the tolerance.
+        Number of rounds between two gradients of all parameters.  Such a gradient sets all
+        priorities anew, and gives the objective and the duality gap.  "auto" means the number of
+        rounds that update half of the parameters, but at least 10.  None means never, as in the
+        papers.  A gap is then computed when one pass of updates lowers the objective by less than
+        the tolerance.
     pipeline_depth : int, default=1
-        Number of rounds that run at a time, as in `Overlapping`.
+        Number of rounds that run at the same time, as in `Overlapping`.
     n_schedulers : int, default=1
         Number of schedulers that take turns, one round each.  Scheduler s draws only from the
         parameters j with ``j % n_schedulers == s``, with its own priorities and random numbers.  It
-        checks its candidates against each other, and against updates of the others that are still
-        running.
+        checks how its candidates correlate with each other, and with parameters that other
+        schedulers are still updating.
     moved_above : float or None, default=None
-        If a number, the schedule records of each parameter how often it was updated, and when it
-        last changed by more than this: the attribute ``moves_`` of estimators.
+        If a number, the attribute ``moves_`` of estimators has two arrays.  ``n_updates`` counts
+        the updates of each parameter.  ``last_moved`` is the number of passes after which it last
+        changed by more than `moved_above`.
     """
 
     n_parallel: int | None
@@ -127,7 +130,7 @@ class Schedule(BaseEstimator, ABC):  # type: ignore[misc]
         """Return a sampler of parameters."""
 
     def check(self) -> None:
-        """Raise ValueError if a parameter is invalid, or cannot act."""
+        """Raise ValueError if a parameter is invalid, or would have no effect."""
         self._validate_params()
         for name, default in (("oversample", 2.0), ("correlation_rows", None)):
             value = getattr(self, name)
@@ -140,27 +143,27 @@ class Schedule(BaseEstimator, ABC):  # type: ignore[misc]
     def start(
         self, n_parameters: int, random_state: int | np.random.Generator | None = None
     ) -> DynamicRegressionSchedule:
-        """Return a running schedule, for one fit.
+        """Return a running schedule, which chooses the rounds of one fit.
 
         Parameters
         ----------
         n_parameters : int
             Number of parameters, at least 1.
         random_state : int or numpy.random.Generator, optional
-            Source of the draws.
+            Source of random numbers.
 
         Returns
         -------
         DynamicRegressionSchedule
             Call ``next_round`` for each job, and ``answer`` when the job has been aggregated.  Pass
-            the changes of updated parameters to ``record``, and changes of all parameters, where
-            they are known, to ``refresh``.  Between rounds ``save`` returns its state, a dict for a
-            checkpoint; ``restore`` continues from such a state.
+            the changes of updated parameters to ``record``.  If the changes of all parameters are
+            known, pass them to ``refresh``.  Between rounds, ``save`` returns the state of the
+            schedule as a dict, and ``restore`` continues from such a state.
 
         Raises
         ------
         ValueError
-            If a parameter is invalid, or cannot act.
+            If a parameter is invalid, or would have no effect.
         """
         self.check()
         if n_parameters not in COUNT:
@@ -185,11 +188,10 @@ class Schedule(BaseEstimator, ABC):  # type: ignore[misc]
 
 @_described
 class Priority(Schedule):
-    r"""Draws parameters by their last changes: the schedule of STRADS [1]_ [2]_.
+    r"""Schedule that prefers parameters whose last change was large, as STRADS does [1]_ [2]_.
 
-    A parameter whose last change was δ is drawn with a probability that grows with δ².  Parameters
-    that have not been updated yet count as if their change had been 1.  A tenth of the draws is
-    uniform.
+    A parameter is drawn with a probability that grows with δ², where δ is its last change.  For
+    parameters that have not been updated yet, δ counts as 1.  A tenth of the draws is uniform.
 
     Parameters
     ----------
@@ -198,9 +200,8 @@ class Priority(Schedule):
     oversample
     correlation_rows
     weight : callable, default=None
-        Priorities of your own: a function that returns a number of at least 0 for each change,
-        given an array of changes of shape (n,), and as an array of this shape.  None: their
-        squares.
+        Function that replaces δ².  It gets an array of changes, and returns an array of the same
+        shape with numbers ≥ 0.  If None, changes are squared.
     refresh
     pipeline_depth
     n_schedulers
@@ -209,15 +210,16 @@ class Priority(Schedule):
     See Also
     --------
     Random : Draws parameters uniformly.
-    RoundRobin : Draws parameters in turn.
+    RoundRobin : Takes parameters in turn.
 
     Notes
     -----
-    With `correlation_rows` = m, a correlation is the mean of :math:`z_{ij} z_{ik}` over m rows i,
-    drawn with replacement.  z are the values of columns j and k, less their means and in units of
-    their standard deviations, both over all rows, so the estimate is unbiased.  If no :math:`|z|`
-    exceeds B, its standard deviation is at most :math:`B / \sqrt{m}`, and by Hoeffding's inequality
-    it is off by more than t with a probability of at most :math:`2 \exp(-m t^2 / 2 B^4)`.
+    With `correlation_rows` = m, the correlation of columns j and k is estimated by the mean of
+    :math:`z_{ij} z_{ik}` over m rows i, drawn with replacement.  Here z are the columns,
+    standardised by their means and standard deviations over all rows, so the estimate is unbiased.
+    If no :math:`|z|` exceeds B, the standard deviation of the estimate is at most
+    :math:`B / \sqrt{m}`.  By Hoeffding's inequality, its error is then larger than t with a
+    probability of at most :math:`2 \exp(-m t^2 / 2 B^4)`.
 
     References
     ----------
@@ -229,7 +231,7 @@ class Priority(Schedule):
 
     Examples
     --------
-    There are four independent pairs of equal parameters; a round takes at most one of each pair:
+    There are four independent pairs of equal parameters.  A round takes at most one of each pair:
 
     >>> import numpy as np
     >>> from schmp_estimators import schmp
@@ -267,7 +269,7 @@ class Priority(Schedule):
 
 @_described
 class Random(Schedule):
-    """Draws parameters uniformly: Shotgun [1]_.
+    """Schedule that draws parameters uniformly, as Shotgun does [1]_.
 
     Parameters
     ----------
@@ -282,7 +284,7 @@ class Random(Schedule):
 
     See Also
     --------
-    Priority : Draws parameters by their last changes.
+    Priority : Prefers parameters whose last change was large.
 
     References
     ----------
@@ -303,7 +305,7 @@ class Random(Schedule):
 
 @_described
 class RoundRobin(Schedule):
-    """Draws parameters in turn: "Lasso-RR" of Kim et al., EuroSys 2016, section 5.
+    """Schedule that takes parameters in turn: "Lasso-RR" of Kim et al., EuroSys 2016, section 5.
 
     Parameters
     ----------
@@ -318,7 +320,7 @@ class RoundRobin(Schedule):
 
     See Also
     --------
-    Priority : Draws parameters by their last changes.
+    Priority : Prefers parameters whose last change was large.
 
     Examples
     --------

@@ -21,25 +21,24 @@ from schmp_estimators.core.typing import IntPair
 
 
 def schedule_rotation(n_shards: int, n_blocks: int | None = None) -> tuple[tuple[int, ...], ...]:
-    """Return a rotation: in step ``s`` shard ``p`` works on block ``(p + s) % n``.
+    """Return an order in which blocks rotate, so that each shard works on each block once.
 
-    Here ``n = max(n_shards, n_blocks)``.
-
-    In n steps every shard works once on every block, and no two shards have the same block in the
-    same step.  If there is no block of that number, the shard rests.  This is
-    ``scheduleStaticRota`` of Kim et al. (EuroSys 2016, section 4.2).
+    Shards are parts of the data, and blocks are parts of the model.  With ``n = max(n_shards,
+    n_blocks)``, in step ``s`` shard ``p`` works on block ``(p + s) % n``.  The shard rests if there
+    is no such block.  There are n steps, and no two shards have the same block in the same step.
+    This is ``scheduleStaticRota`` of Kim et al. (EuroSys 2016, section 4.2).
 
     Parameters
     ----------
     n_shards : int
         Number of shards, at least 1.
     n_blocks : int, optional
-        Number of blocks, at least 1.  None: as many as shards.
+        Number of blocks, at least 1.  If None, there are as many as shards.
 
     Returns
     -------
     tuple of tuple of int
-        ``order[step][shard]``, the number of the block, or -1 if the shard rests in this step.
+        ``order[step][shard]`` is the index of the block, or -1 if the shard rests in this step.
 
     Raises
     ------
@@ -48,7 +47,7 @@ def schedule_rotation(n_shards: int, n_blocks: int | None = None) -> tuple[tuple
 
     See Also
     --------
-    schedule_from_costs : For pairs of which some have no work.
+    schedule_from_costs : Leaves out pairs of shards and blocks that have no work.
 
     Examples
     --------
@@ -77,23 +76,25 @@ def schedule_rotation(n_shards: int, n_blocks: int | None = None) -> tuple[tuple
 def schedule_from_costs(cost: Any) -> tuple[tuple[int, ...], ...]:
     """Return an order of all pairs of a shard and a block with positive cost.
 
-    It has as few steps as possible.
+    The order has as few steps as possible.
 
-    The number of steps is the largest number of pairs of one shard, or of one block.  Pairs of
-    similar cost share a step, so that shards wait little for each other; the most expensive step
-    comes first.  The same costs give the same order.
+    Shards are parts of the data, and blocks are parts of the model.  The number of steps is the
+    largest number of pairs of one shard, or of one block.  Pairs of similar cost share a step, so
+    that shards wait little for each other.  The most expensive step comes first.  The same costs
+    give the same order.
 
     Parameters
     ----------
     cost : array-like or SciPy sparse, of shape (n_shards, n_blocks)
-        Cost of the work of a shard on a block, in any unit: for example seconds, or numbers of
-        entries.  Costs must be finite and not negative.  Zero: there is no work.
+        Cost of the work of each shard on each block, in any unit, such as seconds or numbers of
+        entries.  Costs must be finite and not negative.  Zero means that there is no work.
 
     Returns
     -------
     tuple of tuple of int
-        ``order[step][shard]``, the number of the block, or -1 if the shard rests in this step.  It
-        has each pair of positive cost once, and no other pair.  It is empty if all costs are zero.
+        ``order[step][shard]`` is the index of the block, or -1 if the shard rests in this step.
+        The order has each pair of positive cost once, and no other pair.  It is empty if all costs
+        are zero.
 
     Raises
     ------
@@ -106,13 +107,13 @@ def schedule_from_costs(cost: Any) -> tuple[tuple[int, ...], ...]:
 
     Notes
     -----
-    Such an order is an edge colouring of the bipartite graph of shards and blocks, in which steps
-    are the colours.  D.  Kőnig (Mathematische Annalen 77, 1916) showed that as many colours as the
-    largest degree are enough.  If a shard and a block have no free step in common, pairs that were
-    placed before are moved from one step to another.  Pairs are placed from the most expensive to
-    the cheapest, each in the first step that is free for both.  With a barrier after every step, a
-    run takes the sum of the largest costs of the steps.  This sum is not always the smallest
-    possible one, which is hard to find.
+    Such an order is an edge colouring of the bipartite graph of shards and blocks, with steps as
+    colours.  D. Kőnig (Mathematische Annalen 77, 1916) showed that the largest degree is a
+    sufficient number of colours.  Pairs are placed from the most expensive to the cheapest, each in
+    the first step in which its shard and its block are both free.  If there is no such step, other
+    pairs are moved to different steps.  If shards wait for each other after every step, a run takes
+    the sum of the largest costs of the steps.  This sum is not always the smallest possible one,
+    which is hard to find.
 
     Examples
     --------

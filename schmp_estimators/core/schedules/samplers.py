@@ -13,33 +13,35 @@ Weight = Callable[[Floats], Any]
 
 
 class Sampler(ABC):
-    """Draws parameters; subclasses may use the changes that updates make.
+    """Base class of samplers, which draw the parameters of a model that are updated next.
 
-    Parameters are numbers from 0 on.  A sampler of your own is made by a `Schedule` of your own.
+    Parameters are numbered from 0.  A sampler may consider how much earlier updates have changed
+    each parameter.  To use your own sampler, return it from the method `sampler` of your own
+    `Schedule`.
     """
 
     @abstractmethod
     def save(self) -> Named:
-        """Return the state of the sampler, as arrays and plain numbers."""
+        """Return the state of the sampler, as a dict of arrays and numbers."""
 
     @abstractmethod
     def restore(self, saved: Named) -> None:
-        """Continue from the state of a sampler with the same parameters."""
+        """Continue from a state that `save` returned for a sampler with the same parameters."""
 
     @abstractmethod
     def draw(self, count: int, excluded: Integers) -> Integers:
-        """Return at most `count` distinct parameters, the most urgent first."""
+        """Return at most `count` distinct parameters, not in `excluded`, the most urgent first."""
 
     def put_back(self, parameters: Integers) -> None:  # noqa: B027
-        """Take back parameters that were drawn but not chosen."""
+        """Take back parameters that were drawn, but will not be updated in this round."""
 
     def refresh(self, changes: Floats) -> None:  # noqa: B027
-        """Use the changes that an update of each parameter alone would make now."""
+        """Receive the change that an update of each parameter alone would make now."""
 
     def record(  # noqa: B027
         self, parameters: Integers, changes: Floats
     ) -> None:
-        """Use the changes of parameters that have just been updated."""
+        """Receive the changes of parameters that have just been updated."""
 
 
 def _without(drawn: Integers, excluded: Integers) -> Integers:

@@ -6,7 +6,7 @@ from schmp_estimators.core.typing import Floats
 
 
 class Level(NamedTuple):
-    """The loss Σ_i s_i ℓ_i at an intercept b, and its derivatives in b."""
+    """The sum of weighted losses Σ_i s_i ℓ_i, and its derivatives in the intercept b."""
 
     loss: float
     #: −Σ_i s_i ℓ_i'
@@ -16,7 +16,7 @@ class Level(NamedTuple):
 
 
 class Derivatives(NamedTuple):
-    """The loss, and the derivatives of each row."""
+    """The sum of weighted losses, and the derivatives for each row i."""
 
     level: Level
     #: (n,) −s_i ℓ_i'
@@ -47,21 +47,22 @@ class Seen(NamedTuple):
 
 
 class Loss(Protocol):
-    """A convex loss Σ_i s_i ℓ(y_i, u_i + b) ≥ 0 with two derivatives, u = Xβ and the intercept b.
+    """A convex loss Σ_i s_i ℓ(y_i, u_i + b) ≥ 0 with two derivatives ℓ' and ℓ''.
 
-    It is sent to the workers, so it must be possible to pickle an instance.
+    y are responses, s sample weights, u = Xβ predictions, and b is the intercept.  Instances are
+    pickled and sent to the workers.
     """
 
     @property
     def smoothness(self) -> float:
         """An upper bound on ℓ''; ∞ if there is none.
 
-        Without a bound, only the schedule "resolve" can be used.
+        If it is ∞, only the schedule "resolve" can be used.
         """
 
     @property
     def certified(self) -> bool:
-        """Whether `dual` is defined, so that there is a duality gap."""
+        """Whether the loss has `dual`, and therefore a duality gap."""
 
     def derivatives(
         self, decision: Floats, target: Floats, weights: Floats, intercept: float
@@ -71,19 +72,19 @@ class Loss(Protocol):
         Parameters
         ----------
         decision, target : ndarray of shape (n,)
-            u and y.
+            Predictions u and responses y.
         weights : ndarray of shape (n,) or (0,)
-            s; an empty array stands for ones.
+            Weights s; an empty array stands for ones.
         intercept : float
-            b.
+            Intercept b.
         """
 
     def dual(
         self, decision: Floats, target: Floats, weights: Floats, intercept: float, scale: float
     ) -> float:
-        """Return −Σ_i s_i ℓ*(y_i, −θ_i/s_i) at θ = scale·slope, scale ≤ 1.
+        """Return the dual loss −Σ_i s_i ℓ*(y_i, −θ_i/s_i) at θ = scale·slope, scale ≤ 1.
 
-        ℓ* is the convex conjugate of ℓ in u.
+        ℓ* is the conjugate of ℓ in u, and slope is that of `derivatives`.
         """
 
 

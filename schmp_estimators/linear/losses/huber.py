@@ -9,7 +9,7 @@ from schmp_estimators.linear.losses.base import Derivatives, Floats, derivatives
 
 @dataclass(frozen=True)
 class Huber:
-    """½r² of an error r = y − u − b up to ε in size, ε|r| − ½ε² beyond.
+    """Huber's loss of an error r = y − u − b: ½r² for −ε ≤ r ≤ ε, otherwise ε|r| − ½ε².
 
     P. J. Huber, "Robust estimation of a location parameter", The Annals of Mathematical Statistics
     1964.
@@ -17,8 +17,8 @@ class Huber:
     Parameters
     ----------
     epsilon : float, default=1.35
-        ε > 0, in the unit of y: rows with larger errors count as outliers.  For normal errors, ε =
-        1.35 times their standard deviation has 95 % of the efficiency of least squares.
+        Size ε > 0, in the units of y, above which errors count as outliers.  If errors are normal,
+        1.35 times their standard deviation gives 95 % of the efficiency of least squares.
 
     Raises
     ------
@@ -47,7 +47,7 @@ class Huber:
     def derivatives(
         self, decision: Floats, target: Floats, weights: Floats, intercept: float
     ) -> Derivatives:
-        """Return the loss, s r with r limited to ±ε, and s where r is not limited."""
+        """Return the loss, slopes s r with r clipped to ±ε, and curvatures s, or 0 if clipped."""
         residual = target - decision - intercept
         part = np.clip(residual, -self.epsilon, self.epsilon)
         slope = weigh(weights, part)
@@ -57,9 +57,9 @@ class Huber:
     def dual(
         self, decision: Floats, target: Floats, weights: Floats, intercept: float, scale: float
     ) -> float:
-        """Return Σ s (q (y − b) − ½q²) at q = scale·slope.
+        """Return the dual loss Σ s (q (y − b) − ½q²) at q = scale·r, with r clipped to ±ε.
 
-        The intercept b cancels, because at the best b slopes add up to zero.
+        The intercept b cancels, because at the best b the sum of s q is zero.
         """
         apart = target - intercept
         part = scale * np.clip(apart - decision, -self.epsilon, self.epsilon)

@@ -15,25 +15,25 @@ from schmp_estimators.linear.penalties.base import Penalty
 
 
 class Logistic(NamedTuple):
-    """ln(1 + e^{−y(u + b)}), y ∈ {−1, 1}."""
+    """The logistic loss ln(1 + e^{−y(u + b)}) of labels y ∈ {−1, 1}."""
 
     @property
     def smoothness(self) -> float:
-        """The upper bound on ℓ'', a quarter."""
+        """The upper bound ¼ on ℓ''."""
         return 0.25
 
     @property
     def certified(self) -> bool:
-        """Whether there is a duality gap: yes."""
+        """Whether there is a duality gap: True."""
         return True
 
     @property
     def classifies(self) -> bool:
-        """Whether the loss is for classes: yes."""
+        """Whether the loss is for classes: True."""
         return True
 
     def row(self, target: float, decision: float) -> tuple[float, float, float]:
-        """Return ℓ, −ℓ' = y p and ℓ'' = p(1 − p), with p = σ(−yu)."""
+        """Return ℓ(y, u), −ℓ' = y p and ℓ'' = p(1 − p), with p = 1/(1 + e^{yu})."""
         margin = target * decision
         small = fading(-abs(margin))
         wrong = (small if margin > 0.0 else 1.0) / (1.0 + small)
@@ -48,7 +48,7 @@ class Logistic(NamedTuple):
     def derivatives(
         self, decision: Floats, target: Floats, weights: Floats, intercept: float
     ) -> Derivatives:
-        """Return the loss, s y p and s p(1 − p) with p = σ(−y(u + b))."""
+        """Return the loss, slopes s y p and curvatures s p(1 − p), p = 1/(1 + e^{y(u + b)})."""
         slope = np.empty_like(decision)
         curvature = np.empty_like(decision)
         given = map(freeze, (decision, target, weights))
@@ -58,13 +58,13 @@ class Logistic(NamedTuple):
     def dual(
         self, decision: Floats, target: Floats, weights: Floats, intercept: float, scale: float
     ) -> float:
-        """Return the entropy −Σ s [q ln q + (1 − q) ln(1 − q)] at q = scale·p."""
+        """Return the dual loss −Σ s [q ln q + (1 − q) ln(1 − q)] at q = scale·p."""
         return float(row_dual(self, *map(freeze, (decision, target, weights)), intercept, scale))
 
     def at_zero(self, intercept: float) -> tuple[float, float, float]:
-        """Return ℓ, a and c at u = b = 0, where the slope is a·y + c.
+        """Return ℓ at u = b = 0, and a and c, for which −ℓ' = a·y + c at u = 0.
 
-        So no pass over X is needed.
+        No pass over X is then needed.
         """
         return math.log(2.0), 0.5, -0.5 * math.tanh(0.5 * intercept)
 
@@ -83,9 +83,9 @@ class Logistic(NamedTuple):
     ) -> Steps:
         """Make at most `most` Newton steps on sparse or rounded columns.
 
-        They change `coef` and `decision`, u + b.  The steps end when the possible gain of descent
-        is at most `goal`, or at most `part` times the first gain.  The objective never rises.  With
-        `centred` they also change b.
+        The steps change `coef` and `decision`, which is u + b, and with `centred` also b.  They end
+        when the possible decrease of the objective is at most `goal`, or at most `part` times the
+        first one.  The objective never rises.
         """
         given = columns, freeze(target), freeze(weights), coef, decision, freeze(penalty)
         descend = compiled_for(penalty, newton_steps)

@@ -12,11 +12,11 @@ from schmp_estimators.linear.losses.base import Derivatives, Floats, derivatives
 
 @dataclass(frozen=True)
 class Poisson:
-    """Half of the deviance, y ln(y/μ) − y + μ with μ = e^{u + b}, y ≥ 0.
+    """Half the Poisson deviance, y ln(y/μ) − y + μ, of counts y ≥ 0 with the mean μ = e^{u + b}.
 
     P. McCullagh and J. A. Nelder, "Generalized linear models", 1989, section 6.2.  The second
-    derivative μ has no upper bound.  The dual point q = y + scale·(μ − y) is ≥ 0, and so feasible,
-    for any scale ≤ 1.
+    derivative μ has no upper bound.  In `dual`, q = y + scale·(μ − y) is ≥ 0, and so feasible, for
+    any scale ≤ 1.
     """
 
     smoothness = np.inf
@@ -27,7 +27,7 @@ class Poisson:
     def derivatives(
         self, decision: Floats, target: Floats, weights: Floats, intercept: float
     ) -> Derivatives:
-        """Return the loss, s(y − μ) and s μ.
+        """Return the loss, slopes s(y − μ) and curvatures s μ.
 
         Raises
         ------
@@ -49,16 +49,16 @@ class Poisson:
     def dual(
         self, decision: Floats, target: Floats, weights: Floats, intercept: float, scale: float
     ) -> float:
-        """Return Σ s [y ln y − y − (q ln q − q)] at q = y + scale·(μ − y)."""
+        """Return the dual loss Σ s [y ln y − y − (q ln q − q)] at q = y + scale·(μ − y)."""
         part = target + scale * (np.exp(decision + intercept) - target)
         return float(
             weigh(weights, xlogy(target, target) - xlogy(part, part) + part - target).sum()
         )
 
     def mean(self, decision: Floats) -> Floats:
-        """Return the prediction μ."""
+        """Return the predicted mean μ."""
         return np.exp(decision)
 
     def score(self, target: Floats, predicted: Floats, sample_weight: Any) -> float:
-        """Return the share of the deviance that predictions explain."""
+        """Return the share of the deviance that the predictions explain."""
         return float(d2_tweedie_score(target, predicted, sample_weight=sample_weight, power=1))

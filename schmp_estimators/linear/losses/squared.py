@@ -9,9 +9,9 @@ from schmp_estimators.linear.losses.base import Derivatives, Floats, derivatives
 
 @dataclass(frozen=True)
 class Squared:
-    """½(y − u − b)².
+    """Half the squared error, ½(y − u − b)².
 
-    Its second derivative is constant, so products of columns stay as they are from step to step.
+    Its second derivative is constant, so products of columns are computed only once.
     """
 
     smoothness = 1.0
@@ -23,7 +23,7 @@ class Squared:
     def derivatives(
         self, decision: Floats, target: Floats, weights: Floats, intercept: float
     ) -> Derivatives:
-        """Return the loss, s(y − u − b) and s."""
+        """Return the loss, slopes s(y − u − b) and curvatures s."""
         residual = target - decision - intercept
         slope = weigh(weights, residual)
         curvature = weigh(weights, np.ones_like(residual))
@@ -32,6 +32,6 @@ class Squared:
     def dual(
         self, decision: Floats, target: Floats, weights: Floats, intercept: float, scale: float
     ) -> float:
-        """Return Σ s (q y − ½q²) at q = scale·(y − u − b)."""
+        """Return the dual loss Σ s (q y − ½q²) at q = scale·(y − u − b)."""
         part = scale * (target - decision - intercept)
         return float(weigh(weights, part) @ (target - 0.5 * part))

@@ -21,17 +21,21 @@ P = TypeVar("P", bound="Penalty")
 
 
 class Penalty(Protocol):
-    """A penalty that is a sum over coefficients b_j of λ_j|b_j| and a smooth rest h_j(b_j).
+    """A penalty Σ_j λ_j|b_j| + h_j(b_j) on coefficients b_j, with smooth functions h_j.
 
-    λ_j is the strength of the penalty.  The rest and its derivative are zero at zero.
+    λ_j is the strength of the penalty.  h_j and its derivative are zero at zero.
 
-    A penalty is a named tuple.  `prox` and `value` are compiled into kernels, so they may use only
-    numbers, arrays, `at` and `weigh`; `prox` must not create arrays.
+    A penalty is a named tuple.  Its methods `prox` and `value` are compiled by numba, so they may
+    use only numbers, arrays, `at` and `weigh`.  In addition, `prox` must not create arrays.
     """
 
     @property
     def strengths(self) -> PerColumn:
-        """λ_j: coefficient j stays zero while x_jᵀr is at most λ_j in size; 0 means no penalty."""
+        """The strengths λ: one number, or one for each column.
+
+        Coefficient j is zero while −λ_j ≤ x_jᵀr ≤ λ_j, with the residual r, or −ℓ' of other losses.
+        If λ_j is 0, column j is not penalised.
+        """
 
     @property
     def positive(self) -> bool:
@@ -41,21 +45,21 @@ class Penalty(Protocol):
     def certified(self) -> bool:
         """Whether the penalty has the form λ|b| + ½ρb².
 
-        Only then there are a duality gap and Newton steps.
+        Duality gaps and Newton steps are for this form only.
         """
 
     @property
     def ridges(self) -> PerColumn:
-        """ρ_j, if the penalty is `certified`."""
+        """The numbers ρ, if the penalty is `certified`."""
 
     def prox(self, j: int, aim: float, norm: float) -> float:
-        """Return the b that minimises ½·norm·b² − aim·b plus the penalty of coefficient j at b."""
+        """Return the b that minimises ½·norm·b² − aim·b + λ_j|b| + h_j(b)."""
 
     def value(self, coef: Floats) -> float:
         """Return the sum of the penalty over all coefficients."""
 
     def tilt(self, coef: Floats) -> Floats | float:
-        """Return h_j'(b) for all coefficients."""
+        """Return the derivatives h_j'(b_j) for all coefficients."""
 
     def scaled(self, factor: float) -> Self:
         """Return `factor` times the penalty."""
@@ -67,7 +71,7 @@ def differ(values: PerColumn) -> bool:
 
 
 def at(values: PerColumn, j: int) -> float:
-    """Return the value of column j."""
+    """Return the value for column j; `values` is one number for all columns, or an array."""
     return float(values[j]) if differ(values) else float(values)
 
 
@@ -81,7 +85,7 @@ def _at(values: Any, j: Any) -> Function:
 
 
 def weigh(strengths: PerColumn, sizes: Floats) -> float:
-    """Return Σ_j λ_j·sizes_j."""
+    """Return Σ_j λ_j·sizes_j, where λ is `strengths`: one number for all columns, or an array."""
     return float(strengths @ sizes) if differ(strengths) else float(strengths * sizes.sum())
 
 

@@ -8,11 +8,11 @@ from schmp_estimators.linear.penalties.base import Floats, PerColumn, at, read_o
 
 
 class ElasticNet(NamedTuple):
-    """λ_j|b| + ½ρ_j b²; without ρ it is the L1 penalty (R. Tibshirani, JRSS-B 1996).
+    """Elastic-net penalty λ_j|b| + ½ρ_j b², with `strengths` λ and `ridges` ρ.
 
-    H. Zou, T. Hastie, "Regularization and variable selection via the elastic net", JRSS-B 2005,
-    section 2: it is an L1 penalty with additional rows √ρ_j of X, from which its duality gap
-    follows.
+    The squares act like additional rows of X with entries √ρ_j, so the duality gap is that of an L1
+    penalty.  H. Zou, T. Hastie, "Regularization and variable selection via the elastic net", JRSS-B
+    2005, section 2.
     """
 
     strengths: PerColumn
@@ -21,11 +21,11 @@ class ElasticNet(NamedTuple):
 
     @property
     def certified(self) -> bool:
-        """Whether there is a duality gap: yes."""
+        """Whether there is a duality gap: True."""
         return True
 
     def prox(self, j: int, aim: float, norm: float) -> float:
-        """Return the minimiser: `aim` is soft-thresholded by λ_j, and divided by `norm` + ρ_j."""
+        """Return `aim`, soft-thresholded at λ_j and divided by `norm` + ρ_j; see `Penalty.prox`."""
         strength = at(self.strengths, j)
         if aim > strength:
             return (aim - strength) / (norm + at(self.ridges, j))
@@ -34,15 +34,15 @@ class ElasticNet(NamedTuple):
         return 0.0
 
     def value(self, coef: Floats) -> float:
-        """Return Σ_j λ_j|b_j| + ½ρ_j b_j²."""
+        """Return the penalty Σ_j λ_j|b_j| + ½ρ_j b_j²."""
         return weigh(self.strengths, np.abs(coef)) + 0.5 * weigh(self.ridges, coef * coef)
 
     def tilt(self, coef: Floats) -> Floats:
-        """Return ρ_j b_j."""
+        """Return the derivatives ρ_j b_j."""
         return self.ridges * coef
 
     def of_columns(self, units: Floats) -> Self:
-        """See `Penalty`."""
+        """Return the penalty P(`units`·b) as a function of b."""
         ridges = read_only(units**2 * self.ridges) if np.any(self.ridges) else 0.0
         return self._replace(strengths=read_only(units * self.strengths), ridges=ridges)
 
@@ -54,20 +54,20 @@ class ElasticNet(NamedTuple):
 
 
 def L1(strengths: PerColumn, positive: bool = False) -> ElasticNet:
-    """Return the penalty λ_j|b|; with `positive` coefficients must be ≥ 0.
+    """Return the L1 penalty λ_j|b| of each coefficient b.
 
     R. Tibshirani, "Regression shrinkage and selection via the lasso", JRSS-B 1996.
 
     Parameters
     ----------
     strengths : float or ndarray of shape (n_features,)
-        λ_j ≥ 0.
+        Strengths λ_j ≥ 0.
     positive : bool, default=False
         Whether coefficients are restricted to be ≥ 0.
 
     Returns
     -------
     ElasticNet
-        The penalty, with ρ = 0.
+        The elastic net with ρ = 0.
     """
     return ElasticNet(strengths, 0.0, positive)

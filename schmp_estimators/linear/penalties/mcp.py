@@ -8,12 +8,15 @@ from schmp_estimators.linear.penalties.base import Floats, PerColumn, at, read_o
 
 
 class MCP(NamedTuple):
-    """The penalty λ_j|b| − b²/2γ up to a size of b of γλ_j, and a constant beyond.
+    """Minimax concave penalty: λ_j|b| − b²/(2γ) for −γλ_j ≤ b ≤ γλ_j, and constant beyond.
+
+    λ is given as `strengths`, and γ as `gamma`.
 
     C.-H. Zhang, "Nearly unbiased variable selection under minimax concave penalty", The Annals of
-    Statistics 2010.  It is not convex, so there is no duality gap: a fit ends when no update of a
-    single coefficient lowers the objective.  In `SparseGLM` γ refers to the mean loss; Zhang's γ is
-    3 for columns of variance one.  Solvers add up the loss over samples, so they use γ/n.
+    Statistics 2010.  The penalty is not convex, so there is no duality gap.  A fit ends when no
+    update of a single coefficient lowers the objective.  In `SparseGLM`, γ refers to the mean loss;
+    for columns of variance one it is Zhang's γ.  Solvers add up the loss over samples, so they use
+    γ/n.
     """
 
     strengths: PerColumn
@@ -21,16 +24,16 @@ class MCP(NamedTuple):
 
     @property
     def positive(self) -> bool:
-        """Whether coefficients are restricted to be ≥ 0: no."""
+        """Whether coefficients are restricted to be ≥ 0: False."""
         return False
 
     @property
     def certified(self) -> bool:
-        """Whether there are a duality gap and Newton steps: no."""
+        """Whether there are a duality gap and Newton steps: False."""
         return False
 
     def prox(self, j: int, aim: float, norm: float) -> float:
-        """Return the minimiser; if the objective is concave, it is the better one of two ends."""
+        """Return the minimiser of `Penalty.prox`; if γ·`norm` ≤ 1, it is 0 or `aim`/`norm`."""
         strength = at(self.strengths, j)
         size = abs(aim)
         curved = at(self.gamma, j) * norm
@@ -41,25 +44,25 @@ class MCP(NamedTuple):
         return 0.0
 
     def value(self, coef: Floats) -> float:
-        """Return the sum over coefficients."""
+        """Return the sum of the penalty over all coefficients."""
         inner = np.minimum(np.abs(coef), self.gamma * self.strengths)
         return weigh(self.strengths, inner) - 0.5 * (inner * inner / self.gamma).sum()
 
     def tilt(self, coef: Floats) -> Floats:
-        """Return −sign(b) times λ_j, or times the size of b divided by γ if that is smaller."""
+        """Return the derivatives −sign(b)·min(λ_j, abs(b)/γ) of the smooth part."""
         return -np.sign(coef) * np.minimum(np.abs(coef) / self.gamma, self.strengths)
 
     def of_strength(self, strength: float, total: float) -> Self:
-        """Return the penalty with λ times `strength`, and γ divided by `total`.
+        """Return the penalty with λ multiplied by `strength`, and γ divided by `total`.
 
-        `total` is the weight of all samples.
+        `total` is the sum of the sample weights.
         """
         return self._replace(
             strengths=read_only(strength * self.strengths), gamma=read_only(self.gamma / total)
         )
 
     def of_columns(self, units: Floats) -> Self:
-        """See `Penalty`."""
+        """Return the penalty P(`units`·b) as a function of b."""
         strengths = units * self.strengths
         gamma = self.gamma / units**2
         return self._replace(strengths=read_only(strengths), gamma=read_only(gamma))

@@ -25,20 +25,20 @@ REQUIRED = ("shape", "dtype", "rows", "gradient", "combine", "moments", "take_de
 
 
 class Storage:
-    """How X is stored: the operations that linear models need of it.
+    """Base class for an X in a form of your own, with the operations that linear models need.
 
-    Inherit from this class to fit a model to an X in a form of your own.  The class has to define
-    the attributes below, and the methods `rows`, `gradient`, `combine`, `moments` and `take_dense`.
-    All other methods follow from these, and may be replaced by faster ones.  Nothing may change X.
-    It must be possible to pickle a storage, because it is sent to workers; its arrays are read-only
-    there.
+    A subclass has to define the attributes below, and the methods `rows`, `gradient`, `combine`,
+    `moments` and `take_dense`.  The other methods are based on these, and may be replaced by faster
+    ones.  No method may change X.  A storage must be picklable, because it is sent to workers,
+    where its arrays are read-only.
 
     Attributes
     ----------
     shape : tuple of (int, int)
         Number of rows and of columns.
     dtype : dtype
-        Dtype of the values.  Columns that vary by less than its rounding count as constant.
+        Dtype of the values.  A column whose values differ by less than the rounding of this dtype
+        counts as constant.
     """
 
     __slots__ = ()
@@ -62,7 +62,7 @@ class Storage:
         Parameters
         ----------
         chosen : ndarray of int
-            Numbers of rows, in any order, perhaps repeated.
+            Indices of the rows, in any order.  They may be repeated.
 
         Returns
         -------
@@ -77,7 +77,7 @@ class Storage:
         ----------
         vector : ndarray of shape (n_rows,)
         scope : ndarray of int or None
-            The columns, in any order; None for all.
+            Indices j of the columns, in any order.  If None, all columns.
 
         Returns
         -------
@@ -87,12 +87,12 @@ class Storage:
 
     @abstractmethod
     def combine(self, columns: Indices, factors: Floats) -> Floats:
-        """Return Σ_j factors_j x_j.
+        """Return the linear combination Σ_j factors_j x_j of some columns.
 
         Parameters
         ----------
         columns : ndarray of int
-            The columns j, perhaps none.
+            Indices j of the columns.  There may be none.
         factors : ndarray of shape (len(columns),)
 
         Returns
@@ -103,18 +103,18 @@ class Storage:
 
     @abstractmethod
     def moments(self, weights: Floats, vector: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return Σ_i w_i x_ij, Σ_i w_i x_ij² and x_jᵀ·vector for all columns.
+        """Return Σ_i w_i x_ij, Σ_i w_i x_ij² and x_jᵀ·vector for all columns j.
 
         Parameters
         ----------
         weights : ndarray of shape (n_rows,) or (0,)
-            The weights w; empty if all are one.
+            The weights w.  The array is empty if all are one.
         vector : ndarray of shape (n_rows,)
 
         Returns
         -------
         tuple of three ndarrays of float64 of shape (n_columns,)
-            New arrays.  If X has NaN or infinity, so has the second array.
+            New arrays.  If X has NaN or infinity, the second array must have one, too.
         """
 
     @abstractmethod
@@ -124,13 +124,14 @@ class Storage:
         Parameters
         ----------
         columns : ndarray of int
+            Indices of the columns.
         rows : ndarray of int, optional
-            Only these rows.
+            Indices of the rows.  By default, all rows.
 
         Returns
         -------
         ndarray of float64 of shape (len(columns), n_rows)
-            A new array, with one column of X in each row.
+            A new array.  Each of its rows is a column of X.
         """
 
     @property
@@ -150,37 +151,37 @@ class Storage:
 
     @property
     def n_floats(self) -> int:
-        """Size of X in units of 8 bytes; X has one partition for each 2²⁸ of them."""
+        """Size of X in units of 8 bytes; by default X has one partition for each 2²⁸ units."""
         return self.stored
 
     @property
     def names(self) -> Any:
-        """Names of the columns, which are those of features; empty if they have none."""
+        """Names of the columns, or an empty tuple if there are none."""
         return ()
 
     @property
     def may_miss(self) -> bool:
-        """Whether values may be missing; then `missing_weights` and `filled` are needed, too."""
+        """Whether values may be missing; then define `missing_weights` and `filled`, too."""
         return False
 
     def missing_weights(self, weights: Floats) -> Floats:
-        """Return Σ w of each column over rows whose value is missing.
+        """Return for each column the sum of the weights of rows whose value is missing.
 
-        `weights` (n_rows,) are not negative.
+        `weights` has shape (n_rows,), and no weight is negative.
         """
         raise NotImplementedError
 
     def known_sums(self, weights: Floats) -> Floats:
-        """Return Σ w x of each column over rows whose value is known, and Σ w over the others."""
+        """Return for each column Σ w x over rows with known values, and Σ w over other rows."""
         known = self.filled(np.zeros(self.n_columns))
         return np.stack([known.gradient(weights, None), self.missing_weights(weights)])
 
     def known_means(self, weights: Floats) -> Floats:
-        """Return the weighted mean of each column over rows whose value is known; else NaN."""
+        """Return the weighted mean of known values of each column, or NaN if there are none."""
         return means_of(weights.sum(), self.n_rows, *self.known_sums(weights))
 
     def filled(self, values: Floats) -> "Storage":
-        """Return X with `values` (n_columns,) for missing values, which are NaN at first."""
+        """Return X with ``values[j]`` for missing values of column j, which are NaN before."""
         raise NotImplementedError
 
     @property
@@ -200,12 +201,12 @@ class Storage:
                 object.__setattr__(self, name, freeze(value))
 
     def pieces(self, columns: Indices) -> Iterator[tuple[slice, Array]]:
-        """Yield the numbers of some rows at a time, and some columns of these rows, (h, k)."""
+        """Yield a slice of rows at a time, and the values of `columns` in these rows."""
         for here in _slices(self.n_rows):
             yield here, self.take_dense(columns, np.arange(here.start, here.stop)).T
 
     def products(self, columns: Indices, known: int, weights: Floats) -> Floats:
-        """Return Σ_i w_i x_ij x_ik for j in `columns`, and k in those after the first `known`."""
+        """Return Σ_i w_i x_ij x_ik for all j in `columns`, and all k in ``columns[known:]``."""
         out, roots = np.zeros((len(columns), len(columns) - known)), np.sqrt(weights)
         for here, values in self.pieces(columns):
             taken = values * roots[here, None]
@@ -213,17 +214,17 @@ class Storage:
         return out
 
     def compressed(self, columns: Indices) -> Columns:
-        """Return some columns in compressed form."""
+        """Return some columns in compressed sparse form."""
         found = sp.csr_array(self.take_dense(columns))
         rows = found.indices.astype(np.int32, copy=False)
         return freeze(Columns(found.data, rows, found.indptr.astype(np.int64)))
 
     def complete(self, columns: Indices) -> Array:
-        """Return which columns may be shifted: those without implicit zeros."""
+        """Return whether each of the columns may be shifted, that is, has no implicit zeros."""
         return np.ones(len(columns), bool)
 
     def shifted(self, shifts: Floats) -> "Storage":
-        """Return X with `shifts` (n_columns,) subtracted from its columns."""
+        """Return X with ``shifts[j]`` subtracted from each column j."""
         columns = np.flatnonzero(shifts)
         values = self.take_dense(columns) - shifts[columns, None]
         return Shifted(self, columns, values, shifts)
@@ -233,7 +234,7 @@ class Storage:
         return self.take_dense(np.arange(self.n_columns)).T
 
     def identity(self) -> Iterable[Array]:
-        """Return arrays that differ if X differs, for the digests of checkpoints."""
+        """Return arrays that differ if X differs, by whose digest a checkpoint recognises X."""
         return (values for _, values in self.pieces(np.arange(self.n_columns)))
 
 
