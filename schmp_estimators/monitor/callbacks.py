@@ -9,8 +9,9 @@ logger = logging.getLogger(__name__)
 class HeldOutPerplexity:
     """Measure the perplexity of held-out documents, and end the fit when it no longer falls.
 
-    It follows the protocol ``sklearn.callback.FitCallback``.  One half of the tokens of a document
-    determines its topics; the other half is scored, as in `DistributedLDA.perplexity`.
+    Pass it to `set_callbacks` of an estimator.  It follows the protocol
+    ``sklearn.callback.FitCallback``.  One half of the tokens of each document determines its
+    topics, and the other half is scored, as in `DistributedLDA.perplexity`.
 
     Parameters
     ----------
@@ -19,20 +20,21 @@ class HeldOutPerplexity:
     every : int, default=10
         Number of sweeps between two measurements.
     patience : int or None, default=None
-        End the fit after this many measurements without an improvement.  None: never end it.
+        End the fit after this many measurements in a row without an improvement.  None means never.
     tol : float, default=0.0
         Relative decrease of the perplexity that counts as an improvement.
 
     Attributes
     ----------
     history_ : list of dict
-        For each measurement, ``iterations`` as in the estimator's `history_`, and ``perplexity``.
+        A record for each measurement, with ``iterations`` as in the estimator's `history_`, and
+        ``perplexity``.
 
     Raises
     ------
     ValueError
-        If `every` or `patience` is less than 1; if `tol` is negative, or given without `patience`;
-        in a fit whose `max_iter` is less than `every`.
+        If `every` or `patience` is less than 1.  If `tol` is negative, or given without `patience`.
+        If the `max_iter` of a fit is less than `every`.
 
     Examples
     --------
@@ -70,7 +72,7 @@ class HeldOutPerplexity:
         return {"perplexity": self.history_[-1]["perplexity"]} if self.history_ else {}
 
     def setup(self, estimator: Any, context: Any) -> None:
-        """Forget the measurements of an earlier fit."""
+        """Delete the measurements of an earlier fit."""
         if not hasattr(estimator, "perplexity"):
             raise TypeError(
                 f"HeldOutPerplexity watches topic models, not {type(estimator).__name__}"
@@ -89,7 +91,7 @@ class HeldOutPerplexity:
         """Do nothing: measurements are made when a sweep ends."""
 
     def on_fit_task_end(self, estimator: Any, context: Any) -> bool:
-        """Measure if `every` sweeps have passed, and return whether the fit should end."""
+        """Measure the perplexity once in `every` sweeps, and return whether the fit should end."""
         if context.task_name != "sweep" or estimator.n_iter_ % self.every:
             return False
         perplexity = estimator._as_if_fitted().perplexity(self.X)
