@@ -33,7 +33,7 @@ theta = lda.fit_transform(X)
 # %%
 # The picture shows the words of the eight largest topics.  The words are ranked by *relevance*,
 # which combines how probable a word is in the topic, and how much more probable it is there than
-# elsewhere.  The bars are the probabilities.
+# elsewhere.  Bars are the probabilities.
 import matplotlib.pyplot as plt
 
 from schmp_estimators import TopicDisplay

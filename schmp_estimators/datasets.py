@@ -52,7 +52,7 @@ def load_docstrings(packages: Sequence[str] = PACKAGES, *, min_characters: int =
     Parameters
     ----------
     packages : sequence of str, default=PACKAGES
-        Names of packages in import statements.  Packages that are not installed are ignored.
+        Import names of packages.  Packages that are not installed are ignored.
     min_characters : int, default=200
         Docstrings with fewer characters are left out.
 

@@ -120,14 +120,14 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     tol : float, default=1e-4
         The fit ends when a monitored value has not fallen by the fraction `tol` below its best in
         `n_iter_no_change` evaluations in a row.  With `early_stopping` the monitored value is the
-        error of the held-out ratings (``validation_rmse`` in `history_`).  Otherwise it is the
-        training ``objective``.  But "sgd" without `evaluate_every` monitors ``running_rmse``, or
+        error of held-out ratings (``validation_rmse`` in `history_`).  Otherwise it is the training
+        ``objective``.  But "sgd" without `evaluate_every` monitors ``running_rmse``, or
         ``running_loss`` with a ranking `loss`.  With ``tol=0``, any fall of the validation error
         counts, and without `early_stopping` only `max_iter` ends the fit.
     n_iter_no_change : int, default=None
         The fit ends after this number of evaluations in a row without a fall by the fraction `tol`.
-        There is an evaluation after every epoch, or after every `evaluate_every` epochs.  None
-        means 3 with `early_stopping` or a ranking `loss`, and otherwise 1.
+        There is an evaluation after every epoch, or every `evaluate_every` epochs.  None means 3
+        with `early_stopping` or a ranking `loss`, and otherwise 1.
     early_stopping : bool, default=False
         Whether to hold out some ratings, monitor the error of their predictions, and keep the
         factors of the epoch with the smallest error.
@@ -135,7 +135,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         Share of the ratings that early stopping holds out.  At least one rating is held out, and at
         least one is fitted.
     evaluate_every : int, default=0
-        Number of epochs of "sgd" between two evaluations of the exact objective, for `history_` and
+        Number of epochs of "sgd" between two evaluations of the objective, for `history_` and
         `tol`.  0 means never.  An evaluation takes about half the time of an epoch.  "ccd" computes
         the objective in every epoch.
     n_jobs : int, default=None
@@ -150,7 +150,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         Number of epochs between two checkpoints.
     verbose : int, default=0
         If not 0, show a progress bar, which needs the package ``rich``.  It shows the last
-        objective, values on held-out ratings, and ratings per second.
+        objective, the error of held-out ratings, and ratings per second.
 
     Attributes
     ----------
@@ -296,8 +296,8 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
             ``sample_weight``, array-like of shape (n_ratings,): the weight of the squared error of
             each rating, 1 by default.  For a sparse X in memory, weights are in the order of
             ``X.data``.  For a dense X, or an X on Dask, they are row by row, without missing
-            entries.  They may also be on Dask.  A rating of weight 2 acts like two equal ratings;
-            the error of a rating of weight 0 does not count.
+            entries.  Weights may also be on Dask.  A rating of weight 2 acts like two equal
+            ratings; the error of a rating of weight 0 does not count.
 
         Returns
         -------
@@ -332,8 +332,8 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         `unobserved_weight`, however, a pair that was in an earlier call counts as one more click,
         and the weights of its clicks add up.
 
-        With a ranking `loss` the solver is "sgd".  It starts from the earlier factors, and each
-        epoch visits all clicks, earlier and new.  A pair that comes again counts once.  Three
+        With a ranking `loss` the solver is "sgd".  The fit starts from the earlier factors, and
+        each epoch visits all clicks, earlier and new.  A pair that comes again counts once.  Three
         epochs are about as good as a new fit to all clicks.
 
         Parameters

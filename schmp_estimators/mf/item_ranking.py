@@ -35,7 +35,7 @@ class ItemRanking(Recommender):
     _usual: Floats
 
     def similar_items(self, items: ArrayLike, n: int = 10) -> tuple[Array, Array]:
-        """Return the items whose scores rise most by a click on each item.
+        """Return, for each item, the items whose scores rise most after a click on it.
 
         Parameters
         ----------
@@ -47,8 +47,8 @@ class ItemRanking(Recommender):
         Returns
         -------
         similar : ndarray of shape (m, n)
-            Ids of items, the largest coefficient first.  Missing ids have the same values as in
-            `recommend`.
+            Ids of items, with the largest coefficient first.  Missing ids have the same values as
+            in `recommend`.
         scores : ndarray of shape (m, n), float64
             Entries of `coef_` in the row of the item, and -inf for missing ids.
 
@@ -96,7 +96,7 @@ class ItemRanking(Recommender):
             Ids of clicked items, with the largest contribution to the score of `item` first.  Items
             that contribute nothing are left out; m is at most `n`.
         parts : ndarray of shape (m,), float64
-            Contribution of each of them to the score of `item`, above 0.  The contributions of all
+            Contribution of each item to the score of `item`, above 0.  The contributions of all
             clicks of the user add up to the score.
 
         Raises

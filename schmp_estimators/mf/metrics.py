@@ -51,10 +51,10 @@ def precision_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
         Recommended items, best first, as `ModelParallelMF.recommend` returns them.  Missing ids
         count as items that are not relevant.
     relevant : sparse matrix of shape (n_users, n_items), or sequence of n_users array-likes
-        The relevant items of each user.  In the row of a user in a matrix, they are the columns
-        with entries above 0; `items` then holds column numbers.  A sequence has a list, set or
-        array of ids for each user.  An id that occurs twice counts once.  Users without relevant
-        items are left out of the mean.
+        The relevant items of each user.  In a matrix, they are the columns with entries above 0 in
+        the row of the user, and `items` are column numbers.  A sequence has a list, set or array of
+        ids for each user.  An id that occurs twice counts once.  Users without relevant items are
+        left out of the mean.
     k : int, default=10
         Number of recommendations to judge.
 
@@ -165,16 +165,16 @@ METRICS: dict[str, Callable[[Hits], Floats]] = {
 class RankingScorer:
     """Scorer of k recommendations to each user, for the parameter `scoring` of scikit-learn.
 
-    If X holds pairs, items are relevant for a user if they have pairs with y above `threshold`.
-    Items that the user rated in the fit are not recommended.  So leave out pairs that were also in
-    the fit: they count as relevant, but are never recommended.  If X is a matrix, users are
+    If X holds pairs, the item of a pair is relevant for its user if y is above `threshold`.  Items
+    that the user rated in the fit are not recommended.  So leave out pairs that were also in the
+    fit: they count as relevant, but are never recommended.  If X is a matrix, users are
     :term:`folded in <fold-in>` from nine tenths of the ratings, and the other ratings are judged,
     as in `ModelParallelMF.score`.
 
     Parameters
     ----------
     metric : {"ndcg", "precision", "recall", "average_precision", "auc"}, default="ndcg"
-        The measure; see `ndcg_at_k` and the other functions with this ending.
+        Name of the measure.  For example, "ndcg" is the measure of `ndcg_at_k`.
     k : int, default=10
         Number of recommendations to each user.
     threshold : float, default=0.0

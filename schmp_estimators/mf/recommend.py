@@ -99,9 +99,9 @@ class Recommender:
         ----------
         users : array-like of shape (m,), or matrix of shape (m, n_items)
             Ids of users, or a matrix with the ratings of new users.  A model of ratings gives
-            unknown users the items with the highest biases.  A model of clicks gives unknown users,
-            and users whose clicks contribute to no score, the items with the highest mean
-            predictions over all users.
+            unknown users the items with the highest biases.  A model of clicks gives the items with
+            the highest mean predictions over all users to unknown users, and to users whose clicks
+            contribute to no score.
         n : int, default=10
             Number of items for each user.
         exclude : "fitted", None, ids, pairs or sparse matrix of shape (m, n_items), \
@@ -179,7 +179,7 @@ class Recommender:
         matrix : csr_array of shape (n_users_of_X, n_items), float64
             Ratings, with a row for each user in X.
         users : ndarray of shape (n_users_of_X,)
-            Ids of the users of the rows, in ascending order.
+            Id of the user of each row, in ascending order.
 
         Raises
         ------

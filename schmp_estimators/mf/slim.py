@@ -66,11 +66,11 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
 
     The score of item j for a user is ``x_u @ coef_[:, j]``, where x_u are the clicks of the user.
     Column j of `coef_` is a non-negative elastic net that predicts the clicks on item j from the
-    clicks on the other items [1]_.  Its :term:`duality gap` shows how exactly it is solved.  The
-    fitted numbers are bit-for-bit identical for any number of threads and workers, with or without
-    Dask.
+    clicks on the other items [1]_.  `dual_gap_` shows how far each column may be from its minimum.
+    The fitted numbers are bit-for-bit identical for any number of threads and workers, with or
+    without Dask.
 
-    Parameters are in this order: the model (to `confidence`), the size of the data (`n_users`,
+    Parameters are in this order: the model (up to `confidence`), the size of the data (`n_users`,
     `n_items`), when a fit stops (from `max_iter`), and how it is run (from `n_jobs`).
 
     Parameters
@@ -97,15 +97,15 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
     max_iter : int, default=1000
         Largest number of passes over the coefficients of a column.
     tol : float, default=1e-3
-        A column is solved when its duality gap is at most `tol` times its objective with zero
-        coefficients.  `tol` must be at least 1e-6.
+        A column is solved when its :term:`duality gap` is at most `tol` times its objective with
+        zero coefficients.  `tol` must be at least 1e-6.
     n_jobs : int, default=None
         Number of threads of a fit in this process.  None means 1, and -1 means all cores.
     checkpoint : str or path-like, default=None
         Path or fsspec URL of a file for solved columns.  In a path, ``~`` and environment variables
         are expanded.  A fit that finds its own checkpoint there continues from it.
     checkpoint_every : int, default=5
-        Items are solved in portions.  This is the number of portions between two checkpoints.
+        Columns are solved in portions.  This is the number of portions between two checkpoints.
     verbose : int, default=0
         If not 0, show a progress bar, which needs the package ``rich``.
 
@@ -121,10 +121,10 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
     clicks_ : csr_array of shape (n_users, n_items), float32
         Values of all clicks.  None in a copy made by `without_clicks`.
     user_ids_, item_ids_ : ndarray of shape (n_users,) and (n_items,)
-        Ids of the users and items, in the order of the rows and columns of `clicks_`.  Their form
-        is that of `ModelParallelMF`.
+        Ids of the users and items, in the order of the rows and columns of `clicks_`.  They are as
+        in `ModelParallelMF`.
     history_ : list of dict
-        A record for each portion of the items, with the numbers of ``iterations``, ``seconds``,
+        A record for each portion of columns, with the numbers of ``iterations``, ``seconds``,
         ``samples`` (columns) and ``coefficients`` so far.  ``dual_gap`` is the gap of all columns,
         divided by their objective with zero coefficients.  It falls from 1 to at most `tol`, as
         columns not yet solved count with zero coefficients.
@@ -204,7 +204,7 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
         ----------
         X : matrix of shape (n_users, n_items), or pairs of shape (n_clicks, 2)
             As in `ModelParallelMF.fit`: a sparse matrix of clicks, an array or data frame in which
-            NaN and zeros are not clicks, or pairs of ids.  X may also be on Dask.
+            NaN and zeros are not clicks, or pairs of ids.  X may also be a Dask collection.
         y : array-like of shape (n_clicks,), default=None
             Values of the pairs, for example counts.  They must be at least 0.  Pass ones if clicks
             have no values.  If X is a matrix, y is not used.

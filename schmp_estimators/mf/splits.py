@@ -143,8 +143,7 @@ class TimeSplit(_Splitter):
     ----------
     n_splits : int, default=1
         Number of splits.  The first split holds out the last `test_size` of the pairs.  Each
-        further split holds out the part before that of the previous split, and leaves out all later
-        pairs.
+        further split holds out the part before the previous one, and leaves out all later pairs.
     test_size : float, default=0.2
         Share of the pairs that a split holds out.
 

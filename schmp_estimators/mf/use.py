@@ -59,9 +59,9 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
             A matrix of ratings as in `fit`, with a column for each item in `item_ids_`, or pairs of
             ids.
         y : array-like of shape (n_pairs,), default=None
-            The ratings of pairs.  If they are given, the vectors are found from these ratings, even
-            for users of the fit.  Pairs with unknown items are ignored, and a warning names some.
-            If y is None and X holds pairs, the fitted vectors of their users are returned.
+            The ratings of pairs.  If y is given, the vectors are found from these ratings, even for
+            users of the fit.  Pairs with unknown items are ignored, and a warning names some.  If y
+            is None and X holds pairs, the fitted vectors of their users are returned.
         sample_weight : array-like of shape (n_ratings,), default=None
             Weights of the ratings, as in `fit`.
 
@@ -72,8 +72,8 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
             The vector of the user of each row or pair.  It is zero for an unknown user, and for a
             row without ratings.  The vector of a row depends only on the ratings in this row.
             Except with a ranking `loss`, the vector and bias of a user minimise the objective for
-            fixed items.  With `positive`, their relative error is 1e-9.  For a Dask collection the
-            result is lazy.
+            fixed items.  With `positive`, they are computed to a relative error of 1e-9.  For a
+            Dask collection the result is lazy.
 
         Raises
         ------
@@ -130,7 +130,7 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
         return self.transform(X, **weights)
 
     def predict(self, X: Any) -> Any:
-        """Predict ratings, or scores if the model has a ranking `loss`.
+        """Predict ratings, or scores with a ranking `loss`.
 
         Parameters
         ----------
@@ -192,8 +192,8 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
         Raises
         ------
         ValueError
-            As in `fit`.  If no rating above 0 can be judged by the NDCG.  If a matrix has fewer
-            than two ratings.
+            As in `fit`.  If the score is the NDCG, and no judged rating is above 0.  If a matrix
+            has fewer than two ratings.
         """
         check_is_fitted(self)
         if self._ranks:

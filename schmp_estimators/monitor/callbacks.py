@@ -7,18 +7,19 @@ logger = logging.getLogger(__name__)
 
 
 class HeldOutPerplexity:
-    """Measure the perplexity of held-out documents, and end the fit when it no longer falls.
+    """Measure the perplexity of held-out documents during a fit.
 
-    Pass it to `set_callbacks` of an estimator.  It follows the protocol
-    ``sklearn.callback.FitCallback``.  One half of the tokens of each document determines its
-    topics, and the other half is scored, as in `DistributedLDA.perplexity`.
+    With `patience`, the fit ends when the perplexity no longer falls.  Pass this callback to
+    `set_callbacks` of a topic model.  It follows the protocol ``sklearn.callback.FitCallback``.
+    One half of the tokens of each document determines its topics, and the other half is scored, as
+    in `DistributedLDA.perplexity`.
 
     Parameters
     ----------
     X : array-like or sparse matrix of shape (n_documents, n_features)
         Word counts of the held-out documents.
     every : int, default=10
-        Number of sweeps between two measurements.
+        Number of :term:`sweeps <sweep>` between two measurements.
     patience : int or None, default=None
         End the fit after this many measurements in a row without an improvement.  None means never.
     tol : float, default=0.0
@@ -72,7 +73,7 @@ class HeldOutPerplexity:
         return {"perplexity": self.history_[-1]["perplexity"]} if self.history_ else {}
 
     def setup(self, estimator: Any, context: Any) -> None:
-        """Delete the measurements of an earlier fit."""
+        """Delete earlier measurements."""
         if not hasattr(estimator, "perplexity"):
             raise TypeError(
                 f"HeldOutPerplexity watches topic models, not {type(estimator).__name__}"

@@ -37,7 +37,7 @@ class Span(NamedTuple):
 
 
 class ScheduleDisplay:
-    """Plot of what the workers of a cluster did, and when, or of when coefficients last changed.
+    """Plot of the work of a cluster over time, or of when coefficients last changed.
 
     `from_client` draws a row for each worker.  A bar shows when the worker ran a :term:`stage` of
     the fit on a :term:`shard` of the data.  Thin bars below show when it waited.  So the plot shows
@@ -51,9 +51,9 @@ class ScheduleDisplay:
     Parameters
     ----------
     spans : list of named tuples
-        Either periods of work: named tuples of ``worker``, ``thread``, ``name``, ``sweep``,
-        ``block``, ``start`` and ``stop``, with times in seconds.  Or records of a schedule: named
-        tuples of ``n_updates`` and ``last_moved``, one for each target.
+        Periods of work, as named tuples of ``worker``, ``thread``, ``name``, ``sweep``, ``block``,
+        ``start`` and ``stop``, with times in seconds.  For a histogram, the records of a schedule,
+        as named tuples of ``n_updates`` and ``last_moved``, one for each target.
     by : {"stage", "block"}, default="stage"
         Whether colours show the stages that took most time, or the blocks of the model.
 
@@ -132,7 +132,7 @@ class ScheduleDisplay:
     ) -> ScheduleDisplay:
         """Plot what the workers of a cluster did in the last fit.
 
-        The plot is made from messages of the workers, of which the scheduler keeps the last ones.
+        The scheduler keeps the last messages of the workers, from which the plot is made.
 
         Parameters
         ----------
