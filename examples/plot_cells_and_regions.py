@@ -46,7 +46,7 @@ shares = lda.fit_transform(X)
 
 # %%
 # The fit has not seen the types.  A classifier, fitted to the shares of half of the cells, predicts
-# those of the others.
+# the types of the others.
 nearest = KNeighborsClassifier(15).fit(shares[::2], types[::2])
 accuracy = nearest.score(shares[1::2], types[1::2])
 print(f"{accuracy:.1%} of the other cells get the right type from their neighbours")

@@ -122,11 +122,11 @@ def fit_beside(X, trait, components, alpha, factors, tol=1e-10):
 # %%
 # Never penalised
 # ---------------
-# So few variants can be stored as floats, in one matrix with the covariates.  ``penalty_factors``
-# multiplies the penalty of each column.  If the factor is the standard deviation of a column, as
-# with ``standardize=True``, the penalty is that of standardised columns.  Columns with the factor 0
-# have no penalty.  The penalty α is so strong that no variant is selected for 95 of 100 random
-# permutations of the trait.
+# The 22,000 variants of this page can be stored as floats, in one matrix with the covariates.
+# ``penalty_factors`` multiplies the penalty of each column.  If the factor is the standard
+# deviation of a column, as with ``standardize=True``, the penalty is that of standardised columns.
+# Columns with the factor 0 have no penalty.  The penalty α is so strong that no variant is selected
+# for 95 of 100 random permutations of the trait.
 X, components, trait, causes = study(1000, 22_000)
 deviations = by_blocks(deviations_of, X)
 covariates = np.column_stack([np.ones(len(X)), X[:, :WHOLE], components])

@@ -2,12 +2,12 @@
 Which coefficients next?
 ========================
 
-Coordinate descent may visit coefficients in any order.  Simple orders are one after the other
-(Lasso-RR) and random (Shotgun, Bradley et al., ICML 2011).  STRADS (Lee et al., NIPS 2014) prefers
-coefficients that changed most, and leaves out columns that are correlated with them.  Our default,
-``"resolve"``, solves the problem for a growing :term:`working set` of columns.  The figure repeats
-the comparison of the papers.  The data are generated genotypes, whose neighbouring columns are
-correlated, and sparse data as in Lee et al.
+Coordinate descent may visit coefficients in any order.  In the simplest orders, coefficients take
+turns (Lasso-RR) or are drawn at random (Shotgun, Bradley et al., ICML 2011).  STRADS (Lee et al.,
+NIPS 2014) prefers coefficients that changed most, and leaves out columns that are correlated with
+them.  Our default, ``"resolve"``, solves the problem for a growing :term:`working set` of columns.
+The figure repeats the comparison of the papers.  The data are generated genotypes, whose
+neighbouring columns are correlated, and sparse data as in Lee et al.
 """
 
 # %%

@@ -76,7 +76,7 @@ axes[1].set(title="The objective, missing pairs included")
 plt.show()
 
 # %%
-# Items of one kind have similar vectors.  The vector of a new user follows from three clicks.
+# Items of one kind have similar vectors.  The vector of a new user is computed from three clicks.
 similar, _ = best.similar_items(np.arange(n_items), n=10)
 print(
     f"of the ten most similar items {np.mean(kind[similar] == kind[:, None]):.0%} are of the same "

@@ -6,9 +6,9 @@ Several workers can factorise one matrix of ratings by stochastic gradient desce
 *bulk synchronous parallel* (BSP), each worker takes some users and changes its own copy of all
 items.  At a :term:`barrier` the changes are added up.  In *rotation* (Kim et al., EuroSys 2016,
 section 4.3), items are divided, too, and no two workers have the same items at the same time.  With
-BSP every worker makes a step for an item, and all these steps start from the same point.  So BSP
-needs a smaller step size.  `~schmp_estimators.ModelParallelMF` can do both, with one barrier per
-epoch and adaptive step sizes.
+BSP every worker makes a step for an item, and all these steps start from the same point.  Their sum
+is too long, so BSP needs a smaller step size.  `~schmp_estimators.ModelParallelMF` can do both,
+with one barrier per epoch and adaptive step sizes.
 """
 
 # %%

@@ -4,7 +4,7 @@ From PLINK files to stable variants
 
 Which genetic variants are associated with a trait, besides age and sex?  The genotypes are in a
 ``.bed`` file, with two bits for each person and variant.  The covariates are in a table with
-missing values, in another order.  Nothing is converted or imputed before the fit:
+missing values and another order of rows.  Nothing is converted or imputed before the fit:
 `~schmp_estimators.genotypes.read_plink` opens the file, and `~schmp_estimators.genotypes.join` adds
 the covariates as columns.
 """

@@ -3,10 +3,10 @@ Your own program: Poisson factorisation on a ring
 =================================================
 
 We model word counts of documents as Poisson variables.  The mean of a count is the product of two
-short vectors, the factors of its document and word.  They are fitted by expectation–maximisation.
-Each worker keeps the factors of its documents.  The factors of words are divided into blocks, which
-rotate over the workers.  Each worker adds its expected counts to a block, and the last worker
-computes the new factors of the block.
+short vectors, the factors of its document and word.  The factors are fitted by
+expectation–maximisation.  Each worker keeps the factors of its documents.  The factors of words are
+divided into blocks, which rotate over the workers.  Each worker adds its expected counts to a
+block, and the last worker computes the new factors of the block.
 """
 
 from typing import NamedTuple

@@ -55,8 +55,8 @@ class Gibbs(DocumentSampler):
 # %%
 # It is right
 # -----------
-# The package's sampler "sparse" draws from the same distribution, with shorter sums.  Both are
-# exact with one shard, so the joint log-likelihood must rise to the same level.
+# The package's sampler "sparse" draws from the same distribution, with shorter sums.  Both samplers
+# are exact with one shard, so the joint log-likelihood must rise to the same level.
 rng = np.random.default_rng(0)
 topics = np.kron(np.eye(5), np.full(12, 1 / 12)) + 0.002
 topics /= topics.sum(axis=1, keepdims=True)

@@ -3,9 +3,9 @@ Your own program: a support vector machine
 ==========================================
 
 *Dual coordinate descent* (Hsieh et al., ICML 2008) gives each row a dual variable between 0 and C,
-and optimises one variable at a time.  A dynamic schedule optimises several at a time.  They are
-those with the largest steps, of rows that are nearly orthogonal.  Each worker keeps some *columns*
-of X, and returns its part of the products of rows and weights.
+and optimises one variable at a time.  A dynamic schedule optimises several at a time.  It chooses
+variables with large steps, whose rows are nearly orthogonal.  Each worker keeps some *columns* of
+X, and returns its part of the products of rows and weights.
 """
 
 from functools import partial
