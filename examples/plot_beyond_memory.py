@@ -2,10 +2,11 @@
 My corpus does not fit into memory
 ==================================
 
-A topic model needs some bytes for every token: its position, its topic, and its proposals.  With
-``spill`` these bytes are in files, and a fit works on one slice of the documents after the other.
-The result does not change.  Here the corpus is small enough to fit with and without ``spill``, and
-to compare the memory.  On a Dask cluster the same parameter uses the disks of the workers.
+A topic model needs some bytes for every :term:`token`: for its position, its topic, and the topics
+proposed for it.  With ``spill`` these bytes are kept in files, and a fit works on one slice of the
+documents at a time.  The result does not change.  Here the corpus is small, so we can fit it with
+and without ``spill`` and compare the memory.  On a Dask cluster the same parameter uses the disks
+of the workers.
 """
 
 # %%
@@ -42,8 +43,8 @@ print(f"{n_docs:,} documents, {X.sum():,} tokens")
 
 # %%
 # We run both fits, and measure the peak memory of their arrays.  The number of slices depends on
-# the memory that is left.  Here there is plenty, so we ask for many small shards: there is at least
-# one slice for each.
+# the memory that is left.  Here there is plenty, so we ask for many small :term:`shards <shard>`,
+# because each has at least one slice.
 
 
 def fit(**parameters):
@@ -74,8 +75,8 @@ axes.grid(axis="y", visible=False)
 plt.show()
 
 # %%
-# The folder is a checkpoint, too: after an interruption the same call continues the fit, and a
-# larger ``max_iter`` continues a fit that has ended.
+# The folder is also a checkpoint.  After an interruption the same call continues the fit.  A larger
+# ``max_iter`` continues a fit that has ended.
 same = (in_memory.topic_word_counts_ != on_disk.topic_word_counts_).nnz == 0
 print("the same counts:", same)
 assert same

@@ -2,16 +2,16 @@
 Cells and regions: topics of binary counts
 ==========================================
 
-In single-cell ATAC data a row is a cell, a column is a region of the genome, and an entry says that
-the region is open.  Topics then are sets of regions that are open together, and the shares of a
-cell describe its type.  The matrix of such a data set, ``AnnData.X``, is a sparse matrix, which
-``DistributedLDA`` takes as it is: entries are the number of times that a "word" occurs.
+In single-cell ATAC data a row is a cell, a column is a region of the genome, and an entry is 1 if
+the region is open.  A topic is then a set of regions that are open together, and the topic shares
+of a cell describe its type.  The matrix of such a data set, ``AnnData.X``, is sparse.
+``DistributedLDA`` takes it unchanged, and treats regions as words of a document.
 """
 
 # %%
-# Two thousand cells of eight types and 20,000 regions.  Each type has programs of regions that are
-# open together, and shares two of them with others; a third of the open regions are open anywhere.
-# A cell shows between 300 and 1,500 open regions.
+# We generate two thousand cells of eight types, with 20,000 regions.  A program is a group of
+# regions that are open together, and each type mixes a few.  A third of the open regions do not
+# depend on the type.  For each cell we draw 300 to 1,500 regions.
 import matplotlib.pyplot as plt
 import numpy as np
 from scipy import sparse
@@ -37,21 +37,23 @@ X = sparse.csr_array((ones, np.concatenate(rows), indptr), (n_cells, n_regions))
 print(f"{X.shape[0]} cells, {X.shape[1]} regions, {X.nnz:,} open ones")
 
 # %%
-# One topic more than there are programs, for what is open anywhere.  The prior of a cell is low:
-# few topics for each.
+# There is one topic more than programs, for regions that are open anywhere.  The prior of a cell is
+# small, so each cell has few topics.
 lda = DistributedLDA(
     n_programs + 1, doc_topic_prior=0.1, topic_word_prior=0.01, max_iter=60, random_state=0
 )
 shares = lda.fit_transform(X)
 
 # %%
-# The shares know the types, which the fit has not seen: half of the cells tell those of the others.
+# The fit has not seen the types.  A classifier, fitted to the shares of half of the cells, predicts
+# the types of the others.
 nearest = KNeighborsClassifier(15).fit(shares[::2], types[::2])
 accuracy = nearest.score(shares[1::2], types[1::2])
 print(f"{accuracy:.1%} of the other cells get the right type from their neighbours")
 
 # %%
-# Mean shares by type.  A topic is a list of regions, those with the largest weights first.
+# The picture shows mean shares by type.  Below are the regions with the largest weights in one
+# topic.
 mean = np.array([shares[types == one].mean(axis=0) for one in range(n_types)])
 figure, axes = plt.subplots(figsize=(6.5, 3.2), layout="constrained")
 image = axes.imshow(mean, cmap="viridis", vmin=0)

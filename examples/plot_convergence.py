@@ -2,11 +2,13 @@
 Progress for each token, progress in time
 =========================================
 
-A sampler can be faster because it makes more progress with each token, or because it visits more
-tokens per second.  Kim et al. (EuroSys 2016) show both separately: the objective against the data
-samples operated upon, and the samples against time.  Together they give the objective against time.
+A sampler of topic models can be faster because it makes more progress with each token, or because
+it visits more tokens per second.  Kim et al. (EuroSys 2016) show both separately: the objective
+against the number of data samples visited, and this number against time.  Together they give the
+objective against time.
 
-Here the sampler "warp" makes one to four proposals for each token in each pass: ``mh_steps``.
+Here the sampler "warp" proposes one, two or four new topics for each token in each pass
+(``mh_steps``).
 """
 
 # %%
@@ -36,7 +38,7 @@ fits = {m: DistributedLDA(50, mh_steps=m, max_iter=60, **params).fit(X) for m in
 
 # %%
 # The left picture shows that more proposals make more progress with the same number of tokens.  The
-# middle shows their cost, and the right the progress over time.
+# middle one shows their cost, and the right one the progress over time.
 figure, (progress, throughput, time) = plt.subplots(1, 3, figsize=(11, 3.8), layout="constrained")
 for (m, lda), colour in zip(fits.items(), ["#e08e45", "#2f7ea6", "#a05195"], strict=True):
     name = f"{m} proposal{'s' * (m > 1)}"

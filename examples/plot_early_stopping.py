@@ -2,9 +2,9 @@
 When to stop
 ============
 
-The likelihood of the training documents hardly ever stops rising.
+The likelihood of the training documents keeps rising for nearly the whole fit.
 `~schmp_estimators.HeldOutPerplexity` measures how well the model predicts other documents, and ends
-the fit when this no longer improves.
+the fit when its predictions no longer improve.
 """
 
 # %%
@@ -22,8 +22,8 @@ X_train, X_test = train_test_split(X, test_size=0.15, random_state=0)
 
 # %%
 # With ``patience=2`` the fit stops after two measurements without an improvement of at least 0.2
-# percent.  This is a callback of scikit-learn, so it can be combined with others, such as a
-# progress bar.
+# percent.  ``HeldOutPerplexity`` is a callback of scikit-learn, so it can be combined with others,
+# such as a progress bar.
 watch = HeldOutPerplexity(X_test, every=10, patience=2, tol=0.002)
 lda = DistributedLDA(
     50, doc_topic_prior=0.1, topic_word_prior=0.02, max_iter=1000, evaluate_every=2, random_state=0

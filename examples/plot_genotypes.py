@@ -4,11 +4,11 @@ Genotypes, a byte each
 
 Which of half a million genetic variants are associated with a trait?  A genotype is 0, 1 or 2, so
 one byte is enough.  `~schmp_estimators.PrioritizedLasso` reads bytes without a copy: 1,000 people
-with 500,000 variants are 500 MB, and a fit needs little more.  Sex, age and ancestry influence the
+with 500,000 variants take 500 MB, and a fit needs little more.  Sex, age and ancestry influence the
 trait, too.  They must be in the model, but without a penalty.  Otherwise variants that are more
 frequent in one population would explain a part of their influence.
 
-This page uses 22,000 variants.  ``study(1000, 500_000)`` makes all of them.
+This page uses 22,000 variants.  ``study(1000, 500_000)`` generates half a million.
 """
 
 import tracemalloc
@@ -122,10 +122,11 @@ def fit_beside(X, trait, components, alpha, factors, tol=1e-10):
 # %%
 # Never penalised
 # ---------------
-# So few variants can be floats, in one matrix with the covariates.  ``penalty_factors`` multiplies
-# the penalty of each column.  If the factor is the standard deviation of a column, as with
-# ``standardize=True``, the penalty is that of standardised columns.  Columns with the factor 0 have
-# no penalty.  The penalty is so strong that with 95 of 100 permuted traits no variant is selected.
+# The 22,000 variants of this page can be stored as floats, in one matrix with the covariates.
+# ``penalty_factors`` multiplies the penalty of each column.  If the factor is the standard
+# deviation of a column, as with ``standardize=True``, the penalty is that of standardised columns.
+# Columns with the factor 0 have no penalty.  The penalty α is so strong that no variant is selected
+# for 95 of 100 random permutations of the trait.
 X, components, trait, causes = study(1000, 22_000)
 deviations = by_blocks(deviations_of, X)
 covariates = np.column_stack([np.ones(len(X)), X[:, :WHOLE], components])
@@ -162,9 +163,10 @@ assert n_free == 0 < n_shrunk < n_without / 10 and n_causes == CAUSES
 assert abs(free.coef_[3] - 0.05) < 0.01 < 0.05 - shrunk.coef_[3]
 
 # %%
-# The picture shows the association of each single variant with the trait without the covariates.
-# If all were below α, no variant would be in the model.  The model uses all variants together, so
-# it needs few of those above the line.
+# Each dot is the association of a single variant with the trait.  In the lower picture, the
+# covariates have first been regressed out of the trait.  If all dots were below α, no variant would
+# be in the model.  Variants that are inherited together explain the same part of the trait, so the
+# model needs few of those above the line.
 place = np.arange(X.shape[1] - WHOLE)
 chromosome = place * CHROMOSOMES // len(place)
 figure, axes = plt.subplots(2, 1, figsize=(9.5, 6), layout="constrained", sharex=True, sharey=True)
@@ -191,15 +193,16 @@ plt.show()
 # %%
 # In bytes
 # --------
-# An array has only one dtype, so float covariates in X would turn the genotypes into floats, eight
-# times as large.  Sex and age are whole numbers, so they are columns of the same int8 array;
-# reserve columns for them when you read the genotypes.  If missing genotypes are coded as -1, give
-# ``missing_values=-1``: they are replaced by means while X is read, and it stays int8.  The
-# principal components are floats and stay outside X: see ``fit_beside`` above.  Given their
-# coefficients, the Lasso is fitted to the rest of the trait.  While the set of selected variants
-# does not change, its solution is linear in these coefficients, so one Newton step finds the best
-# ones; a step that is too long is halved.  When the residual is orthogonal to the components, the
-# duality gap of the last Lasso is that of the whole problem.
+# An array has only one dtype.  So float covariates in X would turn the genotypes into floats, which
+# are eight times as large.  Sex and age are whole numbers, so they can be columns of the same int8
+# array.  Reserve columns for them when you read the genotypes.  If missing genotypes are coded as
+# -1, pass ``missing_values=-1``.  They are then replaced by means while X is read, and X stays
+# int8.  The principal components are floats and stay outside X.  The function ``fit_beside`` above
+# fits their coefficients, and fits the Lasso to the rest of the trait.  While the set of selected
+# variants does not change, the solution of the Lasso is linear in these coefficients, so one Newton
+# step finds the best coefficients.  A step that is too long is halved.  When the residual is
+# orthogonal to the components, the :term:`duality gap` of the last Lasso is that of the whole
+# problem.
 tracemalloc.start()
 beside, of_components, n_fits = fit_beside(X, trait, components, alpha, never[2:])
 added = tracemalloc.get_traced_memory()[1]

@@ -2,11 +2,12 @@
 How many coefficients at a time?
 ================================
 
-If several coefficients are updated from the same residual, no update takes the others into account.
-For correlated columns the sum of the steps is then too long: Shotgun (Bradley et al., ICML 2011)
-diverges if too many coefficients are updated at a time.  STRADS (Lee et al., NIPS 2014) adds
-*priorities*, which prefer coefficients that still change, and a *dependency check*, which keeps
-correlated columns out of the same round.  This page shows that each needs the other.
+If coordinate descent updates several coefficients from the same residual, no update takes the
+others into account.  For correlated columns the sum of the steps is then too long.  Therefore
+Shotgun (Bradley et al., ICML 2011) diverges if too many coefficients are updated at a time.  STRADS
+(Lee et al., NIPS 2014) adds *priorities*, which prefer coefficients that still change, and a
+*dependency check*, which keeps correlated columns from being updated at the same time.  This page
+shows that each needs the other.
 """
 
 # %%
@@ -51,8 +52,9 @@ def fit(schedule, max_iter=60):
 
 
 # %%
-# Left: passes over the data until the objective is within 1/1000 of the minimum; for a good
-# schedule the line is flat.  Right: priorities and the check, each alone and together.
+# The left picture shows the passes over the data until the objective is within 1/1000 of the
+# minimum.  For a good schedule the line is flat.  The right picture shows priorities and the check,
+# alone and together.
 numbers, needed = [16, 32, 64, 128, 192, 256, 512], {}
 for kind in (schmp.Random, schmp.Priority):
     for number in numbers:
@@ -107,8 +109,9 @@ assert final["priorities"] > 1 > final["check"] and final["both"] < 0.01 * final
 # %%
 # A schedule of our own
 # ---------------------
-# A schedule is an object with a sampler, which draws coefficients.  This one draws neighbours,
-# which is the worst that a round can do on genotypes; the check keeps most of them apart.
+# A schedule is an object with a sampler, which draws the coefficients of each update.  This one
+# draws neighbouring columns, which are the most correlated ones of genotypes.  The check removes
+# most of them.
 
 
 class Neighbours(schmp.Sampler):

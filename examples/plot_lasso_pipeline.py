@@ -2,11 +2,11 @@
 Uneven convergence, and rounds in flight
 ========================================
 
-Lee et al. (NIPS 2014) and Kim et al. (EuroSys 2016) make two observations on the Lasso.  First,
-most coefficients converge after a few passes, and a few take long: that is why priorities help.
-Second, if a round must wait for the network, several rounds can run at a time (``pipeline_depth``).
-Each is chosen before the results of the others are known.  This works if columns are also checked
-against those in running rounds.
+Lee et al. (NIPS 2014) and Kim et al. (EuroSys 2016) make two observations about the Lasso.  First,
+most coefficients converge after a few passes, and a few take long, so it helps to update these more
+often.  Second, if a round of updates must wait for the network, several rounds can run at a time
+(``pipeline_depth``).  Each round is chosen before the results of the others are known.  This works
+if rounds that run at the same time have no correlated columns.
 """
 
 # %%
@@ -34,11 +34,11 @@ best = exact.history_[-1]["objective"]
 
 # %%
 # A schedule with ``moved_above`` records after how many passes each coefficient last changed by
-# more than this, here by 1 % of the largest coefficient.  Coefficients are drawn uniformly, 16 at a
-# time, so that all get as many updates.
+# more than this number, here 1 % of the largest coefficient.  Coefficients are drawn uniformly, 16
+# at a time, so that all get about as many updates.
 #
-# In one process rounds are executed one after the other, so depth cannot save time here.  The
-# picture shows the cost of outdated residuals: more passes, but no divergence.
+# In one process rounds are executed one after the other, so a larger depth cannot save time here.
+# The right picture shows the cost of outdated residuals: more passes, but no divergence.
 params = {"alpha": alpha, "random_state": 0, "tol": 1e-6}
 recorded = schmp.Random(16, moved_above=0.01 * np.abs(exact.coef_).max())
 shotgun = PrioritizedLasso(schedule=recorded, max_iter=64, **params).fit(X, y)

@@ -2,11 +2,12 @@
 Which coefficients next?
 ========================
 
-Coordinate descent may visit coefficients in any order.  Simple orders are in turn (Lasso-RR) and at
-random (Shotgun, Bradley et al., ICML 2011).  STRADS (Lee et al., NIPS 2014) draws coefficients that
-changed most, and leaves out columns that are correlated with them.  Our default, ``"resolve"``,
-solves for a growing working set of columns.  The figure repeats the comparison of the papers on
-generated genotypes, whose neighbouring columns are correlated, and on the sparse data of Lee et al.
+Coordinate descent may visit coefficients in any order.  In the simplest orders, coefficients take
+turns (Lasso-RR) or are drawn at random (Shotgun, Bradley et al., ICML 2011).  STRADS (Lee et al.,
+NIPS 2014) prefers coefficients that changed most, and leaves out columns that are correlated with
+them.  Our default, ``"resolve"``, solves the problem for a growing :term:`working set` of columns.
+The figure repeats the comparison of the papers.  The data are generated genotypes, whose
+neighbouring columns are correlated, and sparse data as in Lee et al.
 """
 
 # %%
@@ -80,10 +81,10 @@ data = {"Genotypes, 300 × 1000": make_genotypes(), "Sparse recipe, 500 × 1000"
 fits = {name: fit_all(X) for name, X in data.items()}
 
 # %%
-# The schedules update four coefficients at a time.  The upper pictures show progress against passes
-# over the data.  They count all work on entries of X, including the dependency check and the full
-# gradients that evaluate every schedule.  "resolve" solves small dense problems in one call, so it
-# is a single point there.
+# All schedules except "resolve" update four coefficients at a time.  The upper pictures show
+# progress against passes over the data.  The passes include all work on entries of X, such as
+# checks for correlation and the gradients by which we evaluate every schedule.  "resolve" solves a
+# small dense problem in one call, which is shown as a single point.
 colours = dict(zip(names, plt.rcParams["axes.prop_cycle"].by_key()["color"], strict=False))
 figure, axes = plt.subplots(2, 2, figsize=(9.5, 6.4), sharey="col", layout="constrained")
 reached = {}

@@ -2,12 +2,13 @@
 Implicit clicks
 ===============
 
-We only know which user clicked on which item.  As ratings all clicks are 1, so there is nothing to
-learn.  With ``unobserved_weight`` missing pairs count, too, with a small weight.
+We only know which user clicked on which item.  If clicks are fitted as ratings, all ratings are 1,
+so there is nothing to learn.  With ``unobserved_weight``, pairs without a click count, too, with a
+small weight.
 """
 
 # %%
-# We generate clicks: there are six kinds of items, users like two of them, and some items are
+# We generate clicks.  There are six kinds of items, each user likes two of them, and some items are
 # popular with all users.
 import warnings
 
@@ -39,9 +40,10 @@ print(caught[0].message)
 
 
 # %%
-# Search for the weight of a missing pair and for the penalty.  ``score`` is the NDCG of ten
-# recommendations to each user, from 0 to 1, judged by held-out clicks.  If the weight is too small,
-# all pairs are predicted to be clicks, and recommending popular items would be as good.
+# We search for the weight of a missing pair and for the penalty.  ``score`` is the normalised
+# discounted cumulative gain (NDCG) of ten recommendations to each user, from 0 to 1.  It is
+# measured on held-out clicks.  If the weight is too small, all pairs are predicted to be clicks,
+# and recommending popular items is as good.
 def fit(weight, alpha=0.1):
     mf = ModelParallelMF(8, unobserved_weight=weight, alpha=alpha, n_items=n_items, random_state=0)
     return mf.fit(pairs[~test], clicks[~test])
@@ -74,7 +76,7 @@ axes[1].set(title="The objective, missing pairs included")
 plt.show()
 
 # %%
-# Items of one kind have similar vectors.  A new user is folded in from three clicks.
+# Items of one kind have similar vectors.  The vector of a new user is computed from three clicks.
 similar, _ = best.similar_items(np.arange(n_items), n=10)
 print(
     f"of the ten most similar items {np.mean(kind[similar] == kind[:, None]):.0%} are of the same "

@@ -2,12 +2,12 @@
 Recommend from a data frame
 ===========================
 
-A data frame has the columns reader, book and stars.  We fit it and recommend books; ids may be
-strings.
+A data frame has the columns reader, title and stars.  We fit a model to it and recommend books.
+The ids of readers and books are strings.
 """
 
 # %%
-# We generate readers and books: each reader likes two of five genres, and some books are better
+# We generate readers and books.  Each reader likes two of five genres, and some books are better
 # than others.
 import matplotlib.pyplot as plt
 import numpy as np
@@ -34,8 +34,8 @@ frame = pd.DataFrame({**names, "stars": stars})
 print(frame.head())
 
 # %%
-# Pass two columns of ids and a column of ratings.  ``alpha`` is the one parameter that is worth a
-# search.  Scores are R²; ``clip`` keeps predictions between one star and five.
+# We pass two columns of ids and a column of ratings.  ``alpha`` is the one parameter that is worth
+# a search.  Scores are R².  ``clip`` keeps predictions between one star and five.
 search = GridSearchCV(
     ModelParallelMF(8, clip=True, random_state=0),
     {"alpha": [0.03, 0.1, 0.3]},
@@ -54,7 +54,7 @@ print(
 print(pd.DataFrame({"title": titles[0], "stars expected": scores[0].round(2)}))
 
 # %%
-# Books are similar if their vectors have a similar direction.  The model does not know the genres.
+# Books are similar if their vectors have similar directions.  The model does not know the genres.
 genre_of = books.set_index("title")["genre"]
 asked = books.groupby("genre", sort=False)["title"].first()
 similar, cosines = mf.similar_items(asked, n=60)

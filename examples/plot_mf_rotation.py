@@ -1,13 +1,14 @@
 """
-Rotation keeps the step of a serial run
-=======================================
+Rotation keeps the step size of a serial run
+============================================
 
-Several workers can factorise one matrix of ratings by stochastic gradient descent in two ways.
-*Bulk synchronous parallel* (BSP): each worker takes some users and changes its own copy of all
-items; at a barrier the changes are added.  *Rotation* (Kim et al., EuroSys 2016, section 4.3):
-items are divided, too, and no two workers have the same items at a time.  With BSP an item gets one
-step from each worker, all from the same starting point.  So BSP needs a smaller step size.
-`~schmp_estimators.ModelParallelMF` can do both, with one barrier per epoch and adaptive steps.
+Several workers can factorise one matrix of ratings by stochastic gradient descent in two ways.  In
+*bulk synchronous parallel* (BSP), each worker takes some users and changes its own copy of all
+items.  At a :term:`barrier` the changes are added up.  In *rotation* (Kim et al., EuroSys 2016,
+section 4.3), items are divided, too, and no two workers have the same items at the same time.  With
+BSP every worker makes a step for an item, and all these steps start from the same point.  Their sum
+is too long, so BSP needs a smaller step size.  `~schmp_estimators.ModelParallelMF` can do both,
+with one barrier per epoch and adaptive step sizes.
 """
 
 # %%
@@ -49,8 +50,8 @@ def fit(schedule, n_shards, step):
 # %%
 # A step size of 0.3 suits a serial run.  With rotation it suits any number of workers, because more
 # workers only change the order of the ratings.  With 64 workers a block has 24 ratings, and this
-# order slows the first epochs a little.  BSP diverges with eight workers.  With a third of the step
-# size it converges, but more slowly the more workers there are.
+# order slows the first epochs a little.  With eight workers and this step size, BSP diverges.  With
+# a third of the step size it converges, but more slowly the more workers there are.
 steps, numbers = [0.3, 0.1, 0.03], [1, 8, 32, 64]
 rotated = {p: fit("rotation", p, 0.3) for p in numbers}
 copied = {(p, step): fit("bsp", p, step) for p in numbers for step in steps}

@@ -2,11 +2,11 @@
 What more workers save
 ======================
 
-On a cluster documents are divided among workers, and words are exchanged once per sweep.  The
-tokens of a word are sent to the worker that owns the word, and back; or the row of the word, its
-count in every topic, is sent to all workers.  For each word the cheaper way is chosen.  So the more
-workers there are, the less each of them receives and keeps.  The picture shows formulas, and
-measurements of small fits.
+A topic model on a cluster divides documents among workers, which exchange words once per
+:term:`sweep`.  Either the :term:`tokens <token>` of a word are sent to the worker that owns the
+word, and back.  Or the row of the word, which is its count in every topic, is sent to all workers.
+The cheaper way is chosen for each word.  So the more workers there are, the less each of them
+receives and keeps.  The picture shows this by formulas, and by measurements of small fits.
 """
 
 # %%
@@ -24,8 +24,8 @@ n_tokens, n_words = n_of_word.sum(), len(n_of_word)
 print(f"{X.shape[0]:,} documents, {n_words:,} words, {n_tokens:,} tokens")
 
 # %%
-# Each small fit runs on a cluster in this process.  Dask's metrics count what workers send each
-# other; after a sweep we measure what they keep.
+# Each small fit runs on a cluster in this process.  Dask's metrics count the bytes that workers
+# send each other.  After each sweep we measure the bytes that they keep.
 import sys
 
 from distributed import Client, LocalCluster
@@ -86,11 +86,11 @@ for p in (2, 4, 6):
 
 # %%
 # These are the formulas.  Integers are sent in as few bytes as they need: here 1 for a topic, and
-# at most 2 for a count.  A token is sent with two proposals.  The row of a word with 2 K tokens or
-# more has a count for each topic; other rows are lists of topics.  Reading a row counts like 4
-# bytes for each topic.  A worker keeps 7 bytes for each token, and 32 for each word that it has or
-# owns.  With eight workers or more, small messages are sent by way of other workers, nearly twice;
-# the formulas do not count that.
+# at most 2 for a count.  A token is sent with two proposed topics.  With K topics, the row of a
+# word with 2 K tokens or more has a count for each topic; other rows are lists of topics.  The work
+# of reading a row counts like 4 bytes for each topic.  A worker keeps 7 bytes for each token, and
+# 32 for each word that it owns or has in its documents.  With eight workers or more, small messages
+# are sent through other workers, and so nearly twice.  The formulas do not count this.
 
 
 def traffic(p):

@@ -2,13 +2,14 @@
 From a log to lists, night by night
 ===================================
 
-A shop has a log of clicks: with repeats, blanks, and events that come a day late.  We clean it, let
-old clicks fade, choose between two models by the days that follow, add each night's clicks, and
-write a list for each user.
+A shop has a log of clicks, with repeats, missing items, and events that come a day late.  We clean
+the log, and give old clicks less weight.  We fit two models, and judge them by later clicks.  Then
+we add each night's clicks, and write recommendations for each user.
 """
 
 # %%
-# The log.  There are eight kinds of items, users like two of them, and new items come every day.
+# We generate the log.  There are eight kinds of items, each user likes two of them, and new items
+# come every day.
 import tempfile
 
 import dask.dataframe as dd
@@ -47,7 +48,8 @@ print(f"{len(log)} events, {log['item'].isna().sum()} without an item, "
       f"{log.duplicated(['user', 'item']).sum()} repeats")  # fmt: skip
 
 # %%
-# One row for each pair, whose value is the number of clicks, each halved every two weeks.
+# We make one row for each pair of user and item.  Its value is the sum of its clicks, each of which
+# loses half of its weight every two weeks.
 HALF_LIFE = 14.0
 
 
@@ -60,8 +62,8 @@ def counted(events, today):
 pairs = counted(log, today=29)
 
 # %%
-# Both models are judged by the latest tenth of the pairs: a random split would let them look into
-# the future.  Both take the same pairs and values.
+# Both models are judged by the latest tenth of the pairs, because a random split would let them
+# look into the future.  Both take the same pairs and values.
 split = ranking.TimeSplit(test_size=0.1)
 cv = list(split.split(pairs[["user", "item"]], pairs["value"], groups=pairs["day"]))
 searches = {
@@ -81,9 +83,9 @@ for name, search in searches.items():
     print(f"{name}: NDCG {search.best_score_:.3f} with {search.best_params_}")
 
 # %%
-# Seven nights.  Each morning's lists are judged by the new pairs of the day.  At night the day's
-# clicks are added to both models, which also take pairs that they know.  A third model stays as it
-# was.
+# Seven nights follow.  Each morning's lists are judged by the new pairs of the day.  At night the
+# day's clicks are added to both models, including pairs that they know.  A third model is never
+# updated.
 item_model = searches["items"].best_estimator_
 factor_model = searches["factors"].best_estimator_
 stays = clone(item_model).fit(pairs[["user", "item"]], pairs["value"])
@@ -109,8 +111,8 @@ axes.legend(fontsize=8)
 plt.show()
 
 # %%
-# The lists of all users.  The ids are a Dask collection, so that each partition's lists are made
-# and written by themselves, on a cluster by its workers.
+# We write the lists of all users.  Their ids are a Dask collection, so the lists of each partition
+# are made and written separately.  On a cluster, the workers do this.
 
 
 def lists_of(frame, model):
@@ -127,7 +129,7 @@ lists = pd.read_parquet(folder)
 print(lists.head())
 
 # %%
-# Once a week, fit anew: what is old has faded meanwhile, and items that are gone can be left out.
+# Once a week, we fit anew.  Old clicks have lost weight, and items that are gone can be left out.
 pairs = counted(pd.concat(nights), today=36)
 weekly = clone(item_model).fit(pairs[["user", "item"]], pairs["value"])
 print(f"{weekly.coef_.nnz} coefficients of {len(weekly.item_ids_)} items")

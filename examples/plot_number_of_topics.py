@@ -2,13 +2,14 @@
 How many topics?
 ================
 
-Three measures need no labels.  *Perplexity* says how well one half of the tokens of new documents
-predicts the other half.  *Coherence* says whether the words of a topic occur together.  *Stability*
-says whether other seeds find the same topics.  We generate a corpus with a known number of topics.
+Three measures need no labels.  *Perplexity* measures how well one half of the words of a new
+document predicts the other half.  *Coherence* measures how often the words of a topic occur
+together.  *Stability* measures whether other seeds find the same topics.  We generate a corpus with
+a known number of topics.
 """
 
 # %%
-# There are twenty topics; each document mixes a few of them.
+# There are twenty topics.  Each document mixes a few of them.
 import numpy as np
 
 rng = np.random.default_rng(0)
@@ -18,7 +19,7 @@ theta = rng.dirichlet(np.full(N_TOPICS, 0.1), N_DOCUMENTS)
 X = np.array([rng.multinomial(LENGTH, row) for row in theta @ phi])
 
 # %%
-# Each number gets three fits with different seeds, to the same documents.  A tenth of the documents
+# Each number gets three fits to the same documents, with different seeds.  A tenth of the documents
 # is held out.
 import pandas as pd
 
@@ -31,9 +32,10 @@ print(pd.DataFrame(found.table_).round(3).to_string(index=False))
 print(found.reason_)
 
 # %%
-# A perplexity of 100 means that tokens are as hard to predict as a choice among 100 equally likely
-# words.  The dashed line is the perplexity of the true topics and proportions.  Bars are standard
-# errors over documents, and standard deviations over fits or pairs of fits.
+# A perplexity of 100 means that words are as hard to predict as a choice among 100 equally likely
+# words.  The dashed line is the perplexity of the true topics and proportions.  Bars in the left
+# picture are standard errors over documents.  The others are standard deviations over fits or pairs
+# of fits.
 import matplotlib.pyplot as plt
 
 seen = X > 0
@@ -47,8 +49,8 @@ left.legend()
 plt.show()
 
 # %%
-# With fewer topics than there are, several share one.  With more, some are divided, and each seed
-# divides others.
+# With too few topics, several true topics share one.  With too many, some true topics are divided,
+# and each seed divides different ones.
 perplexity = dict(zip(found.table_["n_components"], found.table_["perplexity"], strict=True))
 few, many = perplexity[10] / perplexity[20] - 1, perplexity[40] / perplexity[20] - 1
 print(f"The perplexity with 10 topics is {few:.0%} higher than with 20, that with 40 {many:+.0%}.")

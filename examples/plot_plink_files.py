@@ -2,10 +2,11 @@
 From PLINK files to stable variants
 ===================================
 
-Which variants are associated with a trait, beside age and sex?  The genotypes are in a ``.bed``
-file of two bits for each person and variant, the covariates in a table with gaps and in another
-order.  Nothing is converted or imputed before the fit: `~schmp_estimators.genotypes.read_plink`
-opens the file, and `~schmp_estimators.genotypes.join` puts the covariates beside it.
+Which genetic variants are associated with a trait, besides age and sex?  The genotypes are in a
+``.bed`` file, with two bits for each person and variant.  The covariates are in a table with
+missing values and another order of rows.  Nothing is converted or imputed before the fit:
+`~schmp_estimators.genotypes.read_plink` opens the file, and `~schmp_estimators.genotypes.join` adds
+the covariates as columns.
 """
 
 import tempfile
@@ -50,7 +51,8 @@ def write_study(prefix, rng):
 # %%
 # Read, filter, join
 # ------------------
-# Rows and columns are selected without a copy.  ``known_means`` gives allele frequencies.
+# Rows and columns are selected without a copy.  Here ``known_means`` returns twice the allele
+# frequencies.
 folder = tempfile.TemporaryDirectory()
 prefix = Path(folder.name, "study")
 write_study(prefix, np.random.default_rng(0))
@@ -67,9 +69,10 @@ print(f"{G}: {size:.1f} MB on disk, in floats {8 * G.stored / 1e6:.0f} MB")
 # %%
 # The penalty, and stable variants
 # --------------------------------
-# Age and sex have no penalty.  That of a variant is multiplied by the standard deviation that
-# follows from its frequency.  ``alpha_1se_`` belongs to the simplest model that predicts about as
-# well as the best one.
+# Age and sex have no penalty.  The penalty of a variant is multiplied by the standard deviation
+# that follows from its frequency.  ``alpha_1se_`` is the penalty of the simplest model that
+# predicts about as well as the best one.  Stable variants are selected in most random halves of the
+# people.
 factors = np.append(np.sqrt(2.0 * frequency * (1.0 - frequency)), [0.0, 0.0])
 cv = PrioritizedLassoCV(alphas=20, eps=0.05, cv=5, penalty_factors=factors).fit(X, y)
 lasso = PrioritizedLasso(cv.alpha_1se_, penalty_factors=factors)

@@ -2,8 +2,9 @@
 The same bits, however the work is divided
 ==========================================
 
-With the default sampler, the number of threads or shards and the use of a cluster change only the
-time of a fit.  We fit the same corpus in seven ways, and compare digests of the fitted counts.
+With the default sampler of topic models, the number of threads or :term:`shards <shard>` and the
+use of a cluster change only the time of a fit.  We fit the same corpus in seven ways, and compare
+digests of the fitted counts.
 """
 
 # %%
@@ -35,7 +36,7 @@ def fit(sampler="warp", **params):
 
 
 # %%
-# The first fits run in this process, the others on a cluster of two workers.
+# The first five fits run in this process, and the others on a cluster of two workers.
 runs = [fit(), fit(n_jobs=2), fit(n_shards=2), fit(n_shards=3), fit(n_shards=8, n_jobs=2)]
 cluster = LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0")
 with cluster, Client(cluster):
@@ -46,8 +47,9 @@ print(f"{len(runs)} fits, {len(digests)} result")
 assert len(digests) == 1
 
 # %%
-# This is not true of every sampler.  The exact sampler updates the topic totals after each token,
-# so its shards see slightly different totals.  Each number of shards has its own result.
+# This is not true of every sampler.  The exact sampler "fplus" updates the totals of topics after
+# each token, so its shards see slightly different totals.  Each number of shards gives a different
+# result.
 exact = [fit("fplus", n_shards=n) for n in (1, 2, 3, 8)]
 assert len({digest for digest, _ in exact}) == 4
 

@@ -2,15 +2,15 @@
 Where not everyone must meet everyone
 =====================================
 
-In a rotation every shard of the data works on every block of the model.  Many of these pairs may
-have no work, for example texts in one language and words of another.
+In a rotation every shard of the data works on every block of the model.  Many pairs of a shard and
+a block may have no work, for example if their texts are in one language and their words in another.
 `~schmp_estimators.schmp.schedule_from_costs` leaves such pairs out.  It puts pairs of similar cost
-into the same step, so that shards wait little for each other.
+into the same step, so that shards do not wait long for each other.
 """
 
 # %%
-# A third of all pairs have work, and some have far more than others.  With a barrier after every
-# step, a step takes as long as its most expensive pair.  Bars are work; gaps are waiting.
+# A third of all pairs have work, and some have far more than others.  With a :term:`barrier` after
+# every step, a step takes as long as its most expensive pair.  Bars are work, and gaps are waiting.
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -64,8 +64,8 @@ axes[1].set_xlabel("Time")
 plt.show()
 
 # %%
-# No order has fewer steps.  Their number is the largest number of blocks of a shard, or of shards
-# of a block.
+# No order can have fewer steps.  The number of steps is the largest number of pairs with work that
+# one shard or block has.
 met = [
     (shard, block)
     for step in orders["From costs"]

@@ -2,11 +2,12 @@
 What a stale total costs
 ========================
 
-The exact sampler "fplus" updates counts after each token.  Words and documents are never shared
-between shards, but the topic totals are: within a step of the rotation each shard knows only its
-own changes.  Lee et al. (NIPS 2014, supplement) measure the error of these copies by the *s-error*,
-between 0 and 2.  Does the error do harm?  We divide a corpus into up to 64 shards.  With more
-shards steps are shorter, so the totals are corrected more often.
+The exact sampler "fplus" updates counts after each token.  In each step of a rotation,
+:term:`shards <shard>` work on different documents and words.  But all shards change the totals of
+the topics, and each knows only its own changes.  Lee et al. (NIPS 2014, supplement) measure the
+error of these totals by the *s-error*, between 0 and 2.  Does the error do harm?  We divide a
+corpus into up to 64 shards.  With more shards, steps are shorter, so the totals are corrected more
+often.
 """
 
 # %%

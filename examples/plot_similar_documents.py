@@ -3,11 +3,11 @@ Similar documents
 =================
 
 Fifty topic proportions describe a docstring nearly as well as thousands of word counts.  They also
-explain why two docstrings are similar: they share topics.
+explain why two docstrings are similar, by the topics that both have.
 """
 
 # %%
-# The data are docstrings of some packages, as counts, and the part of the package that each
+# The data are word counts of docstrings of three packages, and the part of the package that each
 # docstring is from.
 import numpy as np
 from sklearn.feature_extraction.text import CountVectorizer
@@ -28,8 +28,9 @@ part = np.array(
 print(f"{X.shape[0]:,} docstrings of {len(set(part))} parts of packages")
 
 # %%
-# Topic proportions sum to 1.  The Euclidean distance of their square roots is the Hellinger
-# distance, which suits proportions.  So any index for Euclidean vectors can find neighbours.
+# Topic proportions sum to 1.  The Euclidean distance between their square roots is, up to a factor,
+# the Hellinger distance, which suits proportions.  So any index for Euclidean vectors can find
+# neighbours.
 from sklearn.neighbors import NearestNeighbors
 
 from schmp_estimators import DistributedLDA

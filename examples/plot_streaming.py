@@ -2,13 +2,13 @@
 Documents that arrive in batches
 ================================
 
-``partial_fit`` takes new documents and never reads old ones again.  Batches have words of their
-own: those that are new become new columns.  With a half-life, the model follows what the stream is
-about now.
+``partial_fit`` takes new documents and never reads old ones again.  Each batch has its own words,
+and new words become new columns of the model.  With a half-life, old documents lose weight, so the
+model follows the stream.
 """
 
 # %%
-# The stream starts with a mixture of three packages.  Further batches come from scikit-learn, then
+# The stream starts with docstrings of three packages.  Further batches come from scikit-learn, then
 # SciPy, then Dask.  Some documents of Dask are held out.
 import numpy as np
 from sklearn.feature_extraction.text import CountVectorizer
@@ -36,8 +36,8 @@ def count(numbers):
 X_held_out, held_out_words = count(held_out)
 
 # %%
-# Each batch is counted by itself.  Its words are known by their names.  After each call we record
-# how many words the model has, and how many of the held-out tokens it knows.
+# Each batch has its own word counts.  Words are identified by their names.  After each call we
+# record how many words the model has, and how many of the held-out tokens it knows.
 from schmp_estimators import DistributedLDA
 
 options = {"doc_topic_prior": 0.1, "topic_word_prior": 0.02, "max_iter": 40, "random_state": 0}
@@ -51,7 +51,7 @@ for batch in batches:
     known.append(X_held_out[:, is_known].sum() / X_held_out.sum())
 
 # %%
-# The alternative is to keep all documents and fit them again.
+# The alternative is to keep all documents, and to fit a new model to them.
 whole = DistributedLDA(12, **options)
 counts, words = count(np.concatenate(batches))
 whole.partial_fit(counts, feature_names=words)
@@ -65,14 +65,14 @@ axes.plot(range(1, len(batches) + 1), n_words, marker="o")
 axes.set(xlabel="Call", ylabel="Words of the model", ylim=(0, None), title="The model learns words")
 
 # %%
-# The display shows the share of each topic in the tokens of each call: what the batches are about.
+# The display shows what the batches are about: the share of each topic in the tokens of each call.
 from schmp_estimators import TopicDisplay
 
 TopicDisplay.from_estimator(lda, calls=True, topics=8)
 plt.show()
 
 # %%
-# The words of Dask's documents are those that both models know.
+# We compare both models on the held-out documents of Dask, by the words that both know.
 shared = np.isin(held_out_words, lda.feature_names_) & np.isin(held_out_words, words)
 X_shared, names = X_held_out[:, shared], held_out_words[shared]
 stream, anew = (model.perplexity(X_shared, feature_names=names) for model in (lda, whole))

@@ -3,7 +3,7 @@ Text on Dask
 ============
 
 The workers turn texts in files or in a bag into counts, chunk by chunk.  Topics are then fitted on
-the same workers.  Neither texts nor counts come to the client.
+the same workers.  Neither texts nor counts are sent to the client.
 """
 
 # %%
@@ -28,7 +28,7 @@ texts = dask.bag.from_sequence(docstrings.data, npartitions=6)
 
 # %%
 # All chunks need the same columns, so we find the vocabulary first.  The workers count in how many
-# documents each word occurs; only these numbers come to the client.
+# documents each word occurs; only these numbers are sent to the client.
 from collections import Counter
 
 import dask
@@ -52,8 +52,9 @@ vocabulary = sorted(word for word, n in found.items() if 5 <= n <= 0.1 * len(doc
 print(f"{len(found):,} words, {len(vocabulary):,} of them in at least 5 texts and at most a tenth")
 
 # %%
-# A vectorizer with this vocabulary makes a sparse chunk of each partition.  ``fit``, ``transform``
-# and ``coherence`` accept the list of chunks; the proportions are lazy.
+# A vectorizer with this vocabulary turns each partition into a sparse chunk of counts.  ``fit``,
+# ``transform`` and ``coherence`` accept the list of chunks.  The topic proportions of ``transform``
+# are lazy.
 from schmp_estimators import DistributedLDA
 
 counter = dask.delayed(CountVectorizer(vocabulary=vocabulary, token_pattern=r"\b[a-z]{3,}\b"))

@@ -3,13 +3,13 @@ Topics of my documents
 ======================
 
 Docstrings are real texts that are already installed.  The model sees only their word counts, not
-which package a docstring is from, and finds twenty topics.  Then we ask: what are the topics about,
-which packages use them, and are they good?
+which package a docstring is from, and finds twenty topics.  Then we ask what the topics are about,
+which packages use them, and whether they are good.
 """
 
 # %%
 # First we turn texts into counts.  Words in more than a tenth of the docstrings, such as *returns*,
-# tell little about any of them.
+# say little about them, and are left out.
 from sklearn.feature_extraction.text import CountVectorizer
 
 from schmp_estimators.datasets import load_docstrings
@@ -31,9 +31,9 @@ lda = DistributedLDA(20, doc_topic_prior=0.1, topic_word_prior=0.02, max_iter=60
 theta = lda.fit_transform(X)
 
 # %%
-# The picture shows the words of the eight largest topics.  They are ranked by *relevance*: how
-# probable a word is in the topic, and how much more probable than elsewhere.  The bars are the
-# probabilities.
+# The picture shows the words of the eight largest topics.  The words are ranked by *relevance*,
+# which combines how probable a word is in the topic, and how much more probable it is there than
+# elsewhere.  Bars are the probabilities.
 import matplotlib.pyplot as plt
 
 from schmp_estimators import TopicDisplay
@@ -55,7 +55,8 @@ TopicDisplay.from_estimator(
 plt.show()
 
 # %%
-# How sure are these shares?  Given the topics, intervals are short where docstrings are many.
+# How certain are these shares?  The intervals take the topics as given, and are short if a package
+# has many docstrings.
 import numpy as np
 
 packages = np.array(docstrings.target_names)[docstrings.target]
@@ -64,16 +65,16 @@ TopicDisplay.from_estimator(lda, shares=shares, topics=4, feature_names=words)
 plt.show()
 
 # %%
-# Topics differ in quality.  Coherence asks whether the most probable words of a topic are in the
-# same docstrings.
+# Topics differ in quality.  Coherence measures whether the most probable words of a topic occur in
+# the same docstrings.
 import pandas as pd
 
 summary = pd.DataFrame(lda.summary(X, 6, feature_names=words)).sort_values("coherence")
 print(summary[["share", "coherence", "exclusivity", "words"]].round(2).to_string())
 
 # %%
-# Here are the measures of MALLET as a table.  Then we read the docstrings with the highest
-# proportion of the most distinctive topic.
+# This table has the topic diagnostics of the program MALLET.  Then we read the docstrings with the
+# highest proportion of the most distinctive topic.
 table = pd.DataFrame(lda.topic_diagnostics(X, 6, feature_names=words, random_state=0))
 columns = ["tokens", "corpus_dist", "exclusivity", "document_entropy", "words"]
 print(table.sort_values("corpus_dist", ascending=False)[columns].head(4).round(2).to_string())

@@ -11,9 +11,9 @@ every worker does (:ref:`watching`).
       :class: diagram
       :alt: The page of fits: a table of fits, curves of their objective, and what workers did.
 
-After the fit, the scheduler still knows for a while which worker worked on what, and when.
-`~schmp_estimators.ScheduleDisplay` draws it: a row for each worker, a bar for each stage of each
-shard, and below it a thin bar for the time in which the worker waited for another one.
+After the fit, the scheduler remembers for a while what each worker did, and when.
+`~schmp_estimators.ScheduleDisplay` draws a row for each worker, with a bar for each :term:`stage`
+of each :term:`shard`.  A thin bar below shows the time in which the worker waited for another one.
 """
 
 # %%
@@ -32,16 +32,16 @@ client = Client(n_workers=4, threads_per_worker=1, processes=False, dashboard_ad
 
 # %%
 # The first fit is a matrix factorisation by stochastic gradient descent.  Each of four workers has
-# a quarter of the users.  The items are four blocks, which rotate over the workers: follow a colour
-# from row to row.  At the end of a sweep all workers wait for each other.
+# a quarter of the users.  The items are four blocks, which rotate over the workers.  Follow a
+# colour from row to row.  At the end of a sweep all workers wait for each other.
 ModelParallelMF(64, max_iter=3, n_shards=4, random_state=0).fit(ratings)
 ring = ScheduleDisplay.from_client(client, by="block", sweeps=(1, 3))
 ring.ax_.set_title("Two sweeps of the ring: four blocks of items, four shards of users")
 
 # %%
 # Topic models with "warp" use an exchange instead of a rotation.  In the pass over words, each word
-# belongs to one shard: all shards send it their tokens of the word, and get them back with new
-# topics.  Then every shard makes a pass over its own documents.
+# belongs to one shard.  All shards send their tokens of the word to this shard, and get them back
+# with new topics.  Then every shard makes a pass over its own documents.
 counts = sparse.coo_array((np.ones(len(rows), int), (rows, columns**2 // 4_000))).tocsr()
 DistributedLDA(100, sampler="warp", max_iter=4, n_shards=4, random_state=0).fit(counts)
 exchange = ScheduleDisplay.from_client(client, sweeps=(1, 3))

@@ -2,11 +2,11 @@
 Your own penalty in blocks: sparse groups
 =========================================
 
-A group penalty sets whole groups of columns to zero.  Often only a few columns of a group matter,
-too.  The *sparse group lasso* (N. Simon, J. Friedman, T. Hastie and R. Tibshirani, Journal of
-Computational and Graphical Statistics 2013) has both: f(τ‖β_g‖₁ + (1 − τ)‖β_g‖₂) for each group g.
-We write it as one class; screening, the duality gap, paths, Dask and checkpoints come from the
-solver.
+A group penalty sets the coefficients of whole groups of columns to zero.  Often only a few columns
+of the other groups matter.  The *sparse group lasso* (N. Simon, J. Friedman, T. Hastie and R.
+Tibshirani, Journal of Computational and Graphical Statistics 2013) selects groups and columns.  Its
+penalty is f(τ‖β_g‖₁ + (1 − τ)‖β_g‖₂) for each group g, with a strength f and a share τ.  We write
+this penalty as one class.  The solver adds the :term:`duality gap`, paths, Dask and checkpoints.
 """
 
 from typing import NamedTuple
@@ -68,7 +68,7 @@ class SparseGroups(NamedTuple):
 # %%
 # Few columns of few groups
 # -------------------------
-# Three of fifty groups have an effect, by two of their eight columns each.
+# Three of fifty groups have an effect, each by two of its eight columns.
 rng = np.random.default_rng(0)
 n_groups, width = 50, 8
 X = rng.normal(size=(150, n_groups * width))
@@ -100,7 +100,8 @@ plt.show()
 assert wrong["sparse groups"] < wrong["groups"]
 
 # %%
-# A share of one is the L1 penalty; the solver for blocks and the one for single columns then agree.
+# With a share τ of one, the penalty is the L1 penalty.  Then the solver for groups and the solver
+# for single columns agree.
 alone = SparseGroups(np.ones(n_groups), columns, starts, 1.0)
 blocks = SparseGLM("squared", alone, alpha=0.2, tol=1e-10).fit(X, y)
 single = SparseGLM("squared", "l1", alpha=0.2, tol=1e-10).fit(X, y)

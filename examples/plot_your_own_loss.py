@@ -3,8 +3,8 @@ Your own loss: the squared hinge
 ================================
 
 This is a support vector machine with the squared hinge loss, max(0, 1 − yu)², and an L1 penalty.  A
-loss returns its value at a prediction u, and its first and second derivative.  For a duality gap it
-also returns its dual.  `SparseGLM` does the rest: working sets and Newton steps.
+loss returns its value at a prediction u, and its first and second derivatives.  If it also returns
+its dual, fits have a :term:`duality gap`.  `SparseGLM` does the rest.
 """
 
 from dataclasses import dataclass
@@ -40,7 +40,8 @@ class SquaredHinge:
 # %%
 # It is right
 # -----------
-# We classify digits below five against the others, and compare with scikit-learn's LinearSVC.
+# We classify digits below five against the others, and compare the result with scikit-learn's
+# LinearSVC.
 X, digit = load_digits(return_X_y=True)
 X, y = StandardScaler().fit_transform(X), np.where(digit < 5, 1.0, -1.0)
 alpha = 10.0 / len(y)  # the loss is a mean over samples, that of LinearSVC a sum
@@ -67,10 +68,10 @@ assert found <= objective(peer.coef_[0]) + 1e-8
 assert ours.score(X, y) == peer.score(X, y)
 
 # %%
-# Its certificate is true
-# -----------------------
-# We compute the dual by hand, from weights of the rows that are scaled until no gradient exceeds
-# the penalty.
+# Its duality gap is right
+# ------------------------
+# We compute the dual objective by hand.  Its variables are weights of the rows, scaled down until
+# no gradient exceeds the penalty.
 part = 2.0 * np.maximum(0.0, 1.0 - y * (X @ coef))
 part *= min(1.0, 10.0 / np.abs(X.T @ (y * part)).max())
 gap = found - (part - part**2 / 4).sum()
@@ -78,8 +79,7 @@ print(f"Duality gap by hand {gap:.1e}")
 assert -1e-9 <= gap <= 1e-10 * len(y) + 1e-9
 
 # %%
-# Other penalties and schedules work, too: here the elastic net, with coefficients chosen by
-# priority.
+# Other penalties and schedules work, too.  Here are the elastic net, and a schedule by priority.
 figure, ax = plt.subplots(figsize=(7, 3.6), layout="constrained")
 for label, options in {
     "resolve": {"penalty": L1(1.0)},

@@ -3,10 +3,10 @@ Your own penalty: MCP
 =====================
 
 The L1 penalty shrinks large coefficients by as much as small ones.  The *minimax concave penalty*
-(Zhang, Annals of Statistics 2010) shrinks large ones less: it is ``λ|b| − b²/2γ`` up to a size of
-γλ, and constant beyond.  It is not convex, so there is no duality gap: the fit ends when no
-coefficient can be improved.  `SparseGLM` has this penalty as ``penalty="mcp"``; here we write it
-ourselves.
+(Zhang, Annals of Statistics 2010) shrinks large ones less.  For a coefficient b it is
+``λ|b| − b²/2γ`` if ``|b|`` is at most γλ, and constant beyond.  This penalty is not convex, so
+there is no :term:`duality gap`.  The fit ends when no single coefficient can be improved.
+`SparseGLM` has this penalty as ``penalty="mcp"``.  Here we write it ourselves.
 """
 
 from typing import NamedTuple
@@ -49,8 +49,8 @@ class MCP(NamedTuple):
 # %%
 # Less bias
 # ---------
-# Eight of 400 coefficients are not zero.  Both penalties find them; the Lasso makes each smaller by
-# about λ.
+# Eight of 400 coefficients are not zero.  Both penalties find them, but the L1 penalty makes each
+# smaller by about λ.
 rng = np.random.default_rng(0)
 X, truth = rng.normal(size=(200, 400)), np.zeros(400)
 truth[::50] = rng.choice([-3.0, -2.0, 2.0, 3.0], 8)
@@ -82,10 +82,10 @@ print(
 assert np.abs(mcp.coef_ - truth).max() < 0.5 * np.abs(lasso.coef_ - truth).max()
 
 # %%
-# What it says of itself
-# ----------------------
-# ``dual_gap_`` is NaN.  ``stationarity_`` estimates how much updates of single coefficients could
-# still gain; we check it by brute force.
+# How good is the solution?
+# -------------------------
+# ``dual_gap_`` is NaN.  ``stationarity_`` estimates by how much the objective could still fall if
+# single coefficients are updated.  We check it by brute force.
 assert np.isnan(mcp.dual_gap_) and mcp.stationarity_ <= 1e-10 * (y**2).mean()
 penalty, residual, grid = (
     MCP(alpha, 3.0),

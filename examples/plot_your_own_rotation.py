@@ -2,10 +2,11 @@
 Your own program: Poisson factorisation on a ring
 =================================================
 
-We model word counts of documents as Poisson variables.  Their means are products of a few factors
-of documents and words, which are fitted by expectation–maximisation.  Each worker keeps the factors
-of its documents.  The factors of words are blocks that rotate over the workers.  Each worker adds
-its expected counts to a block, and the last one computes the new factors.
+We model word counts of documents as Poisson variables.  The mean of a count is the product of two
+short vectors, the factors of its document and word.  The factors are fitted by
+expectation–maximisation.  Each worker keeps the factors of its documents.  The factors of words are
+divided into blocks, which rotate over the workers.  Each worker adds its expected counts to a
+block, and the last worker computes the new factors of the block.
 """
 
 from typing import NamedTuple
@@ -107,7 +108,7 @@ def make_shards(X, documents, words, n_shards):
 
 
 # %%
-# Scikit-learn's ``NMF`` makes the same steps in one process.
+# Scikit-learn's ``NMF`` makes the same updates in one process, so we compare the factors.
 X = CountVectorizer(stop_words="english", min_df=5, dtype=float).fit_transform(
     load_docstrings(["sklearn"]).data
 )

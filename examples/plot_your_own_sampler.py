@@ -3,9 +3,9 @@ Your own sampler: collapsed Gibbs
 =================================
 
 Collapsed Gibbs sampling draws the topic of each token from its distribution given the topics of all
-other tokens (Griffiths and Steyvers, PNAS 2004).  In the plainest form this takes time for all K
-topics.  We write it as two functions, in a file of our own.  Threads, workers of a cluster, files,
-checkpoints and searches come from `DistributedLDA`.
+other tokens (Griffiths and Steyvers, PNAS 2004).  In the plainest form, the time for a token grows
+with the number of topics.  We write this form as two functions.  Threads, workers of a cluster,
+files, checkpoints and searches come from `DistributedLDA`.
 """
 
 import tempfile
@@ -55,8 +55,8 @@ class Gibbs(DocumentSampler):
 # %%
 # It is right
 # -----------
-# The package's sampler "sparse" draws from the same distribution, with short sums.  Both are exact
-# with one shard, so the joint log-likelihood rises to the same level.
+# The package's sampler "sparse" draws from the same distribution, with shorter sums.  Both samplers
+# are exact with one shard, so the joint log-likelihood must rise to the same level.
 rng = np.random.default_rng(0)
 topics = np.kron(np.eye(5), np.full(12, 1 / 12)) + 0.002
 topics /= topics.sum(axis=1, keepdims=True)
@@ -88,8 +88,8 @@ assert abs(level["Gibbs"] - level["sparse"]) < 0.03
 # %%
 # It runs everywhere
 # ------------------
-# With two shards the result is the same with threads, on a cluster, from files, and after an
-# interruption.
+# With two :term:`shards <shard>`, fits with threads, on a cluster, from files, and after an
+# interruption give the same result.
 two = make(Gibbs(), n_shards=2).fit(X)
 
 
@@ -107,7 +107,7 @@ with tempfile.TemporaryDirectory() as folder:
     assert is_same(make(Gibbs(), **kept).fit(X))
 
 # %%
-# A search chooses between samplers as between other parameters.
+# A grid search can choose between samplers as between other parameters.
 search = GridSearchCV(make("auto", max_iter=20), {"sampler": [Gibbs(), "warp"]}, cv=2).fit(X)
 for sampler, score in zip(
     search.cv_results_["param_sampler"], search.cv_results_["mean_test_score"], strict=True

@@ -2,9 +2,9 @@
 Your own storage of X: one byte for each value
 ==============================================
 
-Measurements with 8 bits need no 8 bytes.  Here each column is stored as integers from 0 to 255,
-with a scale and an offset: an eighth of the memory of float64.  The class says how to multiply with
-them; the rest of a fit, in this process or on a cluster, needs nothing else.
+Measurements with 8 bits do not need 8 bytes.  Here each column is stored as integers from 0 to 255,
+with a scale and an offset.  This takes an eighth of the memory of float64.  The class defines how
+to multiply with such columns.  Fits in this process or on a cluster need nothing else.
 """
 
 import matplotlib.pyplot as plt
@@ -53,9 +53,9 @@ class Quantised(Storage):
 
 
 # %%
-# The same coefficients as of an array
-# ------------------------------------
-# ``to_array`` gives the quantised values as floats; a fit to these is the same problem.
+# The same coefficients as for an array
+# -------------------------------------
+# ``to_array`` returns the quantised values as floats.  A fit to these floats is the same problem.
 rng = np.random.default_rng(0)
 X, truth = rng.normal(10.0, 3.0, size=(5000, 1000)), np.zeros(1000)
 truth[:60:20] = truth[1:60:20] = [2.0, -1.5, 1.0]
@@ -76,7 +76,7 @@ for name, model in models.items():
 # %%
 # What quantising costs
 # ---------------------
-# The coefficients differ little from those of the values before they were rounded to 8 bits.
+# The coefficients differ little from those of a fit to the values before rounding to 8 bits.
 lasso = models["Lasso"]
 found, exact = lasso.fit(small, y).coef_, clone(lasso).fit(X, y).coef_
 figure, ax = plt.subplots(figsize=(7, 3.2), layout="constrained")

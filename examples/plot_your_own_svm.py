@@ -3,9 +3,9 @@ Your own program: a support vector machine
 ==========================================
 
 *Dual coordinate descent* (Hsieh et al., ICML 2008) gives each row a dual variable between 0 and C,
-and optimises one at a time.  A dynamic schedule optimises several at a time: the most urgent ones,
-of rows that are nearly orthogonal.  Workers keep slices of the *features*: each answers with its
-part of the products of rows and weights.
+and optimises one variable at a time.  A dynamic schedule optimises several at a time.  It chooses
+variables with large steps, whose rows are nearly orthogonal.  Each worker keeps some *columns* of
+X, and returns its part of the products of rows and weights.
 """
 
 from functools import partial
@@ -90,8 +90,8 @@ def fit(X, y, C=0.01, max_correlation=0.3, tol=1e-6, max_updates=50_000, n_slice
 # %%
 # It is right
 # -----------
-# We classify digits 3 and 5 against 8 and 9, and compare with scikit-learn.  Then we compare a
-# short run on a cluster with the same run in this process.
+# We classify digits 3 and 5 against 8 and 9, and compare the result with scikit-learn.  Then we
+# compare a short run on a cluster with the same run in this process.
 X, digit = load_digits(return_X_y=True)
 X, digit = (
     StandardScaler().fit_transform(X)[np.isin(digit, [3, 5, 8, 9])],
@@ -111,7 +111,7 @@ with LocalCluster(n_workers=2, processes=False, dashboard_address=":0") as clust
 assert (there == fit(X, y, max_updates=200)[1]).all()
 
 # %%
-# The check is worth its cost: without it, updates undo each other.
+# The check of correlations is worth its cost: without it, updates undo each other.
 unchecked, _ = fit(X, y, max_correlation=None)
 figure, ax = plt.subplots(figsize=(7, 3.6), layout="constrained")
 for records, label in (history, "correlation at most 0.3"), (unchecked, "not checked"):

@@ -46,23 +46,22 @@ def __dir__() -> list[str]:
 def load_docstrings(packages: Sequence[str] = PACKAGES, *, min_characters: int = 200) -> Bunch:
     """Load the docstrings of installed packages.
 
-    These are thousands of documents of technical prose, without a download.
-
-    The text depends on the versions of the packages.
+    They are thousands of technical texts, and need no download.  The texts depend on the versions
+    of the packages.
 
     Parameters
     ----------
     packages : sequence of str, default=PACKAGES
-        Names of packages as they are imported.  Packages that are not installed are ignored.
+        Import names of packages.  Packages that are not installed are ignored.
     min_characters : int, default=200
-        Shorter docstrings are left out.
+        Docstrings with fewer characters are left out.
 
     Returns
     -------
     sklearn.utils.Bunch
-        ``data``: list of str, the docstrings; ``target``: list of int, the package of each;
-        ``target_names``: list of str, the packages found; ``filenames``: list of str, the file of
-        each, relative to its package.
+        ``data``: list of str, the docstrings.  ``target_names``: list of str, the packages found.
+        ``target``: list of int, the position in ``target_names`` of the package of each docstring.
+        ``filenames``: list of str, the file of each docstring, relative to its package.
 
     Raises
     ------

@@ -2,7 +2,7 @@
 
 There are measures of ranked lists, a scorer, and splits of pairs for cross-validation.
 
-:doc:`../user_guide/mf` shows how.
+:doc:`../user_guide/mf` shows their use.
 """
 
 from schmp_estimators.mf.metrics import (

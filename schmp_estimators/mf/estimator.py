@@ -40,113 +40,117 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
 
     A rating of item i by user u is modelled as
     ``global_mean_ + user_bias_[u] + item_bias_[i] + w_u @ h_i``.  With `unobserved_weight`, clicks
-    and other implicit feedback are modelled as ``w_u @ h_i``.  Other values of `loss` fit scores
-    that rank items.  The fitted numbers are bit-for-bit identical for any number of threads and
-    workers, with or without Dask.
+    and other implicit feedback are modelled as ``w_u @ h_i``.  With a ranking `loss`, the model
+    fits scores that rank items.  The fitted numbers are bit-for-bit identical for any number of
+    threads and workers, with or without Dask.
 
-    The parameters stand in this order: the model (to `clip`), the ids of the data (`n_users`,
-    `n_items`), the fit (from `solver`), when it stops (from `max_iter`), where it runs and what it
-    leaves there (from `n_jobs`).
+    The parameters are in this order: the model (up to `clip`), the size of the data (`n_users`,
+    `n_items`), the solver (from `solver`), when the fit stops (from `max_iter`), and how it is run
+    (from `n_jobs`).
 
     Parameters
     ----------
     n_components : int, default=20
-        Rank K: length of the vectors w and h.
+        Number of entries of each vector w and h.
     loss : {"squared", "logistic", "bpr"} or NamedTuple, default="squared"
-        "squared" predicts ratings.  "logistic" and "bpr" rank items by scores
-        ``item_bias_[i] + w_u @ h_i``: "sgd" compares each item that a user took with a random item
-        that this user has not taken.  "logistic" classifies the two items, "bpr" uses the
-        difference of their scores [5]_.  Values must be above 0, and all count alike.  The user
-        guide lists the parameters that cannot be combined with these losses.  A named tuple
-        is a ranking loss of your own, see :doc:`/user_guide/plugs`.
+        "squared" predicts ratings.  "logistic" and "bpr" are ranking losses: they rank items by the
+        scores ``item_bias_[i] + w_u @ h_i``, and compare each rated item of a user with a random
+        unrated item.  "logistic" classifies both items as rated or not.  "bpr" uses the difference
+        of their scores [5]_.  A ranking loss needs ratings above 0, but ignores their values.
+        :doc:`The user guide </user_guide/mf>` lists the parameters that cannot be used with a
+        ranking loss.  A named tuple is your own ranking loss, see :doc:`/user_guide/plugs`.
     unobserved_weight : float, default=0.0
-        0: pairs without a rating are ignored.  Above 0 the ratings are implicit feedback, such as
-        clicks: every pair without a rating counts as a rating of 0 with this weight, where ratings
-        have the weight 1 [4]_.  "ccd" then fits the ratings without standardising them.
+        With 0, pairs without a rating are ignored.  A number above 0 is for implicit feedback, such
+        as clicks [4]_: every pair without a rating then counts as a rating of 0 with this weight.
+        Ratings have the weight 1 by default, and are not standardised.
     confidence : callable, default=None
-        With `unobserved_weight`: a function that returns the confidence in clicks, given their
-        values, such as counts.  It may be `numpy.log1p`, or a function of your own that can be
-        pickled.  Each value above 0 is then a rating of 1.  None: values are ratings, and the
-        confidence is 1 or `sample_weight`.
+        Only for `unobserved_weight`: a function that takes an array of values, such as numbers of
+        clicks, and returns their weights.  It may be `numpy.log1p`, or your own function if it can
+        be pickled.  Each value above 0 is then fitted as a rating of 1.  With None, the values
+        themselves are fitted, with the weights 1 or `sample_weight`.
     fit_bias : bool, default=True
-        Whether the model has a global mean and biases.  With `unobserved_weight` above 0 it has
-        none.
+        Whether the model has a global mean and biases.  With `unobserved_weight` it never has them.
     positive : bool, default=False
-        Whether w and h are kept at or above zero.  Biases are not restricted.
+        Whether all entries of w and h are kept at or above zero.  Biases are not restricted.
     alpha : float or "auto", default="auto"
-        Weight of the squared lengths of vectors and biases in the objective, at most 1e30.  It
-        refers to ratings divided by their standard deviation, so one value suits scales from 1 to 5
-        and from 0 to 100.  "auto" is ``0.55 * s * (1 / sqrt(n) + 1 / sqrt(m))``, or with
-        ``penalty="per_row"`` ``0.55 * s * (sqrt(n) + sqrt(m))``.  Here n and m are the mean numbers
-        of ratings per user and per item, and s estimates the standard deviation of these ratings
-        after the biases have been subtracted; `sample_weight` is ignored.  "auto" is 0.07 with
-        `unobserved_weight`, and 0.05 with a `loss` that ranks.  The user guide says what "auto" is
-        if `penalty` is a number.
+        Strength of the L2 penalty on vectors and biases, at most 1e30.  It applies to standardised
+        ratings, which have been divided by their standard deviation.  So one value suits ratings
+        from 1 to 5 and from 0 to 100.  "auto" is ``0.55 * s * (1 / sqrt(n) + 1 / sqrt(m))``, or
+        with ``penalty="per_row"`` ``0.55 * s * (sqrt(n) + sqrt(m))``.  Here n and m are the mean
+        numbers of ratings per user and per item, and s is an estimate of the standard deviation of
+        standardised ratings after their biases have been subtracted.  This estimate ignores
+        `sample_weight`.  "auto" is 0.07 with `unobserved_weight`, and 0.05 with a ranking `loss`.
+        The user guide says what "auto" is if `penalty` is a number.
     penalty : {"per_rating", "per_row"} or float, default="per_rating"
-        "per_rating": `alpha` is multiplied by the number n of ratings of the user or item, as in
-        most libraries.  Ratings with `sample_weight`, but not clicks, count by their weights.
-        "per_row": `alpha` is the same for all, as in the papers.  A number ν from 0 to 2: `alpha`
-        is multiplied by ``n ** ν``.  With `unobserved_weight` u it also counts missing pairs:
-        ``(n + u * n_items) ** ν`` for a user, ``(n + u * n_users) ** ν`` for an item [6]_.
+        How the penalty of a user or item depends on the number n of its ratings.  "per_rating"
+        multiplies `alpha` by n, as most libraries do.  With `sample_weight`, n is the sum of the
+        weights, unless the ratings are clicks.  "per_row" uses `alpha` itself, as in [1]_.  A
+        number ν from 0 to 2 multiplies `alpha` by ``n ** ν``.  With `unobserved_weight` u, this
+        factor is ``(n + u * n_items) ** ν`` for a user, and ``(n + u * n_users) ** ν`` for an item
+        [6]_.
     clip : bool, default=False
         Whether `predict` and `score` limit predictions to the range of the ratings seen so far.
     n_users, n_items : int, default=None
-        Size of the matrix, if ratings are pairs whose ids are the indices of rows and columns, from
-        0 on.  None: the ids that occur are numbered, see `user_ids_`.
+        Numbers of users and items, if the ids of pairs are row and column indices that start at 0.
+        With None, the ids that occur are numbered in the order of `user_ids_` and `item_ids_`.
     solver : {"auto", "sgd", "ccd"}, default="auto"
-        "sgd" is stochastic gradient descent on item blocks that rotate over the shards [1]_, with
-        an adaptive step size for each user and item [2]_.  "ccd" is coordinate descent on partial
-        sums [3]_: the objective never rises.  "ccd" needs fewer epochs, but each takes longer.
-        "auto" is "ccd" with `unobserved_weight` or `sample_weight`, otherwise "sgd".
+        "sgd" is stochastic gradient descent with an adaptive step size for each user and item [2]_.
+        The users are divided into parts (shards), and blocks of items rotate over the shards [1]_.
+        "ccd" is cyclic coordinate descent; its objective never rises [3]_.  "ccd" needs fewer
+        epochs, but each takes longer.  "auto" is "ccd" with `unobserved_weight` or `sample_weight`,
+        and otherwise "sgd".
     schedule : {"rotation", "bsp"}, default="rotation"
-        The order of an epoch of "sgd".  In a "rotation" every shard works on every block of items,
-        and no two shards have the same block at a time.  With "bsp" (bulk synchronous parallel)
-        each shard changes a copy of all items, and the changes are added up after the epoch.  "bsp"
-        is for comparison: it needs a smaller `learning_rate` the more shards there are.
+        How the shards of "sgd" update the items in an epoch.  With "rotation", every shard works on
+        every block of items, and no two shards have the same block at the same time.  With "bsp"
+        (bulk synchronous parallel), each shard changes its own copy of all items, and the changes
+        are added up after the epoch.  "bsp" is only for comparisons: the more shards there are, the
+        smaller `learning_rate` must be.
     learning_rate : float, default=0.1
-        First step size of "sgd", for ratings with a standard deviation of 1; at most 1e30.
+        Initial step size of "sgd" for standardised ratings, at most 1e30.
     n_shards : int, default=None
-        Number of parts into which users and items are divided.  Each part needs a user, and with
-        "rotation" an item, or eight items if `loss` ranks.  None: depends on the size of the data.
-        It changes the results of "sgd" slightly, and those of "ccd" by rounding.
+        Number of parts into which users and items are divided.  Parts without users are left out.
+        With "rotation", each part also needs an item, or eight items with a ranking `loss`.  With
+        None, it depends on the size of the data.  The number changes the results of "sgd" slightly,
+        and those of "ccd" only by rounding errors.
     random_state : int, RandomState instance or None, default=None
-        An int gives the same result every time.
+        Seed of the random numbers.  An int gives the same result every time.
     max_iter : int, default=20
-        Number of epochs.  An epoch visits every rating once ("sgd") or every component twice
-        ("ccd").
+        Largest number of epochs.  An epoch visits every rating once ("sgd") or every component
+        twice ("ccd").
     tol : float, default=1e-4
-        The fit ends when the value that it monitors has not fallen by the fraction `tol` below its
-        best in `n_iter_no_change` evaluations in a row.  With `early_stopping` this value is the
-        error of the ratings held out (``validation_rmse`` in `history_`).  Otherwise it is the
-        training ``objective``.  "sgd" without `evaluate_every` monitors ``running_rmse``, or
-        ``running_loss`` with a `loss` that ranks.  0: any fall of the validation error counts;
-        without `early_stopping` only `max_iter` ends the fit.
+        The fit ends when a monitored value has not fallen by the fraction `tol` below its best in
+        `n_iter_no_change` evaluations in a row.  With `early_stopping` the monitored value is the
+        error of held-out ratings (``validation_rmse`` in `history_`).  Otherwise it is the training
+        ``objective``.  But "sgd" without `evaluate_every` monitors ``running_rmse``, or
+        ``running_loss`` with a ranking `loss`.  With ``tol=0``, any fall of the validation error
+        counts, and without `early_stopping` only `max_iter` ends the fit.
     n_iter_no_change : int, default=None
-        The fit ends after so many evaluations in a row without such a fall.  There is one after
-        every epoch, or every `evaluate_every` epochs.  None: 3 with `early_stopping` or a `loss`
-        that ranks, else 1.
+        The fit ends after this number of evaluations in a row without a fall by the fraction `tol`.
+        There is an evaluation after every epoch, or every `evaluate_every` epochs.  None means 3
+        with `early_stopping` or a ranking `loss`, and otherwise 1.
     early_stopping : bool, default=False
-        Whether to hold ratings out, monitor their error, and keep the factors of the epoch in which
-        it was smallest.
+        Whether to hold out some ratings, monitor the error of their predictions, and keep the
+        factors of the epoch with the smallest error.
     validation_fraction : float, default=0.1
         Share of the ratings that early stopping holds out.  At least one rating is held out, and at
         least one is fitted.
     evaluate_every : int, default=0
-        Number of epochs between two evaluations of the exact objective of "sgd", for `history_` and
-        `tol`; 0: never.  An evaluation takes about half the time of an epoch.  "ccd" computes the
-        objective in any case.
+        Number of epochs of "sgd" between two evaluations of the objective, for `history_` and
+        `tol`.  0 means never.  An evaluation takes about half the time of an epoch.  "ccd" computes
+        the objective in every epoch.
     n_jobs : int, default=None
-        Threads of a fit in this process, and of recommendations to many users.  None means 1, -1
-        all cores.
+        Number of threads of a fit in this process, and of recommendations to many users.  None
+        means 1, and -1 means all cores.
     checkpoint : str or path-like, default=None
-        Path (``~`` and environment variables are replaced) or URL known to fsspec, to which the
-        state is written every `checkpoint_every` epochs.  A fit that finds its own checkpoint there
-        continues from it.  It needs an int as `random_state`.
+        Path or fsspec URL of a file, to which the state of the fit is written every
+        `checkpoint_every` epochs.  In a path, ``~`` and environment variables are expanded.  A fit
+        that finds its own checkpoint there continues from it.  A checkpoint needs an int as
+        `random_state`.
     checkpoint_every : int, default=5
         Number of epochs between two checkpoints.
     verbose : int, default=0
-        If not 0, show a progress bar (it needs the package ``rich``), with the objective as last
-        evaluated, values on held-out samples, and samples per second.
+        If not 0, show a progress bar, which needs the package ``rich``.  It shows the last
+        objective, the error of held-out ratings, and ratings per second.
 
     Attributes
     ----------
@@ -159,32 +163,33 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     global_mean_ : float
         Mean of the ratings; zero without `fit_bias`.
     rating_scale_ : float
-        The number by which ratings were divided for the fit: their standard deviation, or their
-        size if all are equal; 1 with `unobserved_weight`.
+        The number by which ratings were divided for the fit.  It is their standard deviation, or
+        their absolute value if all are equal.  With `unobserved_weight` it is 1.
     solver_ : str
         The solver: "sgd" or "ccd".
     alpha_ : float
         `alpha`, or the value that "auto" chose for the ratings of the first fit.
     rating_range_ : tuple of two floats
-        The smallest and the largest rating so far; with `unobserved_weight` including the zeros of
-        missing pairs.
+        The smallest and the largest rating so far.  With `unobserved_weight` the zeros of missing
+        pairs count, too.
     user_ids_, item_ids_ : ndarray of shape (n_users,) and (n_items,)
         Ids of the users and items, in the order of `user_factors_` and of the columns of
-        `components_`: int64 (uint64 if an id needs it), or strings as objects.  For pairs, they are
-        the ids that occur, in ascending order; `partial_fit` appends new ids.  For a matrix, and
-        with `n_users` or `n_items`, they are the indices of rows and columns.
+        `components_`.  Numbers are int64, or uint64 if an id needs it; strings are Python objects.
+        After a fit of pairs, they are the ids that occur, in ascending order.  `partial_fit`
+        appends new ids.  For a matrix, and with `n_users` or `n_items`, they are the indices of
+        rows and columns.
     n_iter_ : int
         Number of epochs done.
     history_ : list of dict
-        A record for each epoch: ``iterations``, ``seconds`` and ``samples`` (ratings) so far.
-        ``running_rmse`` uses the errors just before each step; with a `loss` that ranks
-        ``running_loss`` is the mean loss.  ``objective``, ``penalty``, ``train_rmse`` and
-        ``validation_rmse`` are there if they were computed.  Errors are in the unit of the ratings,
-        the objective and the penalty in its square.
+        A record for each epoch, with the numbers of ``iterations``, ``seconds`` and ``samples``
+        (ratings) so far.  ``running_rmse`` uses the errors just before each step.  A ranking `loss`
+        has ``running_loss`` instead, the mean loss.  A record has ``objective``, ``penalty``,
+        ``train_rmse`` and ``validation_rmse`` if they were computed.  Errors are in the unit of the
+        ratings; the objective and the penalty are in its square.
     n_shards_ : int
         Number of shards used.
     n_features_in_ : int
-        Number of columns of X in `fit`: the number of items, or 2 if X was pairs.
+        Number of columns of X in `fit`: the number of items, or 2 for pairs.
     feature_names_in_ : ndarray of str
         Names of these columns, if they are all strings.
 
@@ -194,11 +199,11 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
 
     Notes
     -----
-    In a sparse X every stored entry is a rating, zeros included; in a dense X every entry is one
-    unless it is NaN.  If y is given, a dense X of two columns holds pairs of ids.  Any other X is a
-    matrix, and y is not used.  Numbers must be whole to be ids.  A dense matrix of two or three
-    columns that looks like ids is refused: probably y was forgotten, or X is a table of ids and
-    ratings.
+    In a sparse matrix every stored entry is a rating, zeros included.  In a dense matrix every
+    entry is a rating unless it is NaN.  If y is given, a dense X of two columns holds pairs of ids.
+    Any other X is a matrix, and y is not used.  Numeric ids must be whole.  A dense matrix of two
+    or three columns that look like ids raises an error: y was probably forgotten, or X is a table
+    of ids and ratings.
 
     References
     ----------
@@ -211,8 +216,8 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
        and scheduling strategies for distributed machine learning", NIPS 2014, supplement, section
        2.
     .. [4] Y. Hu, Y. Koren, C. Volinsky, "Collaborative filtering for implicit feedback datasets",
-       ICDM 2008; by blocks of components as in S. Rendle, W. Krichene, L. Zhang, Y. Koren,
-       "iALS++", arXiv:2110.14044, 2021.
+       ICDM 2008.  The fit uses blocks of components, as in S. Rendle, W. Krichene, L. Zhang, Y.
+       Koren, "iALS++", arXiv:2110.14044, 2021.
     .. [5] S. Rendle, C. Freudenthaler, Z. Gantner, L. Schmidt-Thieme, "BPR: Bayesian personalized
        ranking from implicit feedback", UAI 2009.
     .. [6] S. Rendle, W. Krichene, L. Zhang, Y. Koren, "Revisiting the performance of iALS on item
@@ -280,19 +285,19 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         Parameters
         ----------
         X : matrix of shape (n_users, n_items), or pairs of shape (n_ratings, 2)
-            A matrix is a sparse array or matrix whose stored entries are ratings, or an array or
-            data frame of numbers, in which NaN and masked entries are missing.  Pairs are two
-            columns with the ids of the user and the item of each rating: whole numbers or strings,
-            in an array or a data frame (pandas, polars, PyArrow).  Either may be a Dask array or
-            data frame.
+            A matrix may be sparse, with ratings as its stored entries, or an array or data frame of
+            numbers, in which NaN and masked entries are missing.  Pairs are two columns with the
+            ids of the user and the item of each rating.  Ids are whole numbers or strings, in an
+            array or a data frame (pandas, polars, PyArrow).  X may also be a Dask array or data
+            frame.
         y : array-like of shape (n_ratings,), default=None
-            The ratings of pairs.  If X is a matrix, y is not used, and a warning says so.
+            The ratings of pairs.  If X is a matrix, y is not used, and there is a warning.
         **fit_params : dict
             ``sample_weight``, array-like of shape (n_ratings,): the weight of the squared error of
-            each rating, 1 by default; for clicks it is the confidence.  For a sparse X in memory
-            weights are in the order of ``X.data``.  For a dense X, or one on Dask, they are row by
-            row, without missing entries.  They may be on Dask, too.  A rating of weight 2 acts like
-            two equal ratings, one of weight 0 like none.
+            each rating, 1 by default.  For a sparse X in memory, weights are in the order of
+            ``X.data``.  For a dense X, or an X on Dask, they are row by row, without missing
+            entries.  Weights may also be on Dask.  A rating of weight 2 acts like two equal
+            ratings; the error of a rating of weight 0 does not count.
 
         Returns
         -------
@@ -302,11 +307,11 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         Raises
         ------
         ValueError
-            If ratings are dates or not finite.  If a user rates an item twice, or there are no
+            If ratings are dates or are not finite.  If a user rates an item twice, or there are no
             ratings.  If ids are missing, negative, too large for `n_users` or `n_items`, or neither
-            whole numbers nor strings.  If y has another length than X. If X is a table of ids and
-            ratings, or pairs without ratings.  If early stopping would hold out the only rating.
-            If a value is not above 0, with a `loss` that ranks.
+            whole numbers nor strings.  If X and y differ in length.  If X is a table of ids and
+            ratings, or holds pairs without y.  If early stopping would hold out the only rating.
+            If a rating is not above 0 with a ranking `loss`.
         """
         return self._factorise(X, y, fit_params, anew=True)
 
@@ -315,25 +320,26 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     def partial_fit(self, X: Any, y: Any = None, **fit_params: Any) -> ModelParallelMF:
         """Fit more ratings, and keep the influence of earlier ones.
 
-        Users and items keep their ids and their rows in the factors; new ones are appended.  In a
-        matrix row u is user u.  Users without ratings in this call keep their vectors and biases.
-        So do items, except with `unobserved_weight`.  A penalty keeps users and items with new
-        ratings near their earlier vectors.  It grows with the number of their earlier ratings, and
-        is a part of the objective in `history_`.  `global_mean_`, `rating_scale_` and an `alpha_`
-        chosen by "auto" do not change.  Epochs are those of "ccd", also after a fit by "sgd".
+        Known users and items keep their ids and rows in the factors, and new ones are appended.  In
+        a matrix, row u belongs to user u.  Users without ratings in this call keep their vectors
+        and biases.  So do items without ratings, unless `unobserved_weight` is used.  A penalty
+        keeps the vectors of users and items with new ratings near their earlier values.  This
+        penalty grows with the number of their earlier ratings, and is a part of the objective in
+        `history_`.  `global_mean_`, `rating_scale_` and an `alpha_` chosen by "auto" do not change.
+        With the squared loss the solver is "ccd", whatever `solver` is.
 
-        A call with exactly the ratings of an earlier call changes nothing.  This is different with
-        `unobserved_weight`: a pair of an earlier call then counts as one more click, and the
-        confidences add up.
+        A call with exactly the ratings of an earlier call changes nothing.  With
+        `unobserved_weight`, however, a pair that was in an earlier call counts as one more click,
+        and the weights of its clicks add up.
 
-        With a `loss` that ranks, at most `max_iter` epochs of "sgd" visit all clicks, earlier and
-        new, and start from the earlier factors.  A pair that comes again counts once.  Three epochs
-        are about as good as a fit of all clicks.
+        With a ranking `loss` the solver is "sgd".  The fit starts from the earlier factors, and
+        each epoch visits all clicks, earlier and new.  A pair that comes again counts once.  Three
+        epochs are about as good as a new fit to all clicks.
 
         Parameters
         ----------
         X : input as in `fit`
-            Ratings of known or new users; a matrix must have the same columns as before.
+            Ratings of known or new users.  A matrix must have the same columns as before.
         y : array-like of shape (n_ratings,), default=None
             As in `fit`.
         **fit_params : dict
@@ -347,11 +353,11 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         Raises
         ------
         DuplicateRatingError
-            If a pair was rated in an earlier call, except with clicks.  A model does not know the
-            pairs that came from a Dask cluster.
+            If a pair was rated in an earlier call, unless ratings are clicks.  Earlier pairs of a
+            Dask collection are not kept, so they cannot be compared one by one.
         ValueError
-            As in `fit`.  If the ratings are on another scale than earlier ones.  If `loss` ranks,
-            and earlier clicks came on Dask.
+            As in `fit`.  If the scale of the ratings differs from that of earlier ratings.  If
+            earlier clicks were a Dask collection, and `loss` is a ranking loss.
         """
         try:
             return self._factorise(X, y, fit_params, anew=not hasattr(self, "components_"))

@@ -51,23 +51,25 @@ class FactorRanking(Recommender):
         items : array-like of shape (m,)
             Ids of items.
         n : int, default=10
-            Number of similar items for each.
+            Number of similar items for each item.
 
         Returns
         -------
         similar : ndarray of shape (m, n)
-            Ids of items, the most similar first.  The item itself, items without ratings, and items
-            whose vector is zero but for rounding are left out.  After a fit with ``alpha=0`` and
-            without `unobserved_weight`, items with fewer ratings than `n_components` are left out,
-            too: their vectors may point anywhere.  Missing ids, and those for an unknown or
-            left-out item, are as in `recommend`; a warning names some unknown ids.
+            Ids of items, the most similar first.  The item itself is left out.  So are items
+            without ratings, and items whose vector is zero up to rounding errors.  After a fit with
+            ``alpha=0`` and without `unobserved_weight`, items with fewer ratings than
+            `n_components` are left out, too, because their ratings do not determine the direction
+            of their vectors.  Missing ids have the same values as in `recommend`.  All ids are
+            missing in the row of an unknown item, or of an item that is left out.  A warning names
+            some unknown items.
         scores : ndarray of shape (m, n), float64
             Cosines of the angles between the vectors; -inf for missing ids.
 
         Raises
         ------
         ValueError
-            If ids have another type than those of the fit, or are negative or missing; if `n` is
+            If ids have another type than those of the fit, or are negative or missing.  If `n` is
             not positive.
 
         Examples
@@ -90,12 +92,13 @@ class FactorRanking(Recommender):
         users : array-like of shape (m,)
             Ids of users.
         n : int, default=10
-            Number of similar users for each.
+            Number of similar users for each user.
 
         Returns
         -------
         similar : ndarray of shape (m, n)
-            Ids of users, the most similar first, as `similar_items` returns items.
+            Ids of users, the most similar first.  Users are left out as items are in
+            `similar_items`.
         scores : ndarray of shape (m, n), float64
             Cosines of the angles between the vectors; -inf for missing ids.
         """

@@ -35,27 +35,27 @@ class ItemRanking(Recommender):
     _usual: Floats
 
     def similar_items(self, items: ArrayLike, n: int = 10) -> tuple[Array, Array]:
-        """Return the items to whose scores each item adds most.
+        """Return, for each item, the items whose scores rise most after a click on it.
 
         Parameters
         ----------
         items : array-like of shape (m,)
             Ids of items.
         n : int, default=10
-            Number of similar items for each.
+            Number of similar items for each item.
 
         Returns
         -------
         similar : ndarray of shape (m, n)
-            Ids of items, that with the largest coefficient first.  Missing ids are as in
-            `recommend`.
+            Ids of items, with the largest coefficient first.  Missing ids have the same values as
+            in `recommend`.
         scores : ndarray of shape (m, n), float64
-            Entries of `coef_` in the row of the item; -inf for missing ids.
+            Entries of `coef_` in the row of the item, and -inf for missing ids.
 
         Raises
         ------
         ValueError
-            If ids have another type than those of the fit, or are negative or missing; if `n` is
+            If ids have another type than those of the fit, or are negative or missing.  If `n` is
             not positive.
 
         Examples
@@ -84,25 +84,25 @@ class ItemRanking(Recommender):
         Parameters
         ----------
         user : id, or matrix of shape (1, n_items)
-            Id of a user; or a row with the clicks of a new user.
+            Id of a user, or a row with the clicks of a new user.
         item : id
             Id of an item.
         n : int, default=10
-            Number of clicks at most.
+            Largest number of clicks to return.
 
         Returns
         -------
         items : ndarray of shape (m,)
-            Ids of items that the user has taken and that add to the score of `item`, the largest
-            part first; m is at most `n`.
+            Ids of clicked items, with the largest contribution to the score of `item` first.  Items
+            that contribute nothing are left out; m is at most `n`.
         parts : ndarray of shape (m,), float64
-            What each adds to the score of `item`, above 0.  Over all clicks of the user they add up
-            to the score.
+            Contribution of each item to the score of `item`, above 0.  The contributions of all
+            clicks of the user add up to the score.
 
         Raises
         ------
         ValueError
-            If `user` or `item` is unknown; if `n` is not positive.
+            If `user` or `item` is unknown.  If `n` is not positive.
 
         Examples
         --------
@@ -129,19 +129,19 @@ class ItemRanking(Recommender):
         return self.item_ids_[told.items[order]], parts[order]
 
     def predict(self, X: Any) -> Any:
-        """Return scores: the clicks of a user times the column of an item.
+        """Return scores: the clicks of each user times the column of each item.
 
         Parameters
         ----------
         X : array-like of shape (n_pairs, 2), or of shape (n_new_users, n_items)
-            Pairs: ids of a user and an item.  Or a dense matrix as in `fit`, with the clicks of new
-            users; for a sparse one, ``X @ coef_`` are the scores.
+            Pairs of the ids of a user and an item, or a dense matrix as in `fit` with the clicks of
+            new users.  The scores of a sparse matrix are ``X @ coef_``.
 
         Returns
         -------
         ndarray or dask.array.Array of shape (n_pairs,) or (n_new_users, n_items), float64
-            Scores; zero for an unknown user or item.  For a matrix, those of all its entries.  For
-            a Dask collection the result is lazy.
+            A score for each pair, or for each entry of the matrix.  Scores are zero for an unknown
+            user or item.  For a Dask collection the result is lazy.
         """
         check_is_fitted(self)
         if self._are_pairs(X):
@@ -154,21 +154,24 @@ class ItemRanking(Recommender):
         return map_rows(_score_rows, X, owner, (self.coef_, self.confidence), **how)
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Return the NDCG of ten recommendations, as `ranking.RankingScorer()`; at most 1.
+        """Return the mean normalised discounted cumulative gain (NDCG) of ten recommendations.
+
+        The score is that of `ranking.RankingScorer()`, and is at most 1.
 
         Parameters
         ----------
         X : array-like of shape (n_pairs, 2), or matrix of shape (n_new_users, n_items)
-            Pairs of ids.  Or a matrix as in `fit`: a tenth of its clicks is judged, by
-            recommendations from the other clicks.
+            Pairs of ids, or a matrix as in `fit`.  Of a matrix, a tenth of the clicks is held out,
+            and recommendations are made from the others.
         y : array-like of shape (n_pairs,), default=None
-            Values of the pairs, of which those above 0 are relevant; not used if X is a matrix.
+            Values of the pairs.  Pairs with values above 0 are relevant.  If X is a matrix, y is
+            not used.
 
         Returns
         -------
         float
-            The score.  Items that the user took in the fit, or among the other clicks, are not
-            recommended.
+            The score.  Items on which the user clicked in the fit, or among the other clicks of a
+            matrix, are not recommended.
 
         Raises
         ------
@@ -178,12 +181,13 @@ class ItemRanking(Recommender):
         return RankingScorer()(self, X, y)
 
     def without_clicks(self) -> Any:
-        """Return a smaller copy, which does not keep the clicks of the users.
+        """Return a smaller copy without the clicks of the users.
 
         Returns
         -------
         DistributedSLIM
-            Its `clicks_` are None.  Its methods need a matrix of clicks instead of ids of users.
+            A copy with `clicks_` None.  Its methods need a matrix of clicks instead of ids of
+            users.
         """
         check_is_fitted(self)
         smaller = copy(self)

@@ -43,18 +43,18 @@ class Hits(NamedTuple):
 
 
 def precision_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
-    """Return the mean over users of the share of the k recommendations that are relevant.
+    """Return the share of the k recommendations that are relevant, as a mean over users.
 
     Parameters
     ----------
     items : array-like of shape (n_users, n), n >= k
         Recommended items, best first, as `ModelParallelMF.recommend` returns them.  Missing ids
-        count as wrong.
+        count as items that are not relevant.
     relevant : sparse matrix of shape (n_users, n_items), or sequence of n_users array-likes
-        The relevant items of each user.  In a matrix they are the columns of the entries above 0,
-        and `items` are numbers of columns.  A sequence has a list, set or array of ids for each
-        user.  An id that occurs twice counts once.  Users without relevant items are left out of
-        the mean.
+        The relevant items of each user.  In a matrix, they are the columns with entries above 0 in
+        the row of the user, and `items` are column numbers.  A sequence has a list, set or array of
+        ids for each user.  An id that occurs twice counts once.  Users without relevant items are
+        left out of the mean.
     k : int, default=10
         Number of recommendations to judge.
 
@@ -65,9 +65,9 @@ def precision_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
     Raises
     ------
     ValueError
-        If lengths differ, if k is less than 1 or larger than n, or if no user has relevant items.
-        If an item occurs twice among the k recommendations of a user.  If `relevant` is neither a
-        matrix nor has a list for each user.
+        If `items` and `relevant` have different numbers of users.  If k is less than 1 or larger
+        than n.  If no user has relevant items.  If an item occurs twice among the k recommendations
+        of a user.  If `relevant` is neither a sparse matrix nor a sequence with ids for each user.
 
     Examples
     --------
@@ -80,9 +80,10 @@ def precision_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
 
 
 def recall_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
-    """Return the mean over users of the share of relevant items that are among k recommended ones.
+    """Return the share of relevant items that are among k recommendations, as a mean over users.
 
-    Parameters and errors are as in `precision_at_k`.  Users without relevant items are left out.
+    Parameters and errors are as in `precision_at_k`.  Users without relevant items are left out of
+    the mean.
     """
     return _mean("recall", items, relevant, k)
 
@@ -90,9 +91,9 @@ def recall_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
 def average_precision_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
     """Return the mean over users of the average precision (MAP) of k recommendations.
 
-    For each relevant item in the list, take the precision of the list down to that item.  The
-    average precision of a user is the sum of these precisions, divided by k, or by the number of
-    relevant items if that is smaller.  Parameters and errors are as in `precision_at_k`.
+    For each relevant item in the list, compute the precision of the list down to that item.  The
+    average precision of a user is the sum of these precisions, divided by the smaller of k and the
+    number of relevant items.  Parameters and errors are as in `precision_at_k`.
     """
     return _mean("average_precision", items, relevant, k)
 
@@ -100,8 +101,9 @@ def average_precision_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) ->
 def ndcg_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
     """Return the mean normalised discounted cumulative gain (NDCG) of k recommendations.
 
-    A relevant item at position r counts 1 / log2(r + 1).  The sum is divided by the sum of the best
-    possible list.  Parameters and errors are as in `precision_at_k`.
+    A relevant item at position r has the gain 1 / log2(r + 1), where the first position is 1.  The
+    sum of the gains is divided by the sum for the best possible list.  Parameters and errors are as
+    in `precision_at_k`.
     """
     return _mean("ndcg", items, relevant, k)
 
@@ -109,21 +111,21 @@ def ndcg_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
 def auc_at_k(
     items: ArrayLike, relevant: Relevant, k: int = 10, *, n_candidates: Any = None
 ) -> float:
-    """Return the mean area under the ROC curve (AUC).
+    """Return the area under the ROC curve (AUC), as a mean over users.
 
-    Items after the k recommendations count as if their order were random.
-
-    The AUC is the probability that a relevant item is ranked above another item.  With k equal to
-    the number of candidates it is the AUC of the whole ranking.
+    The AUC of a user is the probability that a random relevant item is ranked above a random item
+    that is not relevant.  Items that are not among the k recommendations count as if they followed
+    in random order.  With k equal to the number of candidates, this is the AUC of the whole
+    ranking.
 
     Parameters
     ----------
     items, relevant, k
         As in `precision_at_k`.
     n_candidates : int or array-like of shape (n_users,), default=None
-        Number of items that could have been recommended, including the relevant ones.  None: the
-        columns of `relevant`.  It is at least the number of different items in both lists of a
-        user.
+        Number of items that could have been recommended to each user, including the relevant ones.
+        It must be at least the number of different items of the user in `items` and `relevant`
+        together.  None means the number of columns of `relevant`, which must then be a matrix.
     """
     return _mean("auc", items, relevant, k, n_candidates)
 
@@ -161,21 +163,22 @@ METRICS: dict[str, Callable[[Hits], Floats]] = {
 
 
 class RankingScorer:
-    """Scorer of k recommendations to each user, for `scoring` of scikit-learn's functions.
+    """Scorer of k recommendations to each user, for the parameter `scoring` of scikit-learn.
 
-    For pairs, the pairs with y above `threshold` are the relevant items of their users.  Items that
-    a user had in the fit are not recommended.  So a judged pair that was also in the fit counts as
-    relevant, but is never found; leave such pairs out.  For a matrix, users are folded in from nine
-    tenths of their ratings, and the other ratings are judged, as in `ModelParallelMF.score`.
+    If X holds pairs, the item of a pair is relevant for its user if y is above `threshold`.  Items
+    that the user rated in the fit are not recommended.  So leave out pairs that were also in the
+    fit: they count as relevant, but are never recommended.  If X is a matrix, users are
+    :term:`folded in <fold-in>` from nine tenths of the ratings, and the other ratings are judged,
+    as in `ModelParallelMF.score`.
 
     Parameters
     ----------
     metric : {"ndcg", "precision", "recall", "average_precision", "auc"}, default="ndcg"
-        What to measure.
+        Name of the measure.  For example, "ndcg" is the measure of `ndcg_at_k`.
     k : int, default=10
-        Number of recommendations.
+        Number of recommendations to each user.
     threshold : float, default=0.0
-        Items with ratings above this are relevant.
+        Items with ratings above `threshold` are relevant.
 
     Raises
     ------

@@ -91,44 +91,47 @@ class Recommender:
     def recommend(
         self, users: Any, n: int = 10, *, exclude: Any = "fitted", items: ArrayLike | None = None
     ) -> tuple[Array, Array]:
-        """Return the items with the highest predictions for each user, among items with ratings.
+        """Return the items with the highest predictions for each user.
+
+        Items without ratings are not recommended.
 
         Parameters
         ----------
         users : array-like of shape (m,), or matrix of shape (m, n_items)
-            Ids of users; or a matrix with the ratings of new users.  A model of ratings gives an
-            unknown user the items with the highest biases.  A model that ranks gives unknown users,
-            and users whose ratings say nothing, the items with the highest mean predictions over
-            all users.
+            Ids of users, or a matrix with the ratings of new users.  A model of ratings gives
+            unknown users the items with the highest biases.  A model of clicks gives the items with
+            the highest mean predictions over all users to unknown users, and to users whose clicks
+            contribute to no score.
         n : int, default=10
             Number of items for each user.
         exclude : "fitted", None, ids, pairs or sparse matrix of shape (m, n_items), \
                 default="fitted"
-            Items not to recommend.  "fitted": those that the user rated in `fit`, in a later
-            `partial_fit`, or in the row of a new user.  None: no items.  A list of ids of items:
-            these, for all users.  Pairs of ids, if `users` are ids: each item, for the user beside
-            it.  Unknown ids are ignored.  A sparse matrix: its stored entries.  It has a row for
-            each of the m `users`, in their order, and a column for each item.  `to_matrix` makes
-            such a matrix from pairs of ids, with users in ascending order.
+            Items not to recommend.  With "fitted", they are the items that the user rated in `fit`
+            or `partial_fit`, or in the row of a new user.  None excludes no items.  A list of item
+            ids excludes these items for all users.  If `users` are ids, pairs of ids exclude each
+            item for the user of its pair.  Unknown ids are ignored.  A sparse matrix excludes its
+            stored entries.  It needs a row for each of the m `users`, in their order, and a column
+            for each item.  `to_matrix` makes such a matrix from pairs of ids, with users in
+            ascending order.
         items : array-like of shape (n_candidates,), default=None
-            Ids of the items that may be recommended, for example those in stock; unknown ids are
-            ignored, and a warning names some.  None: all items with ratings.
+            Ids of the items that may be recommended, for example those in stock.  Unknown ids are
+            ignored, and a warning names some.  None means all items with ratings.
 
         Returns
         -------
         items : ndarray of shape (m, n)
-            Ids of items, best first.  If too few items remain, the missing ids are -1, or None for
-            strings, or ``2**64 - 1`` for uint64.
+            Ids of items, best first.  If fewer than n items remain, the missing ids are -1.  If ids
+            are strings, missing ids are None; if ids are uint64, they are ``2**64 - 1``.
         scores : ndarray of shape (m, n), float64
-            Predicted ratings or scores; -inf for missing ids.
+            Predicted ratings or scores, and -inf for missing ids.
 
         Raises
         ------
         ValueError
             If ids have another type than those of the fit, or are negative or missing.  If `n` is
-            not positive.  If a matrix does not have a column for each item.  If `exclude` is
-            something else, or does not have a row for each of `users`.  If it is "fitted", but the
-            ratings of the fit were not kept.
+            not positive.  If a matrix does not have a column for each item.  If `exclude` is of
+            another type, or is a matrix that does not have a row for each of `users`.  If `exclude`
+            is "fitted", but the model has not kept the ratings of the fit.
 
         Examples
         --------
@@ -161,21 +164,22 @@ class Recommender:
         return named(found, self.item_ids_), scores
 
     def to_matrix(self, X: Any, y: Any) -> tuple[Any, Array]:
-        """Convert the ratings of pairs to a matrix with a column for each item, for `recommend`.
+        """Convert pairs and their ratings to a matrix for `recommend`, with a column for each item.
 
         Parameters
         ----------
         X : pairs of shape (n_ratings, 2)
-            Ids of users, known or new, and of items.  Pairs with unknown items are ignored, and a
-            warning names some.
+            Ids of users and items.  Users may be known or new.  Pairs with unknown items are
+            ignored, and a warning names some.
         y : array-like of shape (n_ratings,)
-            Their ratings.
+            Ratings of the pairs.
 
         Returns
         -------
         matrix : csr_array of shape (n_users_of_X, n_items), float64
+            Ratings, with a row for each user in X.
         users : ndarray of shape (n_users_of_X,)
-            Ids of the rows, in ascending order.
+            Id of the user of each row, in ascending order.
 
         Raises
         ------

@@ -65,69 +65,71 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
     """Sparse linear model of items (SLIM) for clicks, in this process or on a Dask cluster.
 
     The score of item j for a user is ``x_u @ coef_[:, j]``, where x_u are the clicks of the user.
-    Each column of `coef_` is a non-negative elastic net on the other items, solved to a certified
-    duality gap [1]_.  Inner products are stored for frequent items only.  The fitted numbers are
-    bit-for-bit identical for any number of threads and workers, with or without Dask.
+    Column j of `coef_` is a non-negative elastic net that predicts the clicks on item j from the
+    clicks on the other items [1]_.  `dual_gap_` shows how far each column may be from its minimum.
+    The fitted numbers are bit-for-bit identical for any number of threads and workers, with or
+    without Dask.
 
-    The parameters stand in this order: the model (to `confidence`), the ids of the data (`n_users`,
-    `n_items`), when a fit stops (from `max_iter`), where it runs and what it leaves there (from
-    `n_jobs`).
+    Parameters are in this order: the model (up to `confidence`), the size of the data (`n_users`,
+    `n_items`), when a fit stops (from `max_iter`), and how it is run (from `n_jobs`).
 
     Parameters
     ----------
     l1_reg : float, default=0.0
-        Weight of the sum of the coefficients, in units of clicks: an item with at most this many
-        users in common with item j has the coefficient 0 in column j, and costs no work.
+        Weight of the sum of the coefficients, in units of clicks.  If clicks have the value 1 and
+        at most `l1_reg` users have clicked on both i and j, entry (i, j) of `coef_` is 0 and needs
+        no work.
     l2_reg : float, default=50.0
-        Weight of half the sum of the squares of the coefficients, in units of clicks.
+        Weight of half the sum of the squared coefficients, in units of clicks.
     max_neighbors : int or None, default=300
-        Largest number of candidates for a column: the items that alone would lower its objective
-        most.  `dual_gap_` is then the gap of the problem with these items only.  None: all items.
+        Largest number of items that may have coefficients in a column.  They are the items that
+        would lower its objective most if each were the only one.  `dual_gap_` is then the gap of
+        the problem with these items only.  None means all items.
     user_weight : float, default=0.0
-        The row of a user with n clicks is multiplied by ``n ** -user_weight`` in the fit, so that
+        In the fit, the row of a user with n clicks is multiplied by ``n ** -user_weight``, so that
         users with many clicks count less.
     confidence : callable, default=None
-        A function that returns what is predicted, given the values of clicks, for example
-        `numpy.log1p` for counts. None: the values themselves.
+        A function that takes an array of the values of clicks, such as counts, and returns the
+        values that the model uses instead, for example `numpy.log1p`.  None keeps the values.
     n_users, n_items : int, default=None
-        Size of the matrix, if ids of pairs are the indices of rows and columns, from 0 on.  None:
-        the ids that occur are numbered, see `user_ids_`.
+        Numbers of users and items, if ids of pairs are row and column indices that start at 0. With
+        None, ids that occur are numbered in the order of `user_ids_` and `item_ids_`.
     max_iter : int, default=1000
         Largest number of passes over the coefficients of a column.
     tol : float, default=1e-3
-        A column is solved when its duality gap is at most `tol` times its objective at zero.  `tol`
-        is at least 1e-6.
+        A column is solved when its :term:`duality gap` is at most `tol` times its objective with
+        zero coefficients.  `tol` must be at least 1e-6.
     n_jobs : int, default=None
-        Threads of a fit in this process.  None means 1, -1 all cores.
+        Number of threads of a fit in this process.  None means 1, and -1 means all cores.
     checkpoint : str or path-like, default=None
-        Path (``~`` and environment variables are replaced) or URL known to fsspec, to which solved
-        columns are written every `checkpoint_every` portions of the items.  A fit that finds its
-        own checkpoint there continues from it.
+        Path or fsspec URL of a file for solved columns.  In a path, ``~`` and environment variables
+        are expanded.  A fit that finds its own checkpoint there continues from it.
     checkpoint_every : int, default=5
-        Number of portions between two checkpoints.
+        Columns are solved in portions.  This is the number of portions between two checkpoints.
     verbose : int, default=0
-        If not 0, show a progress bar (it needs the package ``rich``).
+        If not 0, show a progress bar, which needs the package ``rich``.
 
     Attributes
     ----------
     coef_ : csr_array of shape (n_items, n_items), float32
-        Coefficients: entry (i, j) is what a click on item i adds to the score of item j.
+        Coefficients.  Entry (i, j) is what a click on item i adds to the score of item j.
     dual_gap_ : ndarray of shape (n_items,), float64
-        Duality gap of each column, in units of the objective ``½‖x_j − X w‖² + l1_reg Σ w +
-        l2_reg/2 ‖w‖²``.
+        Duality gap of each column w, in units of its objective
+        ``½‖x_j − X w‖² + l1_reg Σ w + l2_reg/2 ‖w‖²``.
     n_iter_ : ndarray of shape (n_items,), int32
-        Passes over each column.
+        Number of passes over each column.
     clicks_ : csr_array of shape (n_users, n_items), float32
-        Values of all clicks; None after `without_clicks`.
+        Values of all clicks.  None in a copy made by `without_clicks`.
     user_ids_, item_ids_ : ndarray of shape (n_users,) and (n_items,)
-        Ids of the users and items, in the order of the rows and columns of `clicks_`; see
-        `ModelParallelMF`.
+        Ids of the users and items, in the order of the rows and columns of `clicks_`.  They are as
+        in `ModelParallelMF`.
     history_ : list of dict
-        A record for each portion of the items: ``iterations``, ``seconds``, ``samples`` (columns)
-        and ``coefficients`` so far, and ``dual_gap``, the gap of all columns as a part of their
-        objective at zero.  Columns not yet solved count as zero.  It falls from 1 to at most `tol`.
+        A record for each portion of columns, with the numbers of ``iterations``, ``seconds``,
+        ``samples`` (columns) and ``coefficients`` so far.  ``dual_gap`` is the gap of all columns,
+        divided by their objective with zero coefficients.  It falls from 1 to at most `tol`, as
+        columns not yet solved count with zero coefficients.
     n_features_in_ : int
-        Number of columns of X in `fit`: the number of items, or 2 if X was pairs.
+        Number of columns of X in `fit`: the number of items, or 2 for pairs.
     feature_names_in_ : ndarray of str
         Names of these columns, if they are all strings.
 
@@ -137,8 +139,8 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
 
     Notes
     -----
-    Coefficients are rounded to float32 after they are certified.  A pickle takes about 8 bytes for
-    each click and for each coefficient.
+    Duality gaps are those of coefficients before rounding to float32.  A pickled model takes about
+    8 bytes for each click and for each coefficient.
 
     References
     ----------
@@ -202,12 +204,12 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
         ----------
         X : matrix of shape (n_users, n_items), or pairs of shape (n_clicks, 2)
             As in `ModelParallelMF.fit`: a sparse matrix of clicks, an array or data frame in which
-            NaN and zeros are not clicks, or pairs of ids.  Either may be on Dask.
+            NaN and zeros are not clicks, or pairs of ids.  X may also be a Dask collection.
         y : array-like of shape (n_clicks,), default=None
-            Values of the pairs, for example counts, of at least 0.  Give ones if clicks have no
-            values.  Not used if X is a matrix.
+            Values of the pairs, for example counts.  They must be at least 0.  Pass ones if clicks
+            have no values.  If X is a matrix, y is not used.
         **fit_params : dict
-            Nothing: ``sample_weight`` is refused.
+            Must be empty.  There is no ``sample_weight``.
 
         Returns
         -------
@@ -234,15 +236,16 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
     @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any = None, **fit_params: Any) -> DistributedSLIM:
-        """Add clicks, and solve again the columns that are no longer within `tol`.
+        """Add clicks, and solve the columns again whose duality gaps now exceed `tol`.
 
-        Users and items keep their ids and rows; new ones are appended.  Values of a known pair are
-        added up.  The result is that of a fit of all clicks, within the duality gaps.
+        Known users and items keep their ids and rows, and new ones are appended.  A new value of a
+        known pair is added to the old one.  Up to the duality gaps, the result is that of a fit to
+        all clicks.
 
         Parameters
         ----------
         X : input as in `fit`
-            Clicks of known or new users; a matrix must have the same columns as before.
+            Clicks of known or new users.  A matrix must have the same columns as before.
         y : array-like of shape (n_clicks,), default=None
             As in `fit`.
         **fit_params : dict
@@ -258,7 +261,7 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
         DuplicateRatingError
             If a pair occurs twice in X.
         ValueError
-            As in `fit`.  If the model was stored without clicks.
+            As in `fit`.  If the model was made by `without_clicks`.
         """
         return self._solve(X, y, fit_params, anew=not hasattr(self, "coef_"))
 

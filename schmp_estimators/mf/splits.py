@@ -22,19 +22,20 @@ from schmp_estimators.mf.kernels.layout import pairs_of
 
 
 def as_pairs(X: Any) -> tuple[Integers, Array]:
-    """Convert a matrix of ratings to pairs, so that they can be split.
+    """Convert a matrix of ratings to pairs of user and item, so that it can be split.
 
     Parameters
     ----------
     X : matrix of shape (n_users, n_items)
-        As in `ModelParallelMF.fit`, in memory.  Ratings are the stored entries of a sparse matrix,
-        or the entries of a dense matrix that are not missing.
+        A matrix as in `ModelParallelMF.fit`, in memory.  Ratings are the stored entries of a sparse
+        matrix, or the entries of a dense matrix that are not missing.
 
     Returns
     -------
     pairs : ndarray of shape (n_ratings, 2), int64
-        Numbers of rows and columns.
+        Row number and column number of each rating.
     ratings : ndarray of shape (n_ratings,)
+        The ratings, in the same order.
 
     Examples
     --------
@@ -60,7 +61,7 @@ class _Splitter(BaseCrossValidator):
     def split(
         self, X: Any, y: Any = None, groups: Any = None
     ) -> Iterator[tuple[Positions, Positions]]:
-        """Return an iterator over pairs of arrays: rows to fit, and rows that are held out.
+        """Yield two arrays for each split: the rows to fit, and the rows that are held out.
 
         Parameters
         ----------
@@ -69,13 +70,13 @@ class _Splitter(BaseCrossValidator):
         y : object
             Not used.
         groups : array-like of shape (n_ratings,), default=None
-            Times: numbers, or dates and times of one kind.
+            Times of the pairs: numbers, or dates and times of one kind.
 
         Raises
         ------
         ValueError
-            If X holds no pairs, a time is missing, times are strings or cannot be compared, or a
-            split leaves no entries to fit or to hold out.
+            If X does not hold pairs.  If a time is missing.  If times are strings, or cannot be
+            compared.  If a split has no rows to fit, or none to hold out.
         """
         for fitted, judged in self._masks(X, groups):
             if not (fitted.any() and judged.any()):
@@ -90,18 +91,19 @@ class _Splitter(BaseCrossValidator):
 
 
 class LeaveLastOut(_Splitter):
-    """Splitter that holds out the last entries of each user.
+    """Splitter that holds out the last pairs of each user.
 
-    The times of the pairs are the `groups` of `split`; without them the rows must be in the order
-    of time.
+    Pass the times of the pairs as `groups` to `split`.  Without times, the rows must be in the
+    order of time.
 
     Parameters
     ----------
     n_last : int, default=1
-        Number of entries of each user to hold out.  Users without further entries are only fitted.
+        Number of pairs of each user to hold out.  If a user has no other pairs, all are fitted.
     n_splits : int, default=1
-        Number of splits.  The first split holds out the last entries.  Each further split holds out
-        the entries before those, and leaves out the later ones.
+        Number of splits.  The first split holds out the last pairs of each user.  Each further
+        split holds out the pairs before those of the previous split, and leaves out all later
+        pairs.
 
     Examples
     --------
@@ -130,18 +132,20 @@ class LeaveLastOut(_Splitter):
 
 
 class TimeSplit(_Splitter):
-    """Splitter that holds out the latest entries; entries of the same time stay together.
+    """Splitter that holds out the latest pairs of all users.
 
-    The times of the pairs are the `groups` of `split`; without them the rows must be in the order
-    of time.
+    Pairs of the same time stay together.
+
+    Pass the times of the pairs as `groups` to `split`.  Without times, the rows must be in the
+    order of time.
 
     Parameters
     ----------
     n_splits : int, default=1
-        Number of splits.  The first split holds out the last `test_size` of the entries, the next
-        split the part before that, and so on.
+        Number of splits.  The first split holds out the last `test_size` of the pairs.  Each
+        further split holds out the part before the previous one, and leaves out all later pairs.
     test_size : float, default=0.2
-        Share of the entries that a split holds out.
+        Share of the pairs that a split holds out.
 
     Examples
     --------
@@ -174,18 +178,18 @@ class TimeSplit(_Splitter):
 
 
 class UserShareSplit(_Splitter):
-    """Splitter that holds out a random share of each user's entries.
+    """Splitter that holds out a random share of each user's pairs.
 
-    At least one entry of each user is fitted.
+    At least one pair of each user is fitted.
 
     Parameters
     ----------
     n_splits : int, default=5
-        Number of splits, each with its own random draw.
+        Number of splits.  Each split is a new random draw.
     test_size : float, default=0.2
-        Share of each user's entries that a split holds out, on average over users.
+        Share of each user's pairs that a split holds out, on average over users.
     random_state : int, RandomState instance or None, default=None
-        An int gives the same splits every time.
+        Seed of the random draws.  An int gives the same splits every time.
 
     Examples
     --------

@@ -49,17 +49,19 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
         """Return the vectors of users.
 
         The vectors of new users are found by ridge regression, while the items stay fixed.  With
-        `unobserved_weight`, items without a rating also count, as in the fit.  With a `loss` that
-        ranks, new users start at zero and take the steps of as many epochs as the fit did.
+        `unobserved_weight`, items without a rating count, too, as in the fit.  With a ranking
+        `loss`, the vectors start at zero, and are updated by as many epochs of gradient descent as
+        the fit had.
 
         Parameters
         ----------
         X : matrix of shape (n_new_users, n_items), or pairs of shape (n_pairs, 2)
-            Ratings as in `fit`, with a column for each item in `item_ids_`; or pairs of ids.
+            A matrix of ratings as in `fit`, with a column for each item in `item_ids_`, or pairs of
+            ids.
         y : array-like of shape (n_pairs,), default=None
-            The ratings of pairs.  Their users are then folded in from these ratings, even if the
-            fit knew them.  Pairs with unknown items are ignored; a warning names some.  None: for
-            pairs, return the fitted vectors of the users.
+            The ratings of pairs.  If y is given, the vectors are found from these ratings, even for
+            users of the fit.  Pairs with unknown items are ignored, and a warning names some.  If y
+            is None and X holds pairs, the fitted vectors of their users are returned.
         sample_weight : array-like of shape (n_ratings,), default=None
             Weights of the ratings, as in `fit`.
 
@@ -67,11 +69,11 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
         -------
         ndarray or dask.array.Array of shape (n_new_users, n_components) or (n_pairs, n_components),
         float64
-            The vectors that minimise the objective together with the users' biases.  They solve
-            linear equations in float64.  With `positive` they are computed to a relative error of
-            1e-9.  The vector of a row depends only on the ratings in this row; without ratings it
-            is zero.  For pairs, the vector of the user of each pair; zero for an unknown user.  For
-            a Dask collection the result is lazy.
+            The vector of the user of each row or pair.  It is zero for an unknown user, and for a
+            row without ratings.  The vector of a row depends only on the ratings in this row.
+            Except with a ranking `loss`, the vector and bias of a user minimise the objective for
+            fixed items.  With `positive`, they are computed to a relative error of 1e-9.  For a
+            Dask collection the result is lazy.
 
         Raises
         ------
@@ -106,7 +108,7 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
         return in_ratings(solve(ratings, items), items)[0]
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
-        """Fit, then return the vectors of the users: the same as ``fit(X, y).transform(X)``.
+        """Fit, and return the vectors of the users, as ``fit(X, y).transform(X)`` does.
 
         Parameters
         ----------
@@ -128,21 +130,22 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
         return self.transform(X, **weights)
 
     def predict(self, X: Any) -> Any:
-        """Predict ratings, or scores with a `loss` that ranks.
+        """Predict ratings, or scores with a ranking `loss`.
 
         Parameters
         ----------
         X : array-like of shape (n_pairs, 2), or of shape (n_new_users, n_items)
-            Pairs: ids of a user and an item.  If one of them is unknown, the prediction is the mean
-            plus the bias of the other.  Or a dense matrix as in `fit`, with the ratings of new
-            users.
+            Pairs of the ids of a user and an item, or a dense matrix as in `fit` with the ratings
+            of new users.  If one id of a pair is unknown, the prediction is the global mean plus
+            the bias of the other.
 
         Returns
         -------
         ndarray or dask.array.Array of shape (n_pairs,) or (n_new_users, n_items), float64
-            For a matrix, the predictions of all its entries after its users have been folded in.
-            With "logistic", ``scipy.special.expit`` of a score is a probability.  For a Dask
-            collection the result is lazy.
+            A prediction for each pair, or for each entry of the matrix.  The users of a matrix are
+            folded in as by `transform`.  With "logistic", ``scipy.special.expit`` of a score is the
+            probability that the pair is a click and not a random pair.  For a Dask collection the
+            result is lazy.
         """
         check_is_fitted(self)
         if self._are_pairs(X):
@@ -161,35 +164,36 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
         return map_rows(predict_rows, X, owner, self._items(), **how)
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Return R², or the NDCG of recommendations; at most 1.
+        """Return R² of predictions, or the NDCG of recommendations.
 
-        The score is the NDCG with `unobserved_weight` or a `loss` that ranks.
+        The score is the normalised discounted cumulative gain (NDCG) with `unobserved_weight` or a
+        ranking `loss`, and otherwise R².  Both are at most 1.
 
         Parameters
         ----------
         X : array-like of shape (n_pairs, 2), or matrix of shape (n_new_users, n_items)
-            Pairs of ids; or a matrix as in `fit`, whose users are folded in.
+            Pairs of ids, or a matrix as in `fit`, whose users are :term:`folded in <fold-in>`.
         y : array-like of shape (n_pairs,), default=None
-            The ratings of the pairs; not used if X is a matrix.
+            Ratings of the pairs.  For a matrix, y is not used.
 
         Returns
         -------
         float
-            R², the coefficient of determination, over the pairs.  Of a matrix a tenth of the
-            ratings is judged, and users are folded in from the others.  With fewer than a thousand
-            ratings about a hundred are judged, at most half of them.  Which ratings are judged
-            depends only on their rows and columns.  With `unobserved_weight`, or a `loss` that
-            ranks, the score is the NDCG of ten recommendations, as of `ranking.RankingScorer()`.
-            Relevant items are those of the judged ratings above 0.  Items that the user rated in
-            the fit, or from which the user is folded in, are not recommended.  R² and NDCG cannot
-            be compared: to choose among losses, or among values of `unobserved_weight` that include
-            0, pass this scorer as `scoring`.
+            The score.  R² is the coefficient of determination of the predicted ratings.  If X is a
+            matrix, a tenth of its ratings is judged, and users are folded in from the others.  Of
+            fewer than a thousand ratings, about a hundred are judged, but at most half of them.
+            Which ratings are judged depends only on their rows and columns.  The NDCG is that of
+            ten recommendations to each user, as measured by `ranking.RankingScorer()`.  Items with
+            judged ratings above 0 are relevant.  Items that the user rated in the fit, or from
+            which the user is folded in, are not recommended.  R² and NDCG cannot be compared.  So
+            pass `RankingScorer()` as `scoring` to choose among losses, or among values of
+            `unobserved_weight` that include 0.
 
         Raises
         ------
         ValueError
-            As in `fit`.  If there is nothing to judge: no click, or a matrix with fewer than two
-            ratings.
+            As in `fit`.  If the score is the NDCG, and no judged rating is above 0.  If a matrix
+            has fewer than two ratings.
         """
         check_is_fitted(self)
         if self._ranks:

@@ -31,16 +31,16 @@ _AXES = {"iterations": "Iterations", "seconds": "Seconds", "samples": "Data samp
 
 @dataclass(eq=False, repr=False)
 class ConvergenceDisplay:
-    """Objective of a fit against iterations, seconds or data samples operated upon.
+    """Plot of the objective of a fit against iterations, seconds or data samples processed.
 
-    An iteration is a sweep of a topic model, an epoch of a matrix factorisation, or a step of a
-    linear model.
+    An iteration is a pass of a topic model over all tokens, an epoch of a matrix factorisation, or
+    a step of the solver of a linear model.
 
-    These are the views by which Kim et al. (EuroSys 2016, section 5) compare schedules: objective
-    against data samples (OvD), and objective against time.  Samples against seconds show the
+    Kim et al. (EuroSys 2016, section 5) compare schedules by such plots: objective against data
+    samples (OvD), and objective against time.  A plot of samples against seconds shows the
     throughput (DvT).
 
-    Use `from_estimator` to make one.
+    Use `from_estimator` to make a display.
 
     Parameters
     ----------
@@ -93,17 +93,17 @@ class ConvergenceDisplay:
         Parameters
         ----------
         estimator : estimator instance
-            Fitted, with an attribute ``history_``.
+            A fitted estimator with an attribute ``history_``.
         x : {"iterations", "seconds", "samples"}, default="iterations"
-            Horizontal axis: iterations, seconds since the first began, or data samples operated
-            upon.
+            Horizontal axis: iterations, seconds since the first iteration began, or data samples
+            processed.
         y : str, optional
-            Vertical axis: any entry of the records in ``history_``.  By default the estimator's
-            objective.
+            Entry of the records in ``history_`` for the vertical axis.  By default it is the
+            objective of the estimator.
         name : str, optional
-            Name for the legend; by default that of the class.
+            Name for the legend; by default the name of the estimator's class.
         ax : matplotlib Axes, optional
-            Where to draw; by default in a new figure.
+            Axes to draw in; by default those of a new figure.
         **kwargs : dict
             Passed to ``Axes.plot``.
 
@@ -140,7 +140,7 @@ class ConvergenceDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, optional
-            Where to draw; by default in a new figure.
+            Axes to draw in; by default those of a new figure.
         name : str, optional
             Name for the legend.
         **kwargs : dict

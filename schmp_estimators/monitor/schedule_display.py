@@ -37,33 +37,35 @@ class Span(NamedTuple):
 
 
 class ScheduleDisplay:
-    """Picture of which worker worked on what, and when, or of when each parameter last moved.
+    """Plot of the work of a cluster over time, or of when coefficients last changed.
 
-    `from_client` draws a row for each worker, with a bar for each stage of each shard.  Thin bars
-    below show waiting.  The plot shows rotations of blocks, exchanges and barriers of a fit on a
-    cluster.  Fits in one process do not record what they do.
+    `from_client` draws a row for each worker.  A bar shows when the worker ran a :term:`stage` of
+    the fit on a :term:`shard` of the data.  Thin bars below show when it waited.  So the plot shows
+    how each :term:`block` of the model moves between workers, and where workers wait at a
+    :term:`barrier`.  Fits in one process are not recorded.
 
-    `from_estimator` draws a histogram of the passes after which coefficients of a linear model last
-    moved, as figure 5 of Kim et al., "STRADS: a distributed framework for scheduled model parallel
-    machine learning", EuroSys 2016.
+    `from_estimator` draws a histogram for a linear model.  It shows after how many passes over the
+    coefficients each of them last changed, like figure 5 of Kim et al., "STRADS: a distributed
+    framework for scheduled model parallel machine learning", EuroSys 2016.
 
     Parameters
     ----------
     spans : list of named tuples
-        What workers did: tuples of worker, thread, name, sweep, block, start and stop; times are in
-        seconds.  Or what a schedule has recorded: tuples of ``n_updates`` and ``last_moved``, one
-        for each target.
+        Periods of work, as named tuples of ``worker``, ``thread``, ``name``, ``sweep``, ``block``,
+        ``start`` and ``stop``, with times in seconds.  For a histogram, the records of a schedule,
+        as named tuples of ``n_updates`` and ``last_moved``, one for each target.
     by : {"stage", "block"}, default="stage"
-        Meaning of the colours: the stages that took most time, or the blocks of the model.
+        Whether colours show the stages that took most time, or the blocks of the model.
 
     Attributes
     ----------
     ax_ : matplotlib Axes
     figure_ : matplotlib Figure
     bars_ : dict of str to list of matplotlib artists
-        The bars, by their names in the legend.
+        The bars, with their names in the legend as keys.
     workers_ : list of str
-        Addresses of the workers, from the top row to the bottom row; none if parameters are drawn.
+        Addresses of the workers, from the top row to the bottom row.  The list is empty for a
+        histogram.
 
     See Also
     --------
@@ -89,17 +91,17 @@ class ScheduleDisplay:
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: Axes | None = None) -> ScheduleDisplay:
-        """Plot after how many passes the coefficients of a linear model last moved.
+        """Plot after how many passes the coefficients of a linear model last changed.
 
-        Coefficients that never moved are left out.
+        Coefficients that never changed by more than `moved_above` are left out.
 
         Parameters
         ----------
         estimator : estimator
-            Fitted, with a schedule that has `moved_above`, as in
+            A linear model, fitted with a schedule that has `moved_above`, such as
             ``schedule=schmp.Priority(moved_above=1e-3)``.
         ax : matplotlib Axes, optional
-            Where to draw; by default in a new figure.
+            Axes to draw in; by default those of a new figure.
 
         Returns
         -------
@@ -108,7 +110,7 @@ class ScheduleDisplay:
         Raises
         ------
         ValueError
-            If the estimator has no record of moves.
+            If the schedule of the estimator has not recorded changes.
         """
         check_matplotlib_support(f"{cls.__name__}.from_estimator")
         found = getattr(estimator, "moves_", None)
@@ -130,20 +132,20 @@ class ScheduleDisplay:
     ) -> ScheduleDisplay:
         """Plot what the workers of a cluster did in the last fit.
 
-        The plot is made from the messages that the scheduler keeps.
+        The scheduler keeps the last messages of the workers, from which the plot is made.
 
         Parameters
         ----------
         client : distributed.Client
-            Client of the cluster.  By default the scheduler keeps the last 1000 messages, each with
-            at most 60 spans of time.
+            Client of the cluster.  By default the scheduler keeps the last 1000 messages.  Each
+            describes at most 60 periods of work.
         by : {"stage", "block"}, default="stage"
-            Meaning of the colours: the stages that took most time, or the blocks of the model.
+            Whether colours show the stages that took most time, or the blocks of the model.
         sweeps : (int, int), optional
-            Show only sweeps from the first number, counted from 0, up to but not including the
-            second.
+            The first :term:`sweep` to show, counted from 0, and the sweep before which the plot
+            ends.  By default all sweeps are shown.
         ax : matplotlib Axes, optional
-            Where to draw; by default in a new figure.
+            Axes to draw in; by default those of a new figure.
 
         Returns
         -------
@@ -194,7 +196,7 @@ class ScheduleDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, optional
-            Where to draw; by default in a new figure.
+            Axes to draw in; by default those of a new figure.
 
         Returns
         -------
