@@ -267,7 +267,7 @@ def lasso(options):
                 return relative_gap(X, y, coef, alpha)
 
             found = contest(f"{case}, 1/{part:g}", lasso_solvers(X, y, alpha), gap, 1e-6, options)
-            record_race("l1-lasso", shown(case, X, part), found, ("celer", "skglm"))
+            record_race("l1-lasso", shown(case, X, part), found, ("celer", "skglm", "sklearn"))
 
 
 def path(options):
@@ -334,7 +334,8 @@ def contest(title, solvers, measure, wanted, options, repeats=5):
 def shown(case, X, part):
     """Return what the pages call a problem."""
     n, p = X.shape
-    return f"{case}, {n:,} × {p:,}, {part:g}"
+    name = {"toeplitz": "Toeplitz", "strads": "STRADS"}.get(case, case)
+    return f"{name}, {n:,} × {p:,}, {part:g}"
 
 
 def record_race(table, case, found, peers):

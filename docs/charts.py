@@ -1,7 +1,6 @@
 """Pictures of measurements, drawn from their figures when the pages are built."""
 
 import math
-import re
 from pathlib import Path
 from statistics import median
 
@@ -109,17 +108,12 @@ def peers():
         (f"ratings: {label}", min(libmf, cmfrec) / sgd)
         for label, libmf, cmfrec, sgd, _ in ratings()
     ]
-    lasso = [("Lasso: " + re.sub(r"(, \d+)$", r"\1", row[0]), row) for row in l1("l1-lasso")]
+    lasso = [(f"Lasso: {row[0]}", row) for row in l1("l1-lasso")]
     logistic = [(f"logistic: {row[0]}", row) for row in l1("l1-logistic")]
     linear = []
     for label, (_, ours, *theirs) in lasso + logistic:
         if known := [value for value in theirs if value]:
-            linear.append(
-                (
-                    label.replace(" recipe", "").replace(" 0.95", "").replace(" 0.5", ""),
-                    min(known) / ours,
-                )
-            )
+            linear.append((label, min(known) / ours))
     rows = [(label, round(ratio, 2)) for label, ratio in lda + mf + linear]
     return bars(
         "Times as fast as the fastest peer",
@@ -151,7 +145,7 @@ def mf_peers():
 def l1_peers():
     """Draw the seconds to a certified gap."""
     names, colours = ("ours", "celer", "skglm"), (BLOCKS[0], BLOCKS[1], BLOCKS[3])
-    rows = [(row[0].replace(" recipe", ""), *row[1:]) for row in l1("l1-lasso")]
+    rows = [row[:4] for row in l1("l1-lasso")]
     return bars(
         "Lasso, to a relative gap of 1e-6", names, rows, f"{SECONDS}; — not reached", 0.05, colours
     )
