@@ -318,10 +318,10 @@ class SharesOfTopics(TopicsOfDocuments, MatchedTopics):
             # This method has the probability asked for with any number of draws.
             return values.mean(axis=0), *np.quantile(values, ends, axis=0, method="weibull")
 
+        asked: Named = {"n_draws": n_draws, "confidence_level": confidence_level}
+        asked["weighted_by"] = weighted_by
         refits = [
-            other.topic_shares(
-                X, by, n_draws=n_draws, weighted_by=weighted_by, random_state=seed
-            ).share[:, matched]
+            other.topic_shares(X, by, **asked, random_state=seed).share[:, matched]
             for other, matched, _ in self._refits(X, n_fits, random)
         ]
         return TopicShares(

@@ -340,7 +340,7 @@ def join(*parts: Any) -> Storage:
             raise ValueError(
                 f"covariates must be a table of finite numbers; got an array of shape {table.shape}"
             )
-        if hasattr(covariates, "index") and G.sample_ids is not None:
+        if labels and hasattr(covariates, "index") and G.sample_ids is not None:
             table = table[_partners(G.sample_ids, covariates.index.tolist())]
         if len(table) != len(G):
             raise ValueError(f"covariates has {len(table)} rows for {len(G)} people")

@@ -184,6 +184,8 @@ def test_the_trend_is_a_weighted_line(fitted):
 
 
 def test_other_fits_are_matched(fitted):
+    few = {"n_draws": 8, "confidence_level": 0.5}  # too few for the default level
+    assert len(fitted.topic_shares(X, YEARS, **few, n_fits=1).refits) == 1
     found = fitted.topic_shares(X, YEARS, n_draws=0, n_fits=2, random_state=5)
     random = np.random.RandomState(5)
     random.randint(np.iinfo(np.int32).max)  # the seed of draws

@@ -193,14 +193,17 @@ TRAIT = Y + 0.05 * AGE - SEX
 IDS = [(f"f{i // 2}", f"i{i}") for i in range(N)]
 
 
-@pytest.mark.parametrize("index", ["families and people", "people", "none"])
+@pytest.mark.parametrize("index", ["families and people", "people", "none", "list"])
 def test_covariates_are_matched_and_have_no_penalty(solved, G, index):
     frame = pd.DataFrame({"age": AGE, "sex": SEX})
-    if index != "none":
+    given, is_named = frame.to_numpy(), "people" in index
+    if index == "list":
+        given = given.tolist()
+    if is_named:
         people = pd.MultiIndex.from_tuples(IDS)
         frame.index = people if index[0] == "f" else people.get_level_values(1)
-        frame = frame.sample(frac=1.0, random_state=0)
-    X, names = join(G, frame if index != "none" else frame.to_numpy()), {"age": 0, "sex": 0}
+        given = frame.sample(frac=1.0, random_state=0)
+    X, names = join(G, given), {"age": 0, "sex": 0}
     factors = np.append(np.ones(P), [0.0, 0.0])
     there = np.column_stack([dense(), AGE, SEX])
     for model, y in (
@@ -208,8 +211,7 @@ def test_covariates_are_matched_and_have_no_penalty(solved, G, index):
         (se.SparseLogisticRegression(0.1, tol=1e-10), LABELS),
     ):
         expected = clone(model).set_params(penalty_factors=factors).fit(there, y)
-        given = factors if index == "none" else names
-        found = clone(model).set_params(penalty_factors=given).fit(X, y)
+        found = clone(model).set_params(penalty_factors=names if is_named else factors).fit(X, y)
         np.testing.assert_allclose(found.coef_, expected.coef_, atol=1e-6)
         assert found.score(X[::2], y[::2]) == pytest.approx(expected.score(there[::2], y[::2]))
 
