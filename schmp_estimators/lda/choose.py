@@ -42,7 +42,7 @@ TURNED, GAIN = 2, 0.01
 
 @dataclass(frozen=True, eq=False)
 class TopicNumbers:
-    """Result of `choose_n_components`, which fits several numbers of topics.
+    """Result of `choose_n_components`, which fits models with several numbers of topics.
 
     Parameters
     ----------
@@ -52,10 +52,10 @@ class TopicNumbers:
         - "n_components": the number of topics.
         - "perplexity", "perplexity_se": the lowest held-out perplexity of the fits, and its
           standard error over documents.
-        - "coherence", "coherence_std": mean "npmi" coherence of the topics in the fitted documents,
-          and its standard deviation over fits.
+        - "coherence", "coherence_std": mean "npmi" of `DistributedLDA.coherence` in the fitted
+          documents, and its standard deviation over fits.
         - "stability", "stability_std": mean cosine similarity of the topics of two fits, matched by
-          `match_topics`, and its standard deviation over pairs of fits.
+          `DistributedLDA.match_topics`, and its standard deviation over pairs of fits.
         - "seconds": mean CPU time of a fit in seconds, or its elapsed time on a cluster.
     n_components_ : int
         The number of topics that was chosen.
@@ -117,9 +117,9 @@ def choose_n_components(
     Parameters
     ----------
     estimator : DistributedLDA
-        Model that has the other parameters of the fits.  It is not changed.  Fits write no
-        checkpoint, do not spill tokens to disk, and show no progress bar.  The log has a line for
-        each number.
+        Model from which all fits take the parameters except `n_components` and `random_state`.  It
+        is not changed.  Fits write no checkpoint, do not spill tokens to disk, and show no progress
+        bar.  The log has a line for each number.
     X : input as in `DistributedLDA.fit`, of shape (n_documents, n_features)
         Word counts.  They are read once.  All fits run in threads of this process, or on the
         workers of a Dask cluster.

@@ -113,7 +113,7 @@ class DescribedTopics(TopicMethods):
             by probability alone, and 0 ranks by ``p / p_all`` alone.
         feature_names : array-like of shape (n_features,) or vectorizer, default=None
             Names of the words, or a fitted vectorizer that has them.  If None, `feature_names_` is
-            used, or the numbers of the columns if that is None.
+            used, or the numbers of the columns if `feature_names_` is None.
         return_probability : bool, default=False
             Whether to return the probabilities, too.
 
@@ -185,8 +185,8 @@ class DescribedTopics(TopicMethods):
         X : input as in `fit`, of shape (n_documents, n_features), or texts
             "npmi" and "u_mass" take word counts of documents, those of the fit or others.  "c_npmi"
             and "c_v" depend on the order of words, so they take texts.  Texts are an iterable of
-            lists of words, a Dask bag of such lists, or a list of Delayed objects that are such
-            iterables.  On Dask, the data stay on the cluster, where pairs of words are counted.
+            lists of words, a Dask bag of such lists, or a list of Delayed objects, each of them
+            such an iterable.  On Dask, pairs of words are counted on the cluster.
         measure : {"npmi", "u_mass", "c_npmi", "c_v"}, default="npmi"
             Quantity that is averaged over pairs of words, or over words for "c_v".
 
@@ -203,11 +203,11 @@ class DescribedTopics(TopicMethods):
             Number of words of each topic, at least 2.  They are chosen as by ``top_words(n_words,
             by="probability")``.
         window_size : int, default=None
-            Number of tokens in a window, which slides over each text token by token.  A shorter
-            text is one window.  None means 10 for "c_npmi" and 110 for "c_v".
+            Only for texts: number of tokens in a window, which slides over each text token by
+            token.  A shorter text is one window.  None means 10 for "c_npmi" and 110 for "c_v".
         feature_names : array-like of shape (n_features,) or vectorizer, default=None
-            Names of the words in texts, as in `top_words`.  Without names, texts must be lists of
-            column numbers.
+            Only for texts: names of the words, as in `top_words`.  Without names, texts must be
+            lists of column numbers.
 
         Returns
         -------
@@ -230,21 +230,21 @@ class DescribedTopics(TopicMethods):
         Notes
         -----
         All measures agree with gensim's ``CoherenceModel``, whose `topn` is 20 by default.  "npmi"
-        equals gensim's "c_npmi" with a `window_size` that no document exceeds.  It does not matter
-        how often a word occurs in a document, and empty documents count.
+        equals gensim's "c_npmi" with a `window_size` that no document exceeds.  For "npmi" and
+        "u_mass", it does not matter how often a word occurs in a document.  Documents and texts
+        without words are counted, too.
 
-        As in gensim, 1e-12 is added to the share of documents with both words.  The "npmi" of two
-        words that never occur together is therefore not exactly -1.  It is near -1 if the words are
-        frequent, and -0.5 if each is in a thousandth of the documents.  In [3]_, "u_mass" adds one
-        document instead.  The "npmi" of a pair is also -1 if every document has both words.  If X
-        lacks a word, its pairs count as 0.  For "u_mass", this holds only if it is the more
-        probable word of the pair.
+        As in gensim, 1e-12 is added to the share of documents or windows with both words.  The
+        "npmi" of two words that never occur together is therefore not exactly -1.  It is near -1 if
+        the words are frequent, and -0.5 if each is in a thousandth of the documents.  In [3]_,
+        "u_mass" adds 1 to d_both instead.  If every document has both words, the "npmi" of the pair
+        is -1, although the words always occur together.  If X lacks a word, its pairs count as 0.
+        With "u_mass", only those pairs count as 0 in which X lacks the more probable word.
 
-        Windows are counted as in gensim.  There, a word that occurs several times in a window is
-        counted in slightly fewer windows.
+        As in gensim, a word that occurs several times in a window is counted in slightly fewer
+        windows than contain it.
 
-        Counts of documents and windows are integers, so results are bit-for-bit identical for any
-        chunks and workers.
+        Results are bit-for-bit identical for any chunks and workers.
 
         References
         ----------

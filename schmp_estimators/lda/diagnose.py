@@ -41,10 +41,10 @@ class TopicsOfDocuments(DescribedTopics):
         Parameters
         ----------
         X : input as in `fit`, of shape (n_documents, n_features), default=None
-            Word counts.  A Dask collection is transformed on the workers, and only the best
-            documents of each chunk come to this process.
+            Word counts.  A Dask collection is transformed on the workers, and only numbers and
+            proportions of the best documents come to this process.
         n_documents : int, default=10
-            Number of documents for each topic.  If there are fewer documents, all are returned.
+            Number of documents for each topic.
         proportions : array-like or Dask array of shape (n_documents, n_components), default=None
             Result of `transform`, instead of X.
 
@@ -54,8 +54,8 @@ class TopicsOfDocuments(DescribedTopics):
             Numbers of the documents, by descending proportion.  Equal proportions are ordered by
             number.
         proportions : ndarray of the same shape, float64
-            Proportions of the topic in these documents.  With X, documents without words have 0 and
-            come last.
+            Proportions of the topic in these documents.  With X, documents without words have
+            proportion 0 and come last.
 
         Raises
         ------
@@ -105,14 +105,14 @@ class TopicsOfDocuments(DescribedTopics):
         )
 
     def sample_topics(self, X: Any, *, random_state: Any = None) -> dict[str, AnyIntegers]:
-        """Draw a topic for each token of documents.
+        """Draw a topic for each token of the documents in X.
 
         Parameters
         ----------
         X : input as in `fit`, of shape (n_documents, n_features)
             Word counts.  The tokens of a Dask collection come to this process.
         random_state : int, RandomState instance or None, default=None
-            An int gives the same topics every time, for any chunks and workers.
+            Seed.  An int gives the same topics every time, for any chunks and workers.
 
         Returns
         -------
@@ -136,9 +136,9 @@ class TopicsOfDocuments(DescribedTopics):
         -----
         A fit does not keep the topics of its last sweep, because they need as much memory as the
         corpus.  This method draws topics again, for any documents.  Their probabilities follow from
-        the fitted topics and from the proportions that `transform` returns.  The numbers of tokens
-        per topic therefore differ a little from `topic_sizes_`.  Documents with the same word
-        counts get the same topics.
+        the fitted topics and from the proportions that `transform` returns.  Numbers of tokens per
+        topic in the fitted documents therefore differ a little from `topic_sizes_`.  Documents with
+        the same word counts get the same topics.
 
         Examples
         --------
@@ -203,8 +203,8 @@ class TopicsOfDocuments(DescribedTopics):
         topic``.  The next two lines have the document-topic priors after ``#alpha :`` and the
         topic-word prior after ``#beta :``.  Then there is a line for each token, in which the
         source is "NA".  Tokens of a document are in the order of the columns.  In the name of a
-        word, each whitespace character becomes "_".  Words whose names are then equal also get "#"
-        and the number of their column.
+        word, each whitespace character becomes "_".  Names that are then equal also get "#" and the
+        number of the column.
 
         Examples
         --------
@@ -242,20 +242,21 @@ class TopicsOfDocuments(DescribedTopics):
         feature_names : array-like of shape (n_features,) or vectorizer, default=None
             Names of the words, as in `top_words`.
         random_state : int, RandomState instance or None, default=None
-            Seed of the topics of tokens in X, as in `sample_topics`.
+            As in `sample_topics`.
 
         Returns
         -------
         dict of str to ndarray of shape (n_components,)
-            A table for ``pandas.DataFrame``, with a row for each topic.  For a topic without
-            tokens, "exclusivity" is 0 and the other measures are NaN.
+            A table for ``pandas.DataFrame``, with a row for each topic.  For a topic without tokens
+            in the model, "exclusivity" is 0 and the other measures without X are NaN.  Measures
+            with X are NaN for a topic without tokens in X.
 
             - "topic", "name", "alpha", "tokens": number, name, document-topic prior and number of
               tokens of the topic.
             - "document_entropy" (only with X): entropy of the distribution of the topic's tokens
               over documents.  It is low for a topic in few documents.
-            - "rank_1_docs" (only with X): share of the topic's documents in which it is the most
-              frequent topic.
+            - "rank_1_docs" (only with X): of the documents with tokens of the topic, the share in
+              which it is the most frequent topic.
             - "coherence" (only with X): sum of ``log((d_ij + beta) / (d_j + beta))`` over pairs of
               words i and j, of which j is the more probable one [1]_.  d_ij is the number of
               documents in which both words have tokens of this topic, and d_j that of documents in
@@ -288,8 +289,8 @@ class TopicsOfDocuments(DescribedTopics):
         The definitions are those of MALLET's ``TopicModelDiagnostics``.  Topics of tokens are drawn
         as by `sample_topics`.  Probabilities of words come from `topic_word_counts_`, to which the
         prior and the seeds are added for "exclusivity".  As in MALLET, words without tokens in the
-        topic, seeded or not, add nothing to "exclusivity".  On Dask, only integer counts come to
-        this process, so results are bit-for-bit identical for any chunks and workers.
+        topic, seeded or not, add nothing to "exclusivity".  With an int as `random_state`, results
+        are bit-for-bit identical for any chunks and workers.
 
         References
         ----------

@@ -53,29 +53,24 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
 
     A *token* is one occurrence of a word in a document.  A *sweep* goes once through all tokens and
     draws a new topic for each.  A *shard* is one of the parts into which the documents are divided.
-    With the default sampler, `topic_word_counts_` is bit-for-bit identical for any number of
-    threads, shards and workers, with or without Dask.
-
-    Groups of parameters begin with `n_components` (model), `sampler` (sampling), `max_iter` (end of
-    the fit), `n_shards` (resources and files) and `warm_start` (further fits).
+    With the default sampler and an int as `random_state`, `topic_word_counts_` is bit-for-bit
+    identical for any number of threads, shards and workers, with or without Dask.
 
     Parameters
     ----------
     n_components : int, default=10
-        Number of topics, called K below.  Even a million is possible, because a fit never makes a
-        dense array of shape (n_components, n_features).
+        Number of topics, called K below.  Even a million is possible, except with "frozen".
     doc_topic_prior : float, array-like of shape (n_components,) or "learn", default=None
         Parameter alpha of the Dirichlet prior of the topic proportions of documents, from 1e-30 to
-        1e30.  A float holds for all topics; an array has one number for each.  None means "learn"
-        for 500 to 4,096 topics, and ``1 / n_components`` otherwise.  "learn" starts from 0.1 and
-        estimates one number for each topic [9]_ [10]_.  The numbers are updated every 5 sweeps,
-        after the first 30 sweeps or half of `max_iter`, whichever is less.  With "learn", later
-        calls of `partial_fit` keep `doc_topic_prior_`, but `fit` with `warm_start` continues to
-        learn from it.
+        1e30.  A float holds for all topics, and an array has one number for each.  None means
+        "learn" for 500 to 4,096 topics, and ``1 / n_components`` otherwise.  "learn" starts from
+        0.1 and estimates one number for each topic [9]_ [10]_.  The numbers are updated every 5
+        sweeps, after the first 30 sweeps or half of `max_iter`, whichever is less.  Later calls of
+        `partial_fit` keep a learned prior, but `fit` with `warm_start` continues to learn it.
     topic_word_prior : float or "learn", default=None
         Parameter beta of the Dirichlet prior of the word proportions of topics, from 1e-30 to 1e30.
         None means ``1 / n_components``.  "learn" starts from 0.01 and estimates one number for all
-        words and topics [10]_, in the same sweeps as for `doc_topic_prior`.
+        words and topics [10]_, in the same sweeps and fits as for `doc_topic_prior`.
     seed_words : dict or array-like of shape (n_components, n_features), default=None
         Words that you expect in certain topics.  A dictionary maps the number of a topic to a list
         of words, or to a dictionary from words to numbers of imaginary tokens.  Words are given by
@@ -84,9 +79,9 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         tokens add to `topic_word_prior`, and the real tokens of these words start in these topics.
         `partial_fit` keeps the imaginary tokens of its first call.
     seed_weight : float, default=1.0
-        Factor for a dictionary of `seed_words`.  It multiplies the numbers of imaginary tokens
-        there.  A word in a list gets `seed_weight` imaginary tokens for each of its tokens in X, or
-        in the X of the first call of `partial_fit`.
+        Factor for the numbers of imaginary tokens in a dictionary of `seed_words`.  A word in a
+        list gets `seed_weight` imaginary tokens for each of its tokens in X, or in the first X of
+        `partial_fit`.
     feature_names : array-like of shape (n_features,) or vectorizer, default=None
         Names of the words, for `seed_words` and for methods that describe topics.  Pass an array,
         or an object whose ``get_feature_names_out()`` returns the names when `fit` is called, such
@@ -97,46 +92,48 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         the column names of X, but no word may have the name of another column.
     sampler : {"auto", "warp", "frozen", "saber", "fplus", "sparse", "light", "light-word", \
             "light-document", "alias", "hybrid", "data-parallel"} or object, default="auto"
-        Algorithm that draws topics, given by name or as an object (see the user guide).  Only the
-        results of "warp", "frozen" and "saber" are independent of `n_shards`.
+        Algorithm that draws topics: a name, or an object (see :doc:`/user_guide/samplers`).  Of
+        these names, only "auto", "warp", "frozen" and "saber" give results independent of
+        `n_shards`.
 
         - "warp": Metropolis–Hastings sampling [1]_.  A sweep has one pass by word and one by
           document, and counts are updated only after each pass.  It takes constant time per token,
           but does not sample the exact posterior.
         - "frozen": Gibbs sampling in which word counts are updated only after each sweep.  Time per
           token and memory per word are proportional to K, so use it for at most a few hundred
-          topics.  It needs fewer sweeps than "warp".
+          topics.  Like "saber", it needs fewer sweeps than "warp".
         - "saber": Gibbs sampling in which the counts of words and documents are updated only after
           each sweep [11]_.  Time per token grows with the number of topics in its document, not
-          with K.  Use it for many topics in short documents, or for a hundred or more in long ones.
-          It needs fewer sweeps than "warp".
+          with K.  Use it for many topics in short documents, or for at least a hundred topics in
+          long documents.
         - "fplus": collapsed Gibbs sampling with F+ trees [2]_.  It is exact with one shard.  With
-          several shards, each uses slightly outdated topic totals.  `s_error` in `history_`
-          measures this error [3]_.  The samplers from "sparse" to "data-parallel" have it, too.
-        - "sparse": collapsed Gibbs sampling, document by document [4]_.  It has the fastest exact
-          sweeps once words have few topics.
+          several shards, each uses slightly outdated topic totals, as with the samplers from
+          "sparse" to "data-parallel".  The entry ``s_error`` of `history_` measures this error
+          [3]_.
+        - "sparse": collapsed Gibbs sampling, document by document [4]_.  With one shard, it has the
+          fastest exact sweeps once each word is in few topics.
         - "light": Metropolis–Hastings with proposals by word and by document in turn [5]_.  It
-          takes constant time per token and always uses current counts.  It is exact with one shard,
-          but needs more sweeps than Gibbs sampling.  Its variants "light-word" and "light-document"
-          make only one kind of proposal and exist for comparison.
+          takes constant time per token.  With one shard, it always uses current counts and is
+          exact, but it needs more sweeps than Gibbs sampling.  Its variants "light-word" and
+          "light-document" make only one kind of proposal and exist for comparison.
         - "alias": Metropolis–Hastings with alias tables that are not updated during a sweep [6]_.
           It exists for comparison.
-        - "hybrid": "fplus", but with Metropolis–Hastings for documents of more than 600 tokens if
-          there are more than 600 topics [8]_.  It was slower than "fplus" in all our tests.
-        - "data-parallel": "fplus" on a copy of all counts in every shard [7]_.  The copies are
-          merged after each sweep.  It exists for comparison.
+        - "hybrid": like "fplus", but with Metropolis–Hastings for documents of more than 600 tokens
+          if there are more than 600 topics [8]_.  It was slower than "fplus" in our tests.
+        - "data-parallel": like "fplus", but on a copy of all counts in every shard [7]_.  The
+          copies are merged after each sweep.  It exists for comparison.
         - "auto": "saber", "frozen" or "warp".  With at most 2**25 tokens, "saber" is used for 257
           to 4,096 topics if documents have at most 300 tokens on average, and for 100 to 256 topics
-          if documents have more than 500.  Otherwise, "frozen" is used for at most 256 topics if
-          its ``4*K`` bytes per word fit in 128 MiB.  All other cases use "warp".
+          if they have more than 500.  Otherwise, "frozen" is used for at most 256 topics if its
+          ``4*K`` bytes for each word of X fit in 128 MiB.  All other cases use "warp".
     mh_steps : int or "acceptance", default=2
         Number of proposals for each token in Metropolis–Hastings samplers.  "warp" makes 1 to 4 in
-        each pass, and "alias" and "hybrid" make 1 to 16 in a sweep.  "light" makes 1 to 16 by word
-        and as many by document, and its variants make twice as many of one kind.  More proposals
-        make a sweep slower, but fewer sweeps are needed.  Other samplers and objects accept only 2,
-        and so does "hybrid" if no document needs proposals.  "acceptance", only for "hybrid", means
-        2 in the first sweep and then ⌈1/π⌉, at most 16.  Here π is the share of proposals accepted
-        in the sweep before [8]_.
+        each pass.  In a sweep, "alias" makes 1 to 16, and so does "hybrid" for long documents.
+        "light" makes 1 to 16 by word and as many by document, and its variants make twice as many
+        of one kind.  With more proposals, a sweep takes longer, but fewer sweeps are needed.  Other
+        samplers and objects accept only 2, and so does "hybrid" if it makes no proposals.
+        "acceptance", only for "hybrid", means 2 in the first sweep and then ⌈1/π⌉, at most 16.
+        Here π is the share of proposals accepted in the sweep before [8]_.
     init : {"auto", "documents", "sparse", "tempered", "uniform"}, default="auto"
         How tokens get their first topics in a fit without an earlier model.
 
@@ -145,13 +142,14 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
           document, or up to 300 if documents are long.  A token starts in a topic whose window has
           its word, or else another word of its document.  With "saber" and a fixed
           `doc_topic_prior`, expectation–maximisation (EM) steps follow.
-        - "sparse": each word draws two topics, and each of its tokens starts in one of them.
+        - "sparse": each word draws two topics at random, and each of its tokens starts in one of
+          them.
         - "tempered": like "uniform", but with priors of up to 5 alpha and 10 beta for the first 30
           sweeps, or for half of `max_iter` if that is less.  `history_` has the priors of each
           sweep.
         - "auto": "documents" for 50 topics or more with at most 100,000 tokens per topic on
-          average, and "uniform" otherwise.  With "warp", "frozen" or "saber", a fit then also
-          starts with the larger priors of "tempered".
+          average, and "uniform" otherwise.  In both cases, "warp", "frozen" and "saber" also start
+          with the larger priors of "tempered".
     max_iter : int, default=150
         Maximum number of sweeps.
     evaluate_every : int, default=0
@@ -160,18 +158,18 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         0.
     tol : float, default=0.0
         Stop when the log-likelihood changes by at most this fraction between two evaluations.
-        Evaluations in sweeps with the larger priors of `init` do not count.  With 0, all `max_iter`
-        sweeps are done.
+        Evaluations in sweeps with the larger priors of `init` do not count.  With 0, only a
+        callback can end a fit before `max_iter` sweeps.
     transform_tol : float, default=1e-3
-        Tolerance of `transform`, `perplexity` and `score`, between 0 and 1.  It limits the
-        estimated sum of absolute differences between the topic proportions of a document and those
-        that maximise the posterior.
+        Tolerance of `transform` and of all methods that need topic proportions, between 0 and 1.
+        It limits the estimated sum of absolute differences between the topic proportions of a
+        document and those that maximise the posterior.
     n_shards : int, default=None
         Number of shards, at most the number of documents or words.  If None, "warp", "frozen" and
         "saber" use 1 in this process.  On a cluster they use the number of workers, but at most the
-        square root of ``n_tokens / 8e4``.  The other samplers always use the square root of
-        ``n_tokens / 1.5e6``.  With "warp", "frozen" and "saber", a larger number only helps workers
-        that join during the fit.
+        square root of ``n_tokens / 8e4``.  With these samplers, more shards than workers only help
+        if workers join during the fit.  The default of the other samplers is always the square root
+        of ``n_tokens / 1.5e6``.
     n_jobs : int, default=None
         Number of threads for work in this process.  None means 1, and -1 means all cores.  With
         "warp", "frozen" or "saber", more than one thread helps from 262,144 tokens on.
@@ -186,27 +184,27 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
     spill : {"auto"} or path-like, default=None
         Where to keep slices of the tokens on disk instead of in memory.  Results do not change.
         Samplers whose results depend on `n_shards` need one shard for each slice.  If there are too
-        few, an error says how many are needed.  "auto" uses the disk only if the fit would need
-        more than half of the available memory, or more than 80 % on a cluster.  It then gives a
-        `SpillWarning` and uses Dask's temporary directory, or on a cluster the local directory of
-        each worker.  A folder is always used, and all workers must reach it.  It keeps a checkpoint
-        of the last sweep, from which the same fit continues.  A folder needs an int as
-        `random_state`.  The input is read several times.
+        few shards, an error says how many are needed.  "auto" uses the disk only if the fit would
+        need more than half of the available memory, or more than 80 % on a cluster.  It then gives
+        a `SpillWarning` and uses Dask's temporary directory, or on a cluster the local directory of
+        each worker.  A folder that you pass is always used, and all workers must reach it.  It also
+        keeps a checkpoint of the last sweep, from which the same fit continues.  It needs an int as
+        `random_state`, and no `checkpoint`.  The input is read several times.
     warm_start : bool, default=False
         Whether `fit` draws the first topics from the counts of the last fit.  Unlike `partial_fit`,
-        it does not keep these counts.
+        `fit` does not keep these counts.
     half_life : float, default=None
-        Number of further calls of `partial_fit` after which the tokens of a call count half.  The
-        counts of earlier calls thus become fractions.  Fractions of less than a hundredth of
-        `topic_word_prior_` are dropped.  If None, all tokens keep their full weight.
+        Number of further calls of `partial_fit` after which the tokens of a call count half.
+        Earlier counts thus become fractions.  Fractions below a hundredth of `topic_word_prior_`
+        are dropped.  If None, all tokens keep their full weight.
     max_features : int, default=None
         Maximum number of words in the model after a call of `partial_fit` with `feature_names`.
         The words with the fewest tokens, real and imaginary, are removed at the end of the call.
-        The log names them.  A removed word that occurs again is a new word.  If None, all words are
-        kept.
+        The log names them.  A removed word that occurs again is a new word.  Without names, more
+        columns are an error.  If None, all words are kept.
     verbose : int, default=0
-        If not 0, show a progress bar, which needs the package ``rich``.  The bar shows the last
-        log-likelihood, values on held-out documents, and tokens per second.
+        If not 0, show a progress bar, which needs the package ``rich``.  The bar also shows tokens
+        per second, the last log-likelihood and the last `HeldOutPerplexity`.
     random_state : int, RandomState instance or None, default=None
         Seed.  An int gives the same result every time.
 
@@ -224,13 +222,13 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         Number of tokens of each topic in each call.  The calls are `fit`, if it came first, and
         those of `partial_fit`.
     topic_names_ : ndarray of shape (n_components,), dtype object
-        Names of the topics in tables and plots.  They consist of the most relevant words of each
-        topic until you assign others.
+        Names of the topics in tables and plots: the most relevant words of each topic, until you
+        assign others.
     doc_topic_prior_ : float or ndarray of shape (n_components,)
-        Document-topic prior of the last sweep, given or learned.  It may be a larger one if a
+        Document-topic prior at the end of the fit, given or learned.  It may be larger if a
         callback ended the fit in its first sweeps (see `init`).
     topic_word_prior_ : float
-        Topic-word prior of the last sweep, with the same exception.
+        Topic-word prior at the end of the fit, with the same exception.
     seed_counts_ : scipy.sparse.csc_array of shape (n_components, n_features), float64, or None
         Imaginary tokens of each word in each topic.
     feature_names_ : ndarray of shape (n_features,) or None
@@ -242,8 +240,8 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         far.  ``doc_topic_prior`` (a mean, if there are several) and ``topic_word_prior`` are the
         priors of the sweep.  Samplers add entries of their own.  Evaluations add
         ``document_log_likelihood``, ``word_log_likelihood`` and their sum ``log_likelihood``, under
-        the given or learned priors.  With `half_life`, ``word_log_likelihood`` is that of the last
-        call alone, given the earlier tokens.
+        the given or learned priors.  In later calls of `partial_fit`, these are log-likelihoods of
+        the new documents, given the earlier tokens.
     n_shards_ : int
         Number of shards used.
     sampler_ : str or object
@@ -259,9 +257,10 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
 
     Notes
     -----
-    Documents in a Dask collection stay on their workers, and the client receives only
-    `topic_word_counts_`.  `transform` is a deterministic fixed-point iteration.  Its result for a
-    document does not depend on other documents.  ``fit_transform(X)`` equals
+    Documents in a Dask collection stay on their workers.  The client receives totals, records and
+    `topic_word_counts_`.  In longer fits and for checkpoints, it also receives the topics of all
+    tokens (a :term:`snapshot`).  `transform` is a deterministic fixed-point iteration.  Its result
+    for a document does not depend on other documents.  ``fit_transform(X)`` equals
     ``fit(X).transform(X)``.
 
     References
@@ -388,8 +387,7 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         Raises
         ------
         ValueError
-            If X has no documents, or has a value that is not a count.  The message names the value,
-            its place and the remedy.
+            If a parameter is invalid.  If X has no documents, or has a value that is not a count.
         MemoryError
             If the fit needs more memory than there is.
         CheckpointMismatchError
@@ -419,8 +417,8 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         Parameters
         ----------
         X : input as in `fit`
-            Word counts of new documents.  If `feature_names` is None, the columns must be the same
-            as before.
+            Word counts of new documents.  If `feature_names` is None, the columns must be those of
+            earlier calls.
         y : None
             Ignored.
         feature_names : array-like of shape (n_columns,) or vectorizer, default=None

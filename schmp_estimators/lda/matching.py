@@ -113,9 +113,9 @@ class MatchedTopics(DescribedTopics):
 
         Notes
         -----
-        The clones have the same parameters except `random_state`, and write no checkpoint.  For
-        models that are already fitted, compute ``np.mean([lda.match_topics(other)[1] for other in
-        models], axis=0)``.
+        The clones have the same parameters except `random_state`, `checkpoint` (None) and a folder
+        for `spill` ("auto" instead).  For models already fitted, compute
+        ``np.mean([lda.match_topics(other)[1] for other in models], axis=0)``.
 
         Examples
         --------

@@ -53,9 +53,9 @@ class TopicShares(NamedTuple):
     trend : ndarray of shape (n_components,), or None
         Slope of a line through the shares of the groups.  It is the change of the share per unit if
         groups are numbers, per year if they are dates or periods, and per step if they are an
-        ordered categorical.  The line is fitted by least squares, with the sizes of the groups as
-        weights.  The trend is None if groups are not ordered, or if fewer than two groups have
-        words.
+        ordered categorical.  The line is fitted by least squares, with the sizes of the groups
+        (documents or tokens) as weights.  The trend is None if groups are not ordered, or if fewer
+        than two groups have words.
     trend_lower, trend_upper : ndarray of shape (n_components,), or None
         Ends of the intervals of `trend`.
     refits : ndarray of shape (n_fits, n_groups, n_components), or None
@@ -89,7 +89,7 @@ class TopicShares(NamedTuple):
         -------
         dict of str to ndarray of shape (n_groups * n_components,)
             The columns are "group", "topic", "name", "share", "n_documents" and "n_tokens".  With
-            intervals, there are also "lower" and "upper".  With other fits, there are also
+            intervals, there are also "lower" and "upper".  With `refits`, there are also
             "refits_min" and "refits_max", the smallest and the largest share in these fits.
         """
         n_groups, n_topics = self.share.shape
@@ -207,8 +207,8 @@ class SharesOfTopics(TopicsOfDocuments, MatchedTopics):
         confidence_level : float, default=0.95
             Confidence level of the intervals, between 0 and 1.
         weighted_by : {"documents", "tokens"}, default="documents"
-            "documents" averages the topic proportions of documents.  "tokens" averages the topics
-            of tokens, so long documents count more.
+            "documents" gives each document the same weight.  "tokens" gives each token the same
+            weight, so long documents count more.
         n_fits : int, default=0
             Number of additional fits to X with other seeds.  Their topics are matched to those of
             this model by `match_topics`.  Their shares show how much the result depends on the fit.
@@ -226,8 +226,8 @@ class SharesOfTopics(TopicsOfDocuments, MatchedTopics):
             If a parameter is invalid.  If `by` does not have one label for each document, or has
             labels that cannot be sorted.
         MemoryError
-            If the shares in all draws, or without draws the proportions of all documents, need more
-            than 2 GiB at 8 bytes each.
+            If the shares in all draws need more than 2 GiB, at 8 bytes for each number.  If
+            `n_draws` is 0, and the topic proportions of all documents need more than that.
 
         See Also
         --------
@@ -235,13 +235,13 @@ class SharesOfTopics(TopicsOfDocuments, MatchedTopics):
 
         Notes
         -----
-        The intervals come from the posterior of the topic proportions, given the topics and priors
-        of this fit.  The posterior is sampled by sweeps.  A sweep draws the topics of a document's
-        tokens given its proportions, and then its proportions given these topics.  The first 20
-        sweeps are discarded, and then every third sweep is a draw.  If the topics and priors are
-        the true ones, intervals with a `confidence_level` of 0.95 cover the truth with a
-        probability of 0.95.  The intervals leave out how uncertain the topics themselves are, which
-        `n_fits` shows.  They do not hold for documents that are not in X.
+        The intervals come from the posterior of the shares, given the topics and priors of this
+        fit.  The posterior is sampled by sweeps.  A sweep draws the topics of a document's tokens
+        given its proportions, and then its proportions given these topics.  The first 20 sweeps are
+        discarded, and then every third sweep is a draw.  If the topics and priors are the true
+        ones, intervals with a `confidence_level` of 0.95 cover the true share with a probability of
+        0.95.  The intervals leave out how uncertain the topics are, which `n_fits` shows.  They do
+        not hold for documents not in X.
 
         Examples
         --------

@@ -97,8 +97,9 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         Returns
         -------
         ndarray or dask.array.Array of shape (n_documents, n_components), float64
-            Topic proportions; each row sums to 1.  For a Dask collection, the result is lazy.  A
-            document without words gets the mean proportions of the document-topic prior.
+            Topic proportions; rows sum to 1.  For a Dask collection, the result is lazy: a Dask
+            array, or a list of Delayed if X is one.  A document without words gets the mean
+            proportions of the document-topic prior.
         """
         check_is_fitted(self)
         refuse_container(self, X)
@@ -119,7 +120,7 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
         """Fit, then return the topic proportions of the documents.
 
-        The result is the same as that of ``fit(X).transform(X)``.
+        The result equals ``fit(X).transform(X)``.
 
         Parameters
         ----------

@@ -18,7 +18,7 @@ class HeldOutPerplexity:
     X : array-like or sparse matrix of shape (n_documents, n_features)
         Word counts of the held-out documents.
     every : int, default=10
-        Number of sweeps between two measurements.
+        Number of :term:`sweeps <sweep>` between two measurements.
     patience : int or None, default=None
         End the fit after this many measurements in a row without an improvement.  If None, never
         end it.

@@ -49,9 +49,10 @@ class TopicDisplay:
     names : array-like of shape (n_topics,), default=None
         Names of the topics.  If None, topics are named by their words.
     lower, upper : array-like of shape (n_topics, n_groups), default=None
-        Ends of the intervals of `shares`.  If None, a map is drawn, otherwise bands.
+        Ends of the intervals of `shares`.  Shares with intervals are drawn as bands, and others as
+        a map.
     refits : array-like of shape (n_fits, n_topics, n_groups), default=None
-        Shares in other fits, drawn as thin lines beside the bands.
+        Shares in other fits, drawn in grey beside the bands.
     n_empty : int, default=0
         Number of documents without words, given in the label of a map or of bands.
 
@@ -142,16 +143,18 @@ class TopicDisplay:
             workers.
         groups : array-like of shape (n_documents,), default=None
             The group of each document, as `by` in `DistributedLDA.topic_shares`.  Documents without
-            words, and those whose group is None or NaN, are left out.
+            words, and those whose group is missing, are left out.
         shares : TopicShares, default=None
             Result of `DistributedLDA.topic_shares`, with intervals.  The intervals are drawn as a
-            band for each topic if groups are numbers or dates, and otherwise as error bars.
+            band for each topic if `display_labels`, or else the groups, are numbers or dates, and
+            otherwise as error bars.
         calls : bool, default=False
             Whether to draw how the topics change over the calls of `partial_fit`.  A line for each
-            topic shows its share in the tokens of each call.
+            topic shows its share in the tokens of each call.  If `display_labels` are strings,
+            points show it.
         topics : int or array-like of int, default=12
             How many topics to draw, or an array of topic numbers in the order wanted.  A single
-            number draws the largest topics.  A map sorts these by the group in which their share is
+            number draws the largest topics.  A map sorts them by the group in which their share is
             largest.
         n_words : int, default=None
             Number of words of each topic.  None means 8 in bars, and 4 in the names of topics to
@@ -160,15 +163,15 @@ class TopicDisplay:
             Choice of the words, as in `DistributedLDA.top_words`.  The length of a bar is the
             probability of the word, and the longest bar is on top.
         feature_names : array-like of shape (n_features,), default=None
-            Names of the words.  If None, the names that the estimator or the earlier steps of the
-            pipeline know are used.
+            Names of the words.  If None, they come from the earlier steps of the pipeline or from
+            the estimator.
         display_labels : array-like of shape (n_groups,), default=None
             Names of the groups, in the sorted order of the groups.  With `calls`, names of the
             calls, for example their dates.  If None, groups are named by their values, and calls by
             numbers from 1 on.
         ax : matplotlib Axes or array-like of Axes, default=None
-            Where to draw.  Bars and bands need one Axes for each topic, or a single one that is
-            divided.  If None, a new figure is made.
+            Where to draw.  For bars and bands, pass one Axes for each topic, or a single Axes,
+            which is then divided.  If None, a new figure is made.
         **kwargs : dict
             Passed to ``Axes.barh`` for bars, to ``Axes.imshow`` for a map, and to ``Axes.plot`` or
             ``Axes.errorbar`` for bands.
@@ -186,7 +189,7 @@ class TopicDisplay:
             If `display_labels` is given with none of these.  If the lengths of `X` and `groups`
             differ, or groups cannot be sorted.  If the number of `display_labels` differs from that
             of groups or calls.  If `shares` has no intervals, or another number of topics.  If
-            `topics` has a number without a topic.
+            `topics` is invalid.
         """
         check_matplotlib_support(f"{cls.__name__}.from_estimator")
         check_is_fitted(estimator)
