@@ -182,11 +182,11 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
             about a tenth of its ratings is judged, and users are folded in from the others.  Of
             fewer than a thousand ratings, about a hundred are judged, or about half if there are
             fewer than 200.  Which ratings are judged depends only on their rows and columns.  The
-            NDCG is that of ten recommendations to each user, as measured by
-            `ranking.RankingScorer()`.  Items with judged ratings above 0 are relevant.  Items from
-            which the user is folded in are not recommended, nor those rated in the fit unless it
-            was on Dask.  R² and NDCG cannot be compared.  So pass `RankingScorer()` as `scoring` to
-            choose among losses, or among values of `unobserved_weight` that include 0.
+            NDCG is that of ten recommendations (`ranking.RankingScorer()`).  Items with judged
+            ratings above 0 are relevant.  For a matrix, items from which the user is folded in are
+            not recommended; for pairs, items that the user rated in the fit, unless it was on Dask.
+            R² and NDCG cannot be compared.  So pass `RankingScorer()` as `scoring` to choose among
+            losses, or among values of `unobserved_weight` that include 0.
 
         Raises
         ------
