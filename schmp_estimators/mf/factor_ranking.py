@@ -57,9 +57,9 @@ class FactorRanking(Recommender):
         -------
         similar : ndarray of shape (m, n)
             Ids of items, the most similar first.  The item itself is not in its row.  Items without
-            ratings are in no row, and neither are items whose vector is zero up to rounding errors.
-            After a fit with ``alpha=0`` and without `unobserved_weight`, items with fewer ratings
-            than `n_components` are in no row either, because so few ratings do not determine a
+            ratings are in no row, nor are items whose vector is zero up to rounding errors.  After
+            a fit with ``alpha=0`` and without `unobserved_weight`, items with fewer ratings than
+            `n_components` are in no row either, because so few ratings do not determine a
             direction.  All ids are missing in the row of an unknown item, or of an item that is in
             no row.  Missing ids have the same values as in `recommend`.  A warning names some
             unknown items.
