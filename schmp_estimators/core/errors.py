@@ -65,4 +65,4 @@ class SpillInUseError(SpillError):
 
 
 class SpillWarning(UserWarning):
-    """The data of a fit exceed the memory, and go to a folder on disk."""
+    """The data of a fit exceed the memory, and go to disk."""
