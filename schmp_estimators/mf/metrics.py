@@ -100,9 +100,9 @@ def average_precision_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) ->
 def ndcg_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
     """Return the mean normalised discounted cumulative gain (NDCG) of k recommendations.
 
-    A relevant item at position r has the gain 1 / log2(r + 1), where the first position is 1.  The
-    sum of the gains of a user is divided by the sum for the best possible list.  Parameters and
-    errors are as in `precision_at_k`.
+    A relevant item at position r, counted from 1, has the gain 1 / log2(r + 1).  The sum of the
+    gains of a user is divided by the sum for the best possible list.  Parameters and errors are as
+    in `precision_at_k`.
     """
     return _mean("ndcg", items, relevant, k)
 
@@ -123,8 +123,9 @@ def auc_at_k(
         As in `precision_at_k`.
     n_candidates : int or array-like of shape (n_users,), default=None
         Number of items that could have been recommended to each user, including the relevant ones.
-        It must be at least the number of different items of the user in `items` and `relevant`
-        together.  None means the number of columns of `relevant`, which must then be a matrix.
+        It must be at least the number of different items of the user in the k recommendations and
+        `relevant` together.  None means the number of columns of `relevant`, which must then be a
+        matrix.
     """
     return _mean("auc", items, relevant, k, n_candidates)
 
