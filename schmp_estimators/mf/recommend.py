@@ -99,9 +99,9 @@ class Recommender:
         ----------
         users : array-like of shape (m,), or matrix of shape (m, n_items)
             Ids of users, or a matrix with the ratings of new users.  A `ModelParallelMF` of ratings
-            gives unknown users the items with the highest biases.  With `unobserved_weight`, a
-            ranking `loss` or `DistributedSLIM`, unknown users and users whose clicks contribute to
-            no score get the items with the highest mean predictions over all users.
+            gives unknown users the items with the highest biases.  With `unobserved_weight` or a
+            ranking `loss`, and from `DistributedSLIM`, unknown users and users whose clicks
+            contribute to no score get the items with the highest mean predictions over all users.
         n : int, default=10
             Number of items for each user.
         exclude : "fitted", None, ids, pairs or sparse matrix of shape (m, n_items), \
