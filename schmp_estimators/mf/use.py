@@ -136,7 +136,7 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
         X : array-like of shape (n_pairs, 2), or of shape (n_new_users, n_items)
             Pairs of the ids of a user and an item, or a dense matrix as in `fit` with the ratings
             of new users.  If one id of a pair is unknown, the prediction is the global mean plus
-            the bias of the other.
+            the bias of the other id.
 
         Returns
         -------
