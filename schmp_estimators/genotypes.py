@@ -1,4 +1,4 @@
-"""Genotypes as they lie on disk, in two bits each: an X for linear models.
+"""Genotypes in two bits each, as PLINK stores them: an X for linear models.
 
 :doc:`../user_guide/genotypes` shows how to use them.
 """

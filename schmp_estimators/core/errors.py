@@ -19,7 +19,7 @@ class WorkLostError(SchMPError):
 
 
 class WorkerLostError(SchMPError):
-    """The fit was ended because of its workers.
+    """The fit failed because of its workers.
 
     They died repeatedly, did not come back, or had the only copy of the input.
     """
@@ -38,7 +38,7 @@ class MixedClusterError(SchMPError):
 
 
 class NotSharedError(ValueError):
-    """On a worker, a path is another file or folder than on the client, or does not exist."""
+    """A path leads to another file or folder on a worker than on the client, or to none."""
 
 
 class AsynchronousClientError(SchMPError):
@@ -61,8 +61,8 @@ class SpillError(SchMPError):
 
 
 class SpillInUseError(SpillError):
-    """Another fit uses the folder of `spill`."""
+    """Another fit uses the folder that `spill` names."""
 
 
 class SpillWarning(UserWarning):
-    """A fit does not fit in memory, and uses a folder on disk."""
+    """The data of a fit exceed the memory, and go to disk."""

@@ -60,7 +60,7 @@ def stream_key(*words: int) -> np.uint64:
 
     A kernel addresses its draws under this key.
 
-    Every word is mixed in separately, so that keys of different passes are unrelated.
+    Every integer is mixed in separately, so that keys of different passes are unrelated.
     """
     key = 0x243F6A8885A308D3
     of_64_bits = (1 << 64) - 1

@@ -22,7 +22,7 @@ _ALIGNED, _ALIGNED_OR_WRITEABLE = 0x100, 0x500
 def freeze(value: T, known: set[int] | None = None) -> T:
     """Return `value` with read-only views of all its arrays.
 
-    So nobody can change what others read.
+    So no function can change what others read.
 
     Kernels always get frozen arrays, and so are compiled for one signature only.  For the same
     reason arrays at unaligned addresses, where messages may leave them, are copied.  A tuple whose
@@ -62,7 +62,7 @@ def freeze(value: T, known: set[int] | None = None) -> T:
 def own(value: T, copy: Callable[[Array], Array] | None = None) -> T:
     """Return `value` with contiguous, writable copies of all its arrays.
 
-    `copy` makes them, by default NumPy.
+    The function `copy` makes them, by default that of NumPy.
     """
     return cast(T, replace_leaves(value, np.ndarray, copy or _copied))
 
@@ -163,7 +163,7 @@ def box(value: Any) -> Any:
 def offsets_of(sizes: Any) -> Array:
     """Return where parts of these sizes begin, and where the last one ends.
 
-    They lie one behind the other.
+    The parts follow one another.
     """
     return np.append(0, np.cumsum(sizes))
 
@@ -171,7 +171,7 @@ def offsets_of(sizes: Any) -> Array:
 def part_of_each(sizes: Any, dtype: Any = np.int64) -> Array:
     """Return for each element of parts of these sizes the number of its part.
 
-    The parts lie one behind the other.
+    The parts follow one another.
     """
     return np.repeat(np.arange(len(sizes), dtype=dtype), sizes)
 

@@ -75,11 +75,11 @@ class SeedRows(NamedTuple):
 
 
 class TokenShard(NamedTuple):
-    """The tokens of consecutive documents, reachable in both orders at 4 bytes a token.
+    """The tokens of consecutive documents, by document and by word, at 4 bytes a token.
 
-    All arrays over words are in layout order.  Where shards exchange tokens, they are over the
-    words that the shard needs: those of its own tokens, those of its own block, and those that all
-    shards sample locally.  Else they are over all words.
+    All arrays over words are in layout order.  If shards exchange tokens, they have only the words
+    that the shard needs: those of its own tokens, those of its own block, and those that all shards
+    sample locally.  Otherwise they have all words.
     """
 
     #: (n_docs + 1,) offsets of the documents in document order.
@@ -119,9 +119,9 @@ class WordBlock(NamedTuple):
     """The word rows of one block: how many tokens of each word are in which topic, over all shards.
 
     A *head* word has at least ``HEAD * n_components`` tokens; head words come first in the block,
-    since the layout sorts a block by weight.  All others are *tail* words, whose rows are kept as
-    the topics of their tokens: shorter than a dense row, and a random slot of such a list is a draw
-    from the row.  Topics are uint8 up to 256 topics, int16 up to 32,767, else int32.
+    since the layout sorts a block by weight.  All others are *tail* words, whose rows are lists of
+    the topics of their tokens.  Such a list is shorter than a dense row, and a random entry is a
+    draw from the row.  Topics are uint8 up to 256 topics, int16 up to 32,767, else int32.
     """
 
     #: (n_heads, n_components) counts of the head words.

@@ -31,17 +31,17 @@ _VARIANTS = "CHROM", "ID", "CM", "POS", "A1", "A2"
 
 
 class Genotypes(Packed):
-    """Genotypes of two bits each, with names: the X of estimators.
+    """Genotypes of two bits each, with names: an X for linear models.
 
     `read_plink` and `pack` return objects of this class.  Values are numbers of copies of an
-    allele: 0, 1 or 2.  In a fit, a missing one is the mean of its column over the samples that are
-    fitted, weighted by `sample_weight` and `class_weight`; the estimator keeps these means as
-    `fill_values_`, for predictions.  `numpy.asarray` and `to_array` return float64 with NaN for
+    allele: 0, 1 or 2.  In a fit, a missing genotype is replaced by the mean of its column over the
+    fitted samples, weighted by `sample_weight` and `class_weight`.  The estimator keeps these means
+    as `fill_values_`, for predictions.  `numpy.asarray` and `to_array` return float64 with NaN for
     missing genotypes.
 
     ``G[rows]`` and ``G[rows, columns]`` take slices, integers and boolean masks, and return
-    genotypes of two dimensions which share memory with G.  After pickling, the file is read from
-    the same path, where it must have the same bytes.
+    two-dimensional genotypes that share memory with G.  A pickle of genotypes in a .bed file has
+    only the path, where the file must have the same bytes.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class Genotypes(Packed):
     positions : ndarray of shape (n_variants,), or None
         Positions on the chromosomes, in base pairs.
     alleles : ndarray of shape (n_variants, 2), or None
-        The allele that is counted, and the other one.
+        The counted allele and the other allele of each variant.
     """
 
     ndim = 2
@@ -116,26 +116,27 @@ def read_plink(prefix: str | os.PathLike[str], *, count_a1: bool = True) -> Geno
     ----------
     prefix : str or path
         The path of the .bed, .bim and .fam files of PLINK 1, or of the .pgen, .pvar and .psam files
-        of PLINK 2, without these suffixes.  If there are both, it ends with .pgen for the second.
+        of PLINK 2, without these suffixes.  If there are files of both, end it with .pgen to read
+        those of PLINK 2.
     count_a1 : bool, default=True
-        Whether values are copies of the first allele of the .bim file, which is usually the rarer
-        one.  Otherwise they are copies of the second.  In a .pgen file the first one is the
-        alternate allele, and the second is the reference allele, as in the .bed files that PLINK 2
+        Whether values count copies of the first allele of the .bim file, which is usually the rarer
+        one.  Otherwise they count copies of the second.  In a .pgen file the first allele is the
+        alternate one, and the second is the reference allele, as in the .bed files that PLINK 2
         makes of it.
 
     Returns
     -------
     Genotypes
-        If all known phenotypes are 1 or 2, they are taken for controls and cases, and −9, 0 and NA
-        become NaN.  Other phenotypes are numbers, of which −9 and NA become NaN.  In a .psam file
-        the phenotype is the first column that is no name, parent or sex.
+        The genotypes.  If all known phenotypes are 1 or 2, they mean controls and cases, and −9, 0
+        and NA become NaN.  Otherwise only −9 and NA become NaN.  In a .psam file the phenotype is
+        the first column that holds no name, parent or sex.
 
     Raises
     ------
     ValueError
-        If a file does not have its format.  If the .bed file is not in the order of variants, or
-        has another size than the other files imply.  If two people or two variants have one name.
-        If variants of a .pgen file have more than two alleles.
+        If a file does not have the format of its suffix.  If the .bed file is not stored variant by
+        variant, or has another size than the other files imply.  If two people or two variants have
+        one name.  If variants of a .pgen file have more than two alleles.
     ImportError
         If the package pgenlib, which reads .pgen files, is not installed.
 
@@ -179,7 +180,7 @@ def read_plink(prefix: str | os.PathLike[str], *, count_a1: bool = True) -> Geno
 
 
 def pack(doses: Any, *, missing: int = -1, variant_names: Any = None) -> Genotypes:
-    """Pack genotypes that are in memory, an array of integers, into two bits each.
+    """Pack genotypes, an array of integers, into two bits each.
 
     Parameters
     ----------
@@ -291,24 +292,25 @@ def _text(value: Any) -> str:
 
 
 def join(*parts: Any) -> Storage:
-    """Put genotypes of the same people side by side, and covariates, such as age and sex.
+    """Join genotypes of the same people, and covariates such as age and sex, into one X.
 
-    To leave covariates without a penalty, name them: ``penalty_factors={"age": 0, "sex": 0}``.
-    Missing entries are replaced by means, like missing genotypes.
+    To leave covariates without a penalty, pass ``penalty_factors={"age": 0, "sex": 0}`` to the
+    estimator.  Missing covariates are replaced by means, like missing genotypes.
 
     Parameters
     ----------
     *parts : Genotypes, and data frames or array-likes of shape (n_people, k)
         Genotypes of one or more chromosomes, and covariates: numbers, NaN where they are missing.
-        Rows of a pandas data frame may have any order, and there may be more than people: its index
-        has the names of people, or pairs of the names of families and people, as in
-        `Genotypes.sample_ids`.  Rows of all else are in the order of the genotypes.
+        If the genotypes have `sample_ids`, the index of a pandas data frame has the names of
+        people, or pairs of family and person.  Its rows may then have any order, and may include
+        other people.  All other rows are in the order of the genotypes.
 
     Returns
     -------
     Genotypes or storage
-        Its columns are those of all genotypes, and then the covariates.  With covariates it has
-        names of columns and can be indexed by rows, but has nothing else that `Genotypes` has.
+        Its columns are those of all genotypes, and then the covariates.  With covariates, it can be
+        indexed by rows, but has no `sample_ids`, `phenotype` or other data about people and
+        variants.
 
     Raises
     ------

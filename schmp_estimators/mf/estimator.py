@@ -40,65 +40,64 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
 
     A rating of item i by user u is modelled as
     ``global_mean_ + user_bias_[u] + item_bias_[i] + w_u @ h_i``.  With `unobserved_weight`, clicks
-    and other implicit feedback are modelled as ``w_u @ h_i``.  With a ranking `loss`, the model
-    fits scores that rank items.  The fitted numbers are bit-for-bit identical for any number of
-    threads and workers, with or without Dask.
-
-    The parameters are in this order: the model (up to `clip`), the size of the data (`n_users`,
-    `n_items`), the solver (from `solver`), when the fit stops (from `max_iter`), and how it is run
-    (from `n_jobs`).
+    and other implicit feedback are modelled as ``w_u @ h_i``.  If `random_state` is an int, the
+    fitted numbers are bit-for-bit identical for any number of threads and workers.
 
     Parameters
     ----------
     n_components : int, default=20
         Number of entries of each vector w and h.
     loss : {"squared", "logistic", "bpr"} or NamedTuple, default="squared"
-        "squared" predicts ratings.  "logistic" and "bpr" are ranking losses: they rank items by the
-        scores ``item_bias_[i] + w_u @ h_i``, and compare each rated item of a user with a random
-        unrated item.  "logistic" classifies both items as rated or not.  "bpr" uses the difference
-        of their scores [5]_.  A ranking loss needs ratings above 0, but ignores their values.
-        :doc:`The user guide </user_guide/mf>` lists the parameters that cannot be used with a
-        ranking loss.  A named tuple is your own ranking loss, see :doc:`/user_guide/plugs`.
+        "squared" predicts ratings, or clicks with `unobserved_weight`.  "logistic" and "bpr" are
+        ranking losses: they rank items by the scores ``item_bias_[i] + w_u @ h_i``, and compare
+        each rated item of a user with a random unrated item.  "logistic" classifies both items as
+        rated or not.  "bpr" uses the difference of their scores [5]_.  A ranking loss ignores the
+        values of ratings, which must be above 0.  :doc:`The user guide </user_guide/mf>` lists the
+        parameters that cannot be used with a ranking loss.  A named tuple is your own ranking loss
+        (:doc:`/user_guide/plugs`).
     unobserved_weight : float, default=0.0
-        With 0, pairs without a rating are ignored.  A number above 0 is for implicit feedback, such
-        as clicks [4]_: every pair without a rating then counts as a rating of 0 with this weight.
-        Ratings have the weight 1 by default, and are not standardised.
+        With 0, the squared loss ignores pairs without a rating.  A number above 0 is for implicit
+        feedback, such as clicks [4]_: every pair without a rating then counts as a rating of 0 with
+        this weight.  Ratings then have the weight 1 by default, and are not standardised.
     confidence : callable, default=None
         Only for `unobserved_weight`: a function that takes an array of values, such as numbers of
-        clicks, and returns their weights.  It may be `numpy.log1p`, or your own function if it can
-        be pickled.  Each value above 0 is then fitted as a rating of 1.  With None, the values
-        themselves are fitted, with the weights 1 or `sample_weight`.
+        clicks, and returns their weights, for example `numpy.log1p`.  Each value above 0 is then
+        fitted as a rating of 1.  With None, the values themselves are fitted, with the weights 1 or
+        `sample_weight`.
     fit_bias : bool, default=True
-        Whether the model has a global mean and biases.  With `unobserved_weight` it never has them.
+        Whether the model has a global mean and biases.  With a ranking `loss`, only items have
+        biases.  With `unobserved_weight`, there is neither a mean nor a bias.
     positive : bool, default=False
         Whether all entries of w and h are kept at or above zero.  Biases are not restricted.
     alpha : float or "auto", default="auto"
-        Strength of the L2 penalty on vectors and biases, at most 1e30.  It applies to standardised
-        ratings, which have been divided by their standard deviation.  So one value suits ratings
-        from 1 to 5 and from 0 to 100.  "auto" is ``0.55 * s * (1 / sqrt(n) + 1 / sqrt(m))``, or
-        with ``penalty="per_row"`` ``0.55 * s * (sqrt(n) + sqrt(m))``.  Here n and m are the mean
-        numbers of ratings per user and per item, and s is an estimate of the standard deviation of
-        standardised ratings after their biases have been subtracted.  This estimate ignores
-        `sample_weight`.  "auto" is 0.07 with `unobserved_weight`, and 0.05 with a ranking `loss`.
-        The user guide says what "auto" is if `penalty` is a number.
+        Strength of the L2 penalty on vectors and biases, at most 1e30.  "auto" is 0.05 with a
+        ranking `loss`, and 0.07 with `unobserved_weight`.  If `penalty` is a number, the 0.07 is
+        scaled so that the weights of all penalties have the same sum as with "per_rating".  For
+        ratings with the squared loss, `alpha` applies to standardised ratings, which have been
+        divided by their standard deviation.  "auto" is then
+        ``0.55 * s * (1 / sqrt(n) + 1 / sqrt(m))``, or with ``penalty="per_row"``
+        ``0.55 * s * (sqrt(n) + sqrt(m))``.  Here n and m are the mean numbers of ratings per user
+        and per item, and s is an estimate, without `sample_weight`, of the standard deviation of
+        standardised ratings after the biases have been subtracted.  :doc:`/user_guide/mf` has the
+        formula for a number as `penalty`.
     penalty : {"per_rating", "per_row"} or float, default="per_rating"
-        How the penalty of a user or item depends on the number n of its ratings.  "per_rating"
-        multiplies `alpha` by n, as most libraries do.  With `sample_weight`, n is the sum of the
-        weights, unless the ratings are clicks.  "per_row" uses `alpha` itself, as in [1]_.  A
-        number ν from 0 to 2 multiplies `alpha` by ``n ** ν``.  With `unobserved_weight` u, this
-        factor is ``(n + u * n_items) ** ν`` for a user, and ``(n + u * n_users) ** ν`` for an item
-        [6]_.
+        For the squared loss: how the penalty of a user or item depends on the number n of its
+        ratings.  "per_rating" multiplies `alpha` by n.  With `sample_weight`, but without
+        `unobserved_weight`, n is the sum of the weights.  "per_row" uses `alpha` itself, as in
+        [1]_.  A number ν from 0 to 2 multiplies `alpha` by ``n ** ν``.  With `unobserved_weight` u,
+        this factor is ``(n + u * n_items) ** ν`` for a user, and ``(n + u * n_users) ** ν`` for an
+        item [6]_.
     clip : bool, default=False
-        Whether `predict` and `score` limit predictions to the range of the ratings seen so far.
+        Whether `predict`, and `score` where it is R², limit predictions to `rating_range_`.
     n_users, n_items : int, default=None
         Numbers of users and items, if the ids of pairs are row and column indices that start at 0.
-        With None, the ids that occur are numbered in the order of `user_ids_` and `item_ids_`.
+        With None, the ids that occur are numbered (see `user_ids_`).
     solver : {"auto", "sgd", "ccd"}, default="auto"
         "sgd" is stochastic gradient descent with an adaptive step size for each user and item [2]_.
-        The users are divided into parts (shards), and blocks of items rotate over the shards [1]_.
-        "ccd" is cyclic coordinate descent; its objective never rises [3]_.  "ccd" needs fewer
-        epochs, but each takes longer.  "auto" is "ccd" with `unobserved_weight` or `sample_weight`,
-        and otherwise "sgd".
+        The users are divided into parts (shards).  By default, blocks of items rotate over the
+        shards [1]_.  "ccd" is cyclic coordinate descent; its objective never rises [3]_.  "ccd"
+        needs fewer epochs than "sgd", but each takes longer.  "auto" is "ccd" with
+        `unobserved_weight` or `sample_weight`, and otherwise "sgd".
     schedule : {"rotation", "bsp"}, default="rotation"
         How the shards of "sgd" update the items in an epoch.  With "rotation", every shard works on
         every block of items, and no two shards have the same block at the same time.  With "bsp"
@@ -106,28 +105,31 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         are added up after the epoch.  "bsp" is only for comparisons: the more shards there are, the
         smaller `learning_rate` must be.
     learning_rate : float, default=0.1
-        Initial step size of "sgd" for standardised ratings, at most 1e30.
+        Initial step size of "sgd", at most 1e30.  For ratings, it applies to standardised values,
+        like `alpha`.
     n_shards : int, default=None
-        Number of parts into which users and items are divided.  Parts without users are left out.
-        With "rotation", each part also needs an item, or eight items with a ranking `loss`.  With
-        None, it depends on the size of the data.  The number changes the results of "sgd" slightly,
-        and those of "ccd" only by rounding errors.
+        Number of parts (shards) into which the users are divided.  A rotation of "sgd" has as many
+        blocks of items.  If there are too few users or items, there are fewer parts.  With None,
+        the number depends on the size of the data.  It changes the results of "sgd", and those of
+        "ccd" only by rounding errors.
     random_state : int, RandomState instance or None, default=None
         Seed of the random numbers.  An int gives the same result every time.
     max_iter : int, default=20
-        Largest number of epochs.  An epoch visits every rating once ("sgd") or every component
-        twice ("ccd").
+        Largest number of epochs.  An epoch of "sgd" visits every rating once.  An epoch of "ccd"
+        updates every component of the users and of the items once.
     tol : float, default=1e-4
         The fit ends when a monitored value has not fallen by the fraction `tol` below its best in
         `n_iter_no_change` evaluations in a row.  With `early_stopping` the monitored value is the
-        error of held-out ratings (``validation_rmse`` in `history_`).  Otherwise it is the training
-        ``objective``.  But "sgd" without `evaluate_every` monitors ``running_rmse``, or
-        ``running_loss`` with a ranking `loss`.  With ``tol=0``, any fall of the validation error
-        counts, and without `early_stopping` only `max_iter` ends the fit.
+        error of held-out ratings (``validation_rmse`` in `history_`).  Otherwise "ccd" monitors the
+        training ``objective``, as "sgd" does with `evaluate_every`.  Without it, "sgd" monitors the
+        square of ``running_rmse``, or ``running_loss`` with a ranking `loss`.  With ``tol=0``, any
+        fall of the validation error counts, and without `early_stopping` only `max_iter` ends the
+        fit.
     n_iter_no_change : int, default=None
         The fit ends after this number of evaluations in a row without a fall by the fraction `tol`.
-        There is an evaluation after every epoch, or every `evaluate_every` epochs.  None means 3
-        with `early_stopping` or a ranking `loss`, and otherwise 1.
+        There is an evaluation after every epoch, or, with `evaluate_every` but without
+        `early_stopping`, every `evaluate_every` epochs.  None means 3 with `early_stopping` or a
+        ranking `loss`, and otherwise 1.
     early_stopping : bool, default=False
         Whether to hold out some ratings, monitor the error of their predictions, and keep the
         factors of the epoch with the smallest error.
@@ -136,8 +138,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         least one is fitted.
     evaluate_every : int, default=0
         Number of epochs of "sgd" between two evaluations of the objective, for `history_` and
-        `tol`.  0 means never.  An evaluation takes about half the time of an epoch.  "ccd" computes
-        the objective in every epoch.
+        `tol`.  0 means never.  An evaluation takes about half the time of an epoch.
     n_jobs : int, default=None
         Number of threads of a fit in this process, and of recommendations to many users.  None
         means 1, and -1 means all cores.
@@ -149,8 +150,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     checkpoint_every : int, default=5
         Number of epochs between two checkpoints.
     verbose : int, default=0
-        If not 0, show a progress bar, which needs the package ``rich``.  It shows the last
-        objective, the error of held-out ratings, and ratings per second.
+        If not 0, show a progress bar, which needs the package ``rich``.
 
     Attributes
     ----------
@@ -159,14 +159,15 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     user_factors_ : ndarray of shape (n_users, n_components), float32
         Vectors w of the users.
     user_bias_, item_bias_ : ndarray of shape (n_users,) and (n_items,), float32
-        Biases; zero without `fit_bias`.
+        Biases; zeros if the model has none (see `fit_bias`).
     global_mean_ : float
-        Mean of the ratings; zero without `fit_bias`.
+        Mean of the ratings of the first fit; zero if the model has none (see `fit_bias`).
     rating_scale_ : float
         The number by which ratings were divided for the fit.  It is their standard deviation, or
-        their absolute value if all are equal.  With `unobserved_weight` it is 1.
+        their absolute value if all are equal.  It is 1 with `unobserved_weight` or a ranking
+        `loss`, and if all ratings are 0.
     solver_ : str
-        The solver: "sgd" or "ccd".
+        The solver of the last fit: "sgd" or "ccd".
     alpha_ : float
         `alpha`, or the value that "auto" chose for the ratings of the first fit.
     rating_range_ : tuple of two floats
@@ -179,15 +180,16 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         appends new ids.  For a matrix, and with `n_users` or `n_items`, they are the indices of
         rows and columns.
     n_iter_ : int
-        Number of epochs done.
+        Number of epochs of the last fit.
     history_ : list of dict
-        A record for each epoch, with the numbers of ``iterations``, ``seconds`` and ``samples``
-        (ratings) so far.  ``running_rmse`` uses the errors just before each step.  A ranking `loss`
-        has ``running_loss`` instead, the mean loss.  A record has ``objective``, ``penalty``,
+        A record for each epoch of the last `fit` or `partial_fit`, with the numbers of
+        ``iterations``, ``seconds`` and ``samples`` (ratings) so far.  ``running_rmse`` uses the
+        errors just before each step of "sgd", and is ``train_rmse`` with "ccd".  A ranking `loss`
+        has ``running_loss`` instead, the mean loss.  A record also has ``objective``, ``penalty``,
         ``train_rmse`` and ``validation_rmse`` if they were computed.  Errors are in the unit of the
         ratings; the objective and the penalty are in its square.
     n_shards_ : int
-        Number of shards used.
+        Number of shards of the last fit.
     n_features_in_ : int
         Number of columns of X in `fit`: the number of items, or 2 for pairs.
     feature_names_in_ : ndarray of str
@@ -199,11 +201,9 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
 
     Notes
     -----
-    In a sparse matrix every stored entry is a rating, zeros included.  In a dense matrix every
-    entry is a rating unless it is NaN.  If y is given, a dense X of two columns holds pairs of ids.
-    Any other X is a matrix, and y is not used.  Numeric ids must be whole.  A dense matrix of two
-    or three columns that look like ids raises an error: y was probably forgotten, or X is a table
-    of ids and ratings.
+    If y is given, a dense X of two columns holds pairs of ids.  Any other X is a matrix.  A
+    complete dense matrix of two or three columns, of which the first two look like ids, raises an
+    error.
 
     References
     ----------
@@ -285,19 +285,19 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         Parameters
         ----------
         X : matrix of shape (n_users, n_items), or pairs of shape (n_ratings, 2)
-            A matrix may be sparse, with ratings as its stored entries, or an array or data frame of
-            numbers, in which NaN and masked entries are missing.  Pairs are two columns with the
-            ids of the user and the item of each rating.  Ids are whole numbers or strings, in an
-            array or a data frame (pandas, polars, PyArrow).  X may also be a Dask array or data
-            frame.
+            A matrix may be sparse, with ratings as its stored entries (zeros included), or an array
+            or data frame of numbers, in which NaN and masked entries are missing.  Pairs are two
+            columns with the ids of the user and the item of each rating.  Ids are whole numbers or
+            strings, in an array or a data frame (pandas, polars, PyArrow).  X may also be a Dask
+            array or data frame.
         y : array-like of shape (n_ratings,), default=None
-            The ratings of pairs.  If X is a matrix, y is not used, and there is a warning.
+            The ratings of pairs.  For a matrix, y is not used, and a warning says that.
         **fit_params : dict
             ``sample_weight``, array-like of shape (n_ratings,): the weight of the squared error of
             each rating, 1 by default.  For a sparse X in memory, weights are in the order of
-            ``X.data``.  For a dense X, or an X on Dask, they are row by row, without missing
-            entries.  Weights may also be on Dask.  A rating of weight 2 acts like two equal
-            ratings; the error of a rating of weight 0 does not count.
+            ``X.data``.  For any other X they are row by row, without missing entries.  Weights may
+            also be on Dask.  Without `unobserved_weight` and with a number as `alpha`, a rating of
+            weight 2 acts like two equal ratings.
 
         Returns
         -------
@@ -307,11 +307,12 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         Raises
         ------
         ValueError
-            If ratings are dates or are not finite.  If a user rates an item twice, or there are no
-            ratings.  If ids are missing, negative, too large for `n_users` or `n_items`, or neither
-            whole numbers nor strings.  If X and y differ in length.  If X is a table of ids and
-            ratings, or holds pairs without y.  If early stopping would hold out the only rating.
-            If a rating is not above 0 with a ranking `loss`.
+            If parameters cannot be combined.  If ratings are dates or are not finite.  If a user
+            rates an item twice, or there are no ratings.  If ids are missing, negative, too large
+            for `n_users` or `n_items`, or neither whole numbers nor strings.  If X and y differ in
+            length.  If X is a table of ids and ratings, or holds pairs without y.  If early
+            stopping would hold out the only rating.  If a rating is not above 0 with a ranking
+            `loss`.  If the factors grow beyond all bounds.
         """
         return self._factorise(X, y, fit_params, anew=True)
 
@@ -320,26 +321,27 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     def partial_fit(self, X: Any, y: Any = None, **fit_params: Any) -> ModelParallelMF:
         """Fit more ratings, and keep the influence of earlier ones.
 
-        Known users and items keep their ids and rows in the factors, and new ones are appended.  In
-        a matrix, row u belongs to user u.  Users without ratings in this call keep their vectors
-        and biases.  So do items without ratings, unless `unobserved_weight` is used.  A penalty
-        keeps the vectors of users and items with new ratings near their earlier values.  This
-        penalty grows with the number of their earlier ratings, and is a part of the objective in
-        `history_`.  `global_mean_`, `rating_scale_` and an `alpha_` chosen by "auto" do not change.
-        With the squared loss the solver is "ccd", whatever `solver` is.
+        Known users and items keep their ids and their places in the factors, and new ones are
+        appended.  In a matrix, row u belongs to user u.  `global_mean_`, `rating_scale_` and an
+        `alpha_` chosen by "auto" do not change.
 
-        A call with exactly the ratings of an earlier call changes nothing.  With
-        `unobserved_weight`, however, a pair that was in an earlier call counts as one more click,
-        and the weights of its clicks add up.
+        With the squared loss the solver is "ccd", whatever `solver` is.  Users without ratings in
+        this call keep their vectors and biases.  So do items without ratings, unless
+        `unobserved_weight` is used.  A penalty keeps the other vectors and biases near their
+        earlier values.  It grows with the number of earlier ratings of the user or item, and is a
+        part of the objective in `history_`.  A call with exactly the ratings of an earlier call
+        changes nothing.  With `unobserved_weight`, however, a pair of an earlier call counts as one
+        more click: the weight of the click, minus `unobserved_weight`, is added to that of the
+        pair.
 
         With a ranking `loss` the solver is "sgd".  The fit starts from the earlier factors, and
-        each epoch visits all clicks, earlier and new.  A pair that comes again counts once.  Three
+        each epoch visits all clicks, earlier and new.  A repeated pair counts once.  Three to ten
         epochs are about as good as a new fit to all clicks.
 
         Parameters
         ----------
         X : input as in `fit`
-            Ratings of known or new users.  A matrix must have the same columns as before.
+            Ratings of known or new users and items.  A matrix must have the same columns as before.
         y : array-like of shape (n_ratings,), default=None
             As in `fit`.
         **fit_params : dict
@@ -353,11 +355,13 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         Raises
         ------
         DuplicateRatingError
-            If a pair was rated in an earlier call, unless ratings are clicks.  Earlier pairs of a
-            Dask collection are not kept, so they cannot be compared one by one.
+            If a pair occurs twice in X.  With the squared loss and without `unobserved_weight`,
+            also if a pair was in an earlier call, and no call had a Dask collection.
         ValueError
-            As in `fit`.  If the scale of the ratings differs from that of earlier ratings.  If
-            earlier clicks were a Dask collection, and `loss` is a ranking loss.
+            As in `fit`.  If `loss` or `n_components` has changed, or `checkpoint` is set.  If the
+            standard deviation of the ratings, or the difference between their mean and
+            `global_mean_`, is more than 100 times `rating_scale_`.  If earlier clicks were a Dask
+            collection, and `loss` is a ranking loss.
         """
         try:
             return self._factorise(X, y, fit_params, anew=not hasattr(self, "components_"))

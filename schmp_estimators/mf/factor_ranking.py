@@ -56,13 +56,13 @@ class FactorRanking(Recommender):
         Returns
         -------
         similar : ndarray of shape (m, n)
-            Ids of items, the most similar first.  The item itself is left out.  So are items
-            without ratings, and items whose vector is zero up to rounding errors.  After a fit with
-            ``alpha=0`` and without `unobserved_weight`, items with fewer ratings than
-            `n_components` are left out, too, because their ratings do not determine the direction
-            of their vectors.  Missing ids have the same values as in `recommend`.  All ids are
-            missing in the row of an unknown item, or of an item that is left out.  A warning names
-            some unknown items.
+            Ids of items, the most similar first.  The item itself is not in its row.  Items without
+            ratings are in no row, nor are items whose vector is zero up to rounding errors.  After
+            a fit with ``alpha=0`` and without `unobserved_weight`, items with fewer ratings than
+            `n_components` are in no row either, because so few ratings do not determine a
+            direction.  All ids are missing in the row of an unknown item, or of an item that is in
+            no row.  Missing ids have the same values as in `recommend`.  A warning names some
+            unknown items.
         scores : ndarray of shape (m, n), float64
             Cosines of the angles between the vectors; -inf for missing ids.
 

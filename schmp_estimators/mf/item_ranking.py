@@ -84,7 +84,7 @@ class ItemRanking(Recommender):
         Parameters
         ----------
         user : id, or matrix of shape (1, n_items)
-            Id of a user, or a row with the clicks of a new user.
+            Id of a user, or a matrix of one row with the clicks of a new user.
         item : id
             Id of an item.
         n : int, default=10
@@ -94,7 +94,7 @@ class ItemRanking(Recommender):
         -------
         items : ndarray of shape (m,)
             Ids of clicked items, with the largest contribution to the score of `item` first.  Items
-            that contribute nothing are left out; m is at most `n`.
+            that contribute nothing are left out, so m ≤ `n`.
         parts : ndarray of shape (m,), float64
             Contribution of each item to the score of `item`, above 0.  The contributions of all
             clicks of the user add up to the score.
@@ -129,13 +129,13 @@ class ItemRanking(Recommender):
         return self.item_ids_[told.items[order]], parts[order]
 
     def predict(self, X: Any) -> Any:
-        """Return scores: the clicks of each user times the column of each item.
+        """Return scores, the products of the clicks of users and the columns of `coef_`.
 
         Parameters
         ----------
         X : array-like of shape (n_pairs, 2), or of shape (n_new_users, n_items)
             Pairs of the ids of a user and an item, or a dense matrix as in `fit` with the clicks of
-            new users.  The scores of a sparse matrix are ``X @ coef_``.
+            new users.  Without `confidence`, the scores of a sparse X are ``X @ coef_``.
 
         Returns
         -------
@@ -156,13 +156,13 @@ class ItemRanking(Recommender):
     def score(self, X: Any, y: Any = None) -> float:
         """Return the mean normalised discounted cumulative gain (NDCG) of ten recommendations.
 
-        The score is that of `ranking.RankingScorer()`, and is at most 1.
+        The score is that of `ranking.RankingScorer()`.
 
         Parameters
         ----------
         X : array-like of shape (n_pairs, 2), or matrix of shape (n_new_users, n_items)
-            Pairs of ids, or a matrix as in `fit`.  Of a matrix, a tenth of the clicks is held out,
-            and recommendations are made from the others.
+            Pairs of ids, or a matrix as in `fit`.  Of a matrix, some clicks are held out, as in
+            `ModelParallelMF.score`; recommendations are made from the other clicks.
         y : array-like of shape (n_pairs,), default=None
             Values of the pairs.  Pairs with values above 0 are relevant.  If X is a matrix, y is
             not used.
@@ -170,8 +170,8 @@ class ItemRanking(Recommender):
         Returns
         -------
         float
-            The score.  Items on which the user clicked in the fit, or among the other clicks of a
-            matrix, are not recommended.
+            The score.  For pairs, items on which the user clicked in the fit are not recommended.
+            For a matrix, items of the other clicks are not recommended.
 
         Raises
         ------
@@ -186,7 +186,7 @@ class ItemRanking(Recommender):
         Returns
         -------
         DistributedSLIM
-            A copy with `clicks_` None.  Its methods need a matrix of clicks instead of ids of
+            A copy with ``clicks_=None``.  Its methods need matrices of clicks instead of ids of
             users.
         """
         check_is_fitted(self)

@@ -98,10 +98,10 @@ class Recommender:
         Parameters
         ----------
         users : array-like of shape (m,), or matrix of shape (m, n_items)
-            Ids of users, or a matrix with the ratings of new users.  A model of ratings gives
-            unknown users the items with the highest biases.  A model of clicks gives the items with
-            the highest mean predictions over all users to unknown users, and to users whose clicks
-            contribute to no score.
+            Ids of users, or a matrix with the ratings of new users.  A `ModelParallelMF` of ratings
+            gives unknown users the items with the highest biases.  With `unobserved_weight` or a
+            ranking `loss`, and from `DistributedSLIM`, unknown users and users whose clicks
+            contribute to no score get the items with the highest mean predictions over all users.
         n : int, default=10
             Number of items for each user.
         exclude : "fitted", None, ids, pairs or sparse matrix of shape (m, n_items), \
@@ -115,13 +115,13 @@ class Recommender:
             ascending order.
         items : array-like of shape (n_candidates,), default=None
             Ids of the items that may be recommended, for example those in stock.  Unknown ids are
-            ignored, and a warning names some.  None means all items with ratings.
+            ignored, and a warning names some of them.  None means all items with ratings.
 
         Returns
         -------
         items : ndarray of shape (m, n)
-            Ids of items, best first.  If fewer than n items remain, the missing ids are -1.  If ids
-            are strings, missing ids are None; if ids are uint64, they are ``2**64 - 1``.
+            Ids of items, best first.  If fewer than n items remain, the missing ids are -1, None
+            for strings, or ``2**64 - 1`` for uint64.
         scores : ndarray of shape (m, n), float64
             Predicted ratings or scores, and -inf for missing ids.
 
@@ -131,7 +131,8 @@ class Recommender:
             If ids have another type than those of the fit, or are negative or missing.  If `n` is
             not positive.  If a matrix does not have a column for each item.  If `exclude` is of
             another type, or is a matrix that does not have a row for each of `users`.  If `exclude`
-            is "fitted", but the model has not kept the ratings of the fit.
+            is "fitted", but a `ModelParallelMF` has not kept the ratings, because they were on
+            Dask.
 
         Examples
         --------
@@ -170,7 +171,7 @@ class Recommender:
         ----------
         X : pairs of shape (n_ratings, 2)
             Ids of users and items.  Users may be known or new.  Pairs with unknown items are
-            ignored, and a warning names some.
+            ignored, and a warning names some of these items.
         y : array-like of shape (n_ratings,)
             Ratings of the pairs.
 

@@ -64,27 +64,25 @@ _NAMES = {
 class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
     """Sparse linear model of items (SLIM) for clicks, in this process or on a Dask cluster.
 
-    The score of item j for a user is ``x_u @ coef_[:, j]``, where x_u are the clicks of the user.
-    Column j of `coef_` is a non-negative elastic net that predicts the clicks on item j from the
-    clicks on the other items [1]_.  `dual_gap_` shows how far each column may be from its minimum.
-    The fitted numbers are bit-for-bit identical for any number of threads and workers, with or
-    without Dask.
-
-    Parameters are in this order: the model (up to `confidence`), the size of the data (`n_users`,
-    `n_items`), when a fit stops (from `max_iter`), and how it is run (from `n_jobs`).
+    The score of item j for a user is ``x_u @ coef_[:, j]``, where x_u holds the values of the
+    user's clicks, after `confidence`.  Column j of `coef_` is a non-negative elastic net that
+    predicts the clicks on item j from the clicks on the other items [1]_.  `dual_gap_` has for each
+    column an upper bound on how far its objective is above the minimum over the items that
+    `max_neighbors` allows.  The fitted numbers are bit-for-bit identical for any number of threads
+    and workers, with or without Dask.
 
     Parameters
     ----------
     l1_reg : float, default=0.0
-        Weight of the sum of the coefficients, in units of clicks.  If clicks have the value 1 and
-        at most `l1_reg` users have clicked on both i and j, entry (i, j) of `coef_` is 0 and needs
-        no work.
+        Weight of the sum of the coefficients of a column in its objective (see `dual_gap_`).  If
+        clicks have the value 1 and at most `l1_reg` users have clicked on both i and j, entry (i,
+        j) of `coef_` is 0.
     l2_reg : float, default=50.0
-        Weight of half the sum of the squared coefficients, in units of clicks.
+        Weight of half the sum of the squared coefficients of a column in its objective.
     max_neighbors : int or None, default=300
         Largest number of items that may have coefficients in a column.  They are the items that
-        would lower its objective most if each were the only one.  `dual_gap_` is then the gap of
-        the problem with these items only.  None means all items.
+        would lower the objective of the column most if each were the only one.  `dual_gap_` is then
+        the gap of the problem with these items only.  None means all items.
     user_weight : float, default=0.0
         In the fit, the row of a user with n clicks is multiplied by ``n ** -user_weight``, so that
         users with many clicks count less.
@@ -92,13 +90,13 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
         A function that takes an array of the values of clicks, such as counts, and returns the
         values that the model uses instead, for example `numpy.log1p`.  None keeps the values.
     n_users, n_items : int, default=None
-        Numbers of users and items, if ids of pairs are row and column indices that start at 0. With
-        None, ids that occur are numbered in the order of `user_ids_` and `item_ids_`.
+        Numbers of users and items, if ids of pairs are row and column indices that start at 0.
+        With None, the ids that occur are numbered (see `user_ids_`).
     max_iter : int, default=1000
         Largest number of passes over the coefficients of a column.
     tol : float, default=1e-3
-        A column is solved when its :term:`duality gap` is at most `tol` times its objective with
-        zero coefficients.  `tol` must be at least 1e-6.
+        A column counts as solved when its :term:`duality gap` is at most `tol` times its objective
+        with zero coefficients.  `tol` must be at least 1e-6.
     n_jobs : int, default=None
         Number of threads of a fit in this process.  None means 1, and -1 means all cores.
     checkpoint : str or path-like, default=None
@@ -112,12 +110,14 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
     Attributes
     ----------
     coef_ : csr_array of shape (n_items, n_items), float32
-        Coefficients.  Entry (i, j) is what a click on item i adds to the score of item j.
+        Coefficients.  Entry (i, j) is what a click of value 1 on item i adds to the score of item
+        j.
     dual_gap_ : ndarray of shape (n_items,), float64
         Duality gap of each column w, in units of its objective
-        ``½‖x_j − X w‖² + l1_reg Σ w + l2_reg/2 ‖w‖²``.
+        ``½‖x_j − X w‖² + l1_reg Σ w + l2_reg/2 ‖w‖²``.  X has the clicks after `confidence` and
+        `user_weight`.
     n_iter_ : ndarray of shape (n_items,), int32
-        Number of passes over each column.
+        Number of passes over the coefficients of each column.
     clicks_ : csr_array of shape (n_users, n_items), float32
         Values of all clicks.  None in a copy made by `without_clicks`.
     user_ids_, item_ids_ : ndarray of shape (n_users,) and (n_items,)
@@ -126,8 +126,8 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
     history_ : list of dict
         A record for each portion of columns, with the numbers of ``iterations``, ``seconds``,
         ``samples`` (columns) and ``coefficients`` so far.  ``dual_gap`` is the gap of all columns,
-        divided by their objective with zero coefficients.  It falls from 1 to at most `tol`, as
-        columns not yet solved count with zero coefficients.
+        divided by their objective with zero coefficients.  Columns not yet solved count with zero
+        coefficients.  So ``dual_gap`` falls to at most `tol` if all columns are solved.
     n_features_in_ : int
         Number of columns of X in `fit`: the number of items, or 2 for pairs.
     feature_names_in_ : ndarray of str
@@ -239,8 +239,8 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
         """Add clicks, and solve the columns again whose duality gaps now exceed `tol`.
 
         Known users and items keep their ids and rows, and new ones are appended.  A new value of a
-        known pair is added to the old one.  Up to the duality gaps, the result is that of a fit to
-        all clicks.
+        known pair is added to the old one.  Up to the tolerance `tol`, the result is that of a fit
+        to all clicks.
 
         Parameters
         ----------
@@ -261,7 +261,7 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
         DuplicateRatingError
             If a pair occurs twice in X.
         ValueError
-            As in `fit`.  If the model was made by `without_clicks`.
+            As in `fit`.  If the model was made by `without_clicks`, or `checkpoint` is set.
         """
         return self._solve(X, y, fit_params, anew=not hasattr(self, "coef_"))
 

@@ -70,7 +70,7 @@ class _Splitter(BaseCrossValidator):
         y : object
             Not used.
         groups : array-like of shape (n_ratings,), default=None
-            Times of the pairs: numbers, or dates and times of one kind.
+            Times of the pairs, numbers or dates of one kind; `UserShareSplit` ignores them.
 
         Raises
         ------
@@ -187,7 +187,8 @@ class UserShareSplit(_Splitter):
     n_splits : int, default=5
         Number of splits.  Each split is a new random draw.
     test_size : float, default=0.2
-        Share of each user's pairs that a split holds out, on average over users.
+        Share of each user's pairs that a split holds out.  Numbers of pairs are randomly rounded up
+        or down.
     random_state : int, RandomState instance or None, default=None
         Seed of the random draws.  An int gives the same splits every time.
 

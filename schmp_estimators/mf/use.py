@@ -48,10 +48,10 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
     def transform(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Any:
         """Return the vectors of users.
 
-        The vectors of new users are found by ridge regression, while the items stay fixed.  With
-        `unobserved_weight`, items without a rating count, too, as in the fit.  With a ranking
-        `loss`, the vectors start at zero, and are updated by as many epochs of gradient descent as
-        the fit had.
+        The items stay fixed.  With the squared loss, the vectors of new users are found by ridge
+        regression, non-negative if `positive`.  With `unobserved_weight`, items without a rating
+        count, too, as in the fit.  With a ranking `loss`, the vectors start at zero, and are
+        updated by as many epochs of gradient descent as the model had.
 
         Parameters
         ----------
@@ -60,8 +60,8 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
             ids.
         y : array-like of shape (n_pairs,), default=None
             The ratings of pairs.  If y is given, the vectors are found from these ratings, even for
-            users of the fit.  Pairs with unknown items are ignored, and a warning names some.  If y
-            is None and X holds pairs, the fitted vectors of their users are returned.
+            users of the fit.  Pairs with unknown items are ignored, with a warning.  If y is None
+            and X holds pairs, the fitted vectors of their users are returned.
         sample_weight : array-like of shape (n_ratings,), default=None
             Weights of the ratings, as in `fit`.
 
@@ -70,10 +70,9 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
         ndarray or dask.array.Array of shape (n_new_users, n_components) or (n_pairs, n_components),
         float64
             The vector of the user of each row or pair.  It is zero for an unknown user, and for a
-            row without ratings.  The vector of a row depends only on the ratings in this row.
-            Except with a ranking `loss`, the vector and bias of a user minimise the objective for
-            fixed items.  With `positive`, they are computed to a relative error of 1e-9.  For a
-            Dask collection the result is lazy.
+            row without ratings.  The vector of a row depends only on the ratings in this row.  With
+            the squared loss, the vector and bias of a user minimise the objective for fixed items,
+            with `positive` up to a small tolerance.  For a Dask collection the result is lazy.
 
         Raises
         ------
@@ -137,15 +136,15 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
         X : array-like of shape (n_pairs, 2), or of shape (n_new_users, n_items)
             Pairs of the ids of a user and an item, or a dense matrix as in `fit` with the ratings
             of new users.  If one id of a pair is unknown, the prediction is the global mean plus
-            the bias of the other.
+            the bias of the other id.
 
         Returns
         -------
         ndarray or dask.array.Array of shape (n_pairs,) or (n_new_users, n_items), float64
             A prediction for each pair, or for each entry of the matrix.  The users of a matrix are
             folded in as by `transform`.  With "logistic", ``scipy.special.expit`` of a score is the
-            probability that the pair is a click and not a random pair.  For a Dask collection the
-            result is lazy.
+            modelled probability that the pair is a click and not one of the random pairs of the
+            fit.  For a Dask collection the result is lazy.
         """
         check_is_fitted(self)
         if self._are_pairs(X):
@@ -167,7 +166,7 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
         """Return R² of predictions, or the NDCG of recommendations.
 
         The score is the normalised discounted cumulative gain (NDCG) with `unobserved_weight` or a
-        ranking `loss`, and otherwise R².  Both are at most 1.
+        ranking `loss`, and otherwise R².
 
         Parameters
         ----------
@@ -179,15 +178,15 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
         Returns
         -------
         float
-            The score.  R² is the coefficient of determination of the predicted ratings.  If X is a
-            matrix, a tenth of its ratings is judged, and users are folded in from the others.  Of
-            fewer than a thousand ratings, about a hundred are judged, but at most half of them.
-            Which ratings are judged depends only on their rows and columns.  The NDCG is that of
-            ten recommendations to each user, as measured by `ranking.RankingScorer()`.  Items with
-            judged ratings above 0 are relevant.  Items that the user rated in the fit, or from
-            which the user is folded in, are not recommended.  R² and NDCG cannot be compared.  So
-            pass `RankingScorer()` as `scoring` to choose among losses, or among values of
-            `unobserved_weight` that include 0.
+            R² is the coefficient of determination of the predicted ratings.  If X is a matrix,
+            about a tenth of its ratings is judged, and users are folded in from the others.  Of
+            fewer than a thousand ratings, about a hundred are judged, or about half if there are
+            fewer than 200.  Which ratings are judged depends only on their rows and columns.  The
+            NDCG is that of ten recommendations (`ranking.RankingScorer()`).  Items with judged
+            ratings above 0 are relevant.  For a matrix, items from which the user is folded in are
+            not recommended; for pairs, items that the user rated in the fit, unless it was on Dask.
+            R² and NDCG cannot be compared.  So pass `RankingScorer()` as `scoring` to choose among
+            losses, or among values of `unobserved_weight` that include 0.
 
         Raises
         ------

@@ -33,12 +33,11 @@ _AXES = {"iterations": "Iterations", "seconds": "Seconds", "samples": "Data samp
 class ConvergenceDisplay:
     """Plot of the objective of a fit against iterations, seconds or data samples processed.
 
-    An iteration is a pass of a topic model over all tokens, an epoch of a matrix factorisation, or
-    a step of the solver of a linear model.
+    An iteration is a pass of a topic model over all tokens, an epoch of `ModelParallelMF`, a
+    portion of columns of `DistributedSLIM`, or a step of a linear model.
 
-    Kim et al. (EuroSys 2016, section 5) compare schedules by such plots: objective against data
-    samples (OvD), and objective against time.  A plot of samples against seconds shows the
-    throughput (DvT).
+    Kim et al.  (EuroSys 2016, section 5) compare schedules by such plots: objective against data
+    samples, and objective against time.  A plot of samples against seconds shows the throughput.
 
     Use `from_estimator` to make a display.
 
@@ -49,7 +48,7 @@ class ConvergenceDisplay:
     y : list of float
         Values on the vertical axis.
     x_name, y_name : str
-        Names of these values.
+        Names of their entries in ``history_``.
     estimator_name : str, optional
         Name for the legend.
 
@@ -93,13 +92,13 @@ class ConvergenceDisplay:
         Parameters
         ----------
         estimator : estimator instance
-            A fitted estimator with an attribute ``history_``.
+            A fitted estimator with ``history_``.
         x : {"iterations", "seconds", "samples"}, default="iterations"
             Horizontal axis: iterations, seconds since the first iteration began, or data samples
             processed.
         y : str, optional
             Entry of the records in ``history_`` for the vertical axis.  By default it is the
-            objective of the estimator.
+            objective, which some fits record only with `evaluate_every`.
         name : str, optional
             Name for the legend; by default the name of the estimator's class.
         ax : matplotlib Axes, optional

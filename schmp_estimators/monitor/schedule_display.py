@@ -40,9 +40,9 @@ class ScheduleDisplay:
     """Plot of the work of a cluster over time, or of when coefficients last changed.
 
     `from_client` draws a row for each worker.  A bar shows when the worker ran a :term:`stage` of
-    the fit on a :term:`shard` of the data.  Thin bars below show when it waited.  So the plot shows
-    how each :term:`block` of the model moves between workers, and where workers wait at a
-    :term:`barrier`.  Fits in one process are not recorded.
+    the fit on a :term:`shard` of the data.  Thin bars below show when it waited, for example at a
+    :term:`barrier`.  With ``by="block"``, the colours show how each :term:`block` of the model
+    moves between workers.  Fits in one process are not recorded.
 
     `from_estimator` draws a histogram for a linear model.  It shows after how many passes over the
     coefficients each of them last changed, like figure 5 of Kim et al., "STRADS: a distributed
@@ -53,7 +53,7 @@ class ScheduleDisplay:
     spans : list of named tuples
         Periods of work, as named tuples of ``worker``, ``thread``, ``name``, ``sweep``, ``block``,
         ``start`` and ``stop``, with times in seconds.  For a histogram, the records of a schedule,
-        as named tuples of ``n_updates`` and ``last_moved``, one for each target.
+        as named tuples of ``n_updates`` and ``last_moved``, one for each target of the fit.
     by : {"stage", "block"}, default="stage"
         Whether colours show the stages that took most time, or the blocks of the model.
 
@@ -62,7 +62,7 @@ class ScheduleDisplay:
     ax_ : matplotlib Axes
     figure_ : matplotlib Figure
     bars_ : dict of str to list of matplotlib artists
-        The bars, with their names in the legend as keys.
+        The drawn bars and lines, with their names in the legend as keys.
     workers_ : list of str
         Addresses of the workers, from the top row to the bottom row.  The list is empty for a
         histogram.
@@ -132,13 +132,13 @@ class ScheduleDisplay:
     ) -> ScheduleDisplay:
         """Plot what the workers of a cluster did in the last fit.
 
-        The scheduler keeps the last messages of the workers, from which the plot is made.
+        The plot is made from the last messages of the workers, which the scheduler keeps.
 
         Parameters
         ----------
         client : distributed.Client
-            Client of the cluster.  By default the scheduler keeps the last 1000 messages.  Each
-            describes at most 60 periods of work.
+            Client of the cluster.  By default the scheduler keeps the last 1000 messages, each with
+            at most 60 periods of work.
         by : {"stage", "block"}, default="stage"
             Whether colours show the stages that took most time, or the blocks of the model.
         sweeps : (int, int), optional

@@ -357,7 +357,7 @@ def raise_fault(fault: Fault) -> NoReturn:
 
 
 def changed() -> ValueError:
-    """Return the error of an input that has other counts when it is read again."""
+    """Return the error for an input whose counts differ when it is read again."""
     return ValueError(
         "X has changed while it was read: a second look at its documents found other counts than "
         "the first. With spill, X is read several times: write it to a file that stays, or make "

@@ -125,7 +125,7 @@ def locate_shards(
 class Layout(NamedTuple):
     """The order in which words are stored: the words of block 0, those of block 1, ….
 
-    In each block the heaviest come first.
+    In each block, those with the most tokens come first.
     """
 
     #: (n_words,) column of each word of the layout.
@@ -362,7 +362,7 @@ def count_local_words(
 ) -> Integers:  # fmt: skip
     """Return how many words of each block are sampled locally.
 
-    They are the heaviest, and as many as make the cost least.
+    They are those with the most tokens, as many as minimise the cost.
 
     Parameters
     ----------

@@ -154,7 +154,7 @@ def find_topic(sums, start, width, lane, rest):
 def first_above(ends, begin, end, x):
     """Return the first place from `begin` whose cumulative sum is above x.
 
-    Where there is none, it is the last one before `end`. The place is found by halving.
+    If there is none, it is the last place before `end`.  A binary search finds it.
     """
     at = np.int64(begin)
     n_left = np.int64(end - begin)
@@ -236,7 +236,8 @@ def put_in_tree(weights, level_ptr, sums, total, topic, weight):
 def find_in_tree(weights, level_ptr, sums, point):
     """Return the topic k for which `point` lies between the sums of weights before and up to k.
 
-    A point beyond the total, which rounding can make, finds the last topic.  8 ns per level.
+    A point beyond the total, which rounding can make, finds the last topic.  This takes 8 ns per
+    level.
     """
     node = 0
     for level in range(len(level_ptr) - 2, -2, -1):

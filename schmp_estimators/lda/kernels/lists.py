@@ -96,7 +96,7 @@ def order_lists(lists):
 def list_words(block, n_topics):
     """Return the lists of the words of a WordBlock, in the order of `order_lists`.
 
-    2 ns per token and 15 ns per entry.
+    This takes 2 ns per token and 15 ns per entry.
     """
     n_heads = len(block.heads)
     n_words = n_heads + len(block.tail_ptr) - 1
@@ -124,7 +124,7 @@ def list_words(block, n_topics):
 def sum_list(topics, tokens, start, n, q):
     """Return the sum of ``tokens * q[topic]`` over the n entries from `start`.
 
-    In four lanes that overlap.
+    Four partial sums overlap.
     """
     a, b, c, d = 0.0, 0.0, 0.0, 0.0
     end = start + n
@@ -142,9 +142,9 @@ def sum_list(topics, tokens, start, n, q):
 
 @inlined
 def find_in_list(topics, tokens, start, n, q, point):
-    """Return the place of the entry in which `point` lies of that sum.
+    """Return the place of the entry in which `point` lies in the sum of `sum_list`.
 
-    It is the last one where rounding leads beyond.
+    If rounding puts `point` beyond the sum, this is the last entry.
     """
     at, last = index(start), index(start + n - 1)
     while at < last:

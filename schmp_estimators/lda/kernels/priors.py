@@ -160,7 +160,7 @@ def draw_slots(alpha, n, counter, n_slots, n_topics, uniforms, out):
 
 @part
 def build_alias(weights, share, other, work):
-    """Make the table of some weights, not all of them zero.
+    """Make the alias table of some weights, not all of them zero.
 
     Parameters
     ----------
@@ -212,9 +212,9 @@ def build_alias(weights, share, other, work):
 
 @inlined
 def draw_alias(share, other, start, n, uniform):
-    """Return a slot of the table of n weights that begins at `start`, counted from there.
+    """Draw from the alias table of n weights that begins at `start`; return a slot of it.
 
-    It follows from a number in [0, 1).
+    The slot is counted from `start`; `uniform` is in [0, 1).
     """
     y = uniform * n
     slot = min(np.int64(y), n - 1)
@@ -283,7 +283,7 @@ def add_seeds(seeds, word, row):
 
 @where_given(lambda seeds, word, topic, beta: beta)
 def beta_of(seeds, word, topic, beta):
-    """Return the prior of a word in a topic, whose seed is found by halving."""
+    """Return the prior of a word in a topic; a binary search finds its seed."""
     at = seeds.number[word]
     if at >= 0:
         i = first_above(seeds.topic, seeds.ptr[at], seeds.ptr[at + 1], np.int64(topic) - 1)
@@ -301,8 +301,8 @@ def find_seed(seeds, word, skipped, n_dk, alpha, inverse, point):
 
     Its terms are ``seed * (n_dk + alpha) * inverse``.
 
-    One topic is left out.  The sum up to the topic is returned, too.  A point beyond all finds the
-    last topic.
+    The topic `skipped` is left out.  The sum up to the topic is returned, too.  A point beyond the
+    sum finds the last topic.
     """
     found = skipped
     before = 0.0

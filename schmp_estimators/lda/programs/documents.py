@@ -70,7 +70,7 @@ _NEAR, _FAR = 8, 16
 
 
 class Document(NamedTuple):
-    """The counts of the present document, all tokens included, and values computed from them."""
+    """The counts of the current document, all tokens included, and values computed from them."""
 
     #: (1,) see `_NOW`.
     now: NDArray[np.void]
@@ -220,24 +220,24 @@ def document_loop(
     write: Any = write_at_once,
     end: Any = nothing,
 ) -> Any:
-    """Return the loop with these functions inside, for a kernel.
+    """Return a kernel: a loop over tokens that calls these functions.
 
-    It takes a `Cell`, and returns how many tokens moved.
+    It takes a `Cell`, and returns how many tokens moved to another topic.
 
     Parameters
     ----------
     begin : ``begin(cell) -> own``
-        Returns what the sampler keeps, a tuple of arrays.  Compiled by `core.jit.maker`.
+        Returns a tuple of arrays, ``own`` below.  Compiled by `core.jit.maker`.
     draw : ``draw(own, cell, document, token, word, old, counter) -> topic``
         Returns the new topic (uint64) of a token, given its number in document order and its topic
-        (both uint64), and its word in the block.  All counts include the token.  ``mix(counter)``
-        are its random bits, as are those of the next ``n_random - 1`` multiples of `GAMMA` above.
-        Compiled by `core.jit.inlined`, as the others.
+        (both uint64), and its word in the block.  All counts include the token.  Its random bits
+        are ``mix(counter)``, ``mix(counter + GAMMA)`` and so on, ``n_random`` of them.  Compiled by
+        `core.jit.inlined`, like the functions below.
     moved : ``moved(own, cell, document, token, word, old, new)``, optional
-        Called when all counts have changed.
+        Called after a move, when all counts have changed.
     fetch : ``fetch(own, cell, near, far)``, optional
-        Called before each token but the last ones, with the number, among ``cell.state.visits``, of
-        one that comes soon, and with the word of one that comes later.
+        Called before each token but the last ones.  ``near`` is the number, in
+        ``cell.state.visits``, of a token that comes soon, and ``far`` is the word of a later one.
     write : ``write(own, cell, token, word, old, new)``, optional
         Writes the new topic of a token into the rows of the block; by default at once.
     end : ``end(own, cell)``, optional
@@ -245,7 +245,7 @@ def document_loop(
 
     Notes
     -----
-    2 ns for each token of the document, in whichever block, beside what the functions take.
+    The loop itself takes 2 ns for each token of the document, in any block.
     """
     begin = ready(begin, maker)
     draw, moved, fetch, write, end = map(ready, (draw, moved, fetch, write, end))

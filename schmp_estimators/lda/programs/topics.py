@@ -127,7 +127,7 @@ class Measured(NamedTuple):
 class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
     """Base of samplers for latent Dirichlet allocation.
 
-    A sampler is a program.  The fields that a subclass adds, as a frozen dataclass, are the
+    A sampler is a :term:`program`.  The fields that a subclass adds, as a frozen dataclass, are the
     parameters of the sampler, for `sklearn.base.clone` and searches, too.  A fit sets these fields:
 
     Parameters
@@ -135,7 +135,7 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
     n_components : int
         Number of topics K.
     n_words : int
-        Number of words V, used or not.
+        Number of words V.
     doc_topic_prior, topic_word_prior : float
         Alpha, or the mean of `own_alphas`, and beta.
     seed : int
@@ -143,22 +143,22 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
     evaluate_every : int
         Number of sweeps between two evaluations of the joint log-likelihood; 0 for none.
     hot_priors : tuple of two floats
-        The priors of the first `hot_sweeps` sweeps, as far as they are larger than
-        `doc_topic_prior` and `topic_word_prior`.  With larger priors, documents and words do not
-        keep so long to the few topics that they began with by chance: the same held-out perplexity
-        is reached in fewer sweeps.
+        Alpha and beta of the first `hot_sweeps` sweeps, if they are larger than `doc_topic_prior`
+        and `topic_word_prior`.  With larger priors, documents and words sooner leave the few topics
+        that they began with by chance.  So the same held-out perplexity is reached in fewer sweeps.
     hot_sweeps : int
-        For how many sweeps `hot_priors` are used.
+        Number of sweeps with `hot_priors`.
     own_alphas : (K,) float64, optional
-        Alpha of every topic, where they are not the same; a larger mean is their multiple.
+        Alpha of every topic, if topics differ; `hot_priors` scale them to a larger mean.
     learn_every : tuple of two ints
-        Number of sweeps between two times that `own_alphas` are learned, first after `hot_sweeps`,
-        and the same of `topic_word_prior`; 0 for never.
+        Numbers of sweeps between two updates of `own_alphas`, and of `topic_word_prior`, which
+        begin after `hot_sweeps`; 0 for never.
     drawn_alphas : (K,) float64, optional
-        In a fit that goes on from a checkpoint: the prior that pending proposals were drawn with.
+        In a fit that continues from a checkpoint: the prior with which pending proposals were
+        drawn.
     seed_totals : (K,) float64, optional
-        Imaginary tokens of each topic, if there are some.  Those of words add to `topic_word_prior`
-        (`TokenShard.seeds`).
+        Imaginary tokens of each topic, from seed words, if any.  Those of each word add to
+        `topic_word_prior` (`TokenShard.seeds`).
     begins_seeded : bool
         Whether the first topics of seeded words are drawn from their seeds.
     far : bool
@@ -500,9 +500,9 @@ class TopicSampler(Program[State, WordBlock, SweepModel, Any]):
 class FrozenCountsSampler(TopicSampler[State]):
     """Base of samplers whose tokens all read counts of the beginning of a sweep, or of a pass.
 
-    Their topics do not depend on how documents are divided.  What changes of a shard has the tokens
-    of each topic, `totals`, and how many tokens `moved` in the last sweep, perhaps in each pass.
-    Parameters are those of `TopicSampler`.
+    Their topics do not depend on how documents are divided.  The state of a shard has `totals`, the
+    tokens of each topic, and `moved`, how many tokens changed their topics in the last sweep or in
+    its passes.  Parameters are those of `TopicSampler`.
     """
 
     partition_invariant: ClassVar[bool] = True

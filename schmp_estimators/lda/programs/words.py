@@ -26,7 +26,7 @@ from schmp_estimators.lda.programs.sequential import (
 
 
 class Row(NamedTuple):
-    """The counts of the present word, all its tokens included, and of all topics."""
+    """The counts of the current word, all its tokens included, and of all topics."""
 
     #: (K,) tokens of each topic: n_wk, int32; float64, with its seeds, where words are seeded.
     tokens: Integers32
@@ -72,22 +72,22 @@ def word_loop(
     leave: Any = nothing,
     fetch: Any = nothing,
 ) -> Any:
-    """Return the loop with these functions inside, for a kernel.
+    """Return a kernel: a loop over tokens that calls these functions.
 
-    It takes a `Cell`, and returns how many tokens moved.
+    It takes a `Cell`, and returns how many tokens moved to another topic.
 
     Parameters
     ----------
     begin : ``begin(cell) -> own``
-        Returns what the sampler keeps, a tuple of arrays.  Compiled by `core.jit.maker`.
+        Returns a tuple of arrays, ``own`` below.  Compiled by `core.jit.maker`.
     draw : ``draw(own, cell, row, token, word, old, counter) -> topic``
         Returns the new topic (uint64) of a token, given its place in word-major order and its topic
-        (both uint64), and its word in the block.  All counts include the token.  ``mix(counter)``
-        are its random bits, as are those of the next ``n_random - 1`` multiples of `GAMMA` above.
-        Compiled by `core.jit.inlined`, as the others.
+        (both uint64), and its word in the block.  All counts include the token.  Its random bits
+        are ``mix(counter)``, ``mix(counter + GAMMA)`` and so on, ``n_random`` of them.  Compiled by
+        `core.jit.inlined`, like the functions below.
     moved : ``moved(own, cell, row, token, word, old, new)``
-        Called when all counts have changed but those in the list of the document, which it has to
-        change.
+        Called after a move, when all counts have changed except the list of the document, which it
+        must change.
     enter : ``enter(own, cell, row, word, is_seeded)``, optional
         Called before the first token of a word.
     leave : ``leave(own, cell, row, word)``, optional
@@ -134,7 +134,7 @@ def word_loop(
 
 
 class WordState(NamedTuple):
-    """What changes of a shard, and `document`, which is kept because it takes long to make."""
+    """The state of a shard, and `document`, which is kept because it takes long to make."""
 
     #: (n_tokens,) topics, word-major; see `topic_dtype`.
     topic: AnySigned
