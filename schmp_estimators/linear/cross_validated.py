@@ -72,10 +72,10 @@ class CrossValidated(Penalised):
         Parameters
         ----------
         X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
-            Samples.  A Dask collection is read once, and the workers also keep a copy of the rows
-            of the current fold.
+            Samples.  A Dask collection is read once.  The workers also keep a copy of the rows of
+            the current fold.
         y : array-like or Dask collection of shape (n_samples,)
-            Responses, for several targets of shape (n_samples, n_targets), or class labels.
+            Responses, also of shape (n_samples, n_targets), or class labels.
         sample_weight : array-like or Dask collection of shape (n_samples,), default=None
             Weights of the samples, in fits and in the score of each fold.  As in scikit-learn, the
             mean over folds is not weighted.

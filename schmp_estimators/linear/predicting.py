@@ -177,7 +177,7 @@ class Deciding(LinearModel):
         Returns
         -------
         ndarray or lazy Dask array of shape (n_samples,) or (n_samples, n_classes)
-            Decision values.  For two classes, decision values of ``classes_[1]`` alone.
+            Decision values.  For two classes, only those of ``classes_[1]``.
         """
         n_functions = len(getattr(self, "coef_", "?"))
         n_outputs = None if n_functions == 1 else n_functions

@@ -38,8 +38,8 @@ class PathDisplay:
     penalties : array-like of shape (n_penalties,)
         Values of alpha or C, on the horizontal axis.
     curves : array-like of shape (n_penalties, n_curves)
-        Values on the vertical axis: coefficients that are not zero for every penalty, or errors or
-        scores of folds.
+        Values on the vertical axis: errors or scores of folds, or coefficients, without those that
+        are zero for every penalty.
     name : {"alpha", "C"}
         Name of the penalty.
     value_name : str
