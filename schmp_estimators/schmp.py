@@ -83,8 +83,8 @@ def run(
     Parameters
     ----------
     program : Program or callable
-        A static program, of a subclass of `Program`, or a coroutine.  A coroutine is a function
-        that returns a generator of jobs.  Its argument is None, or a state that an earlier run has
+        A static program, that is, a `Program`, or a coroutine.  A coroutine is a function that
+        returns a generator of jobs.  Its argument is None, or a state that an earlier run has
         saved.  A job is a pure function of one piece of the data, and is called for every piece.
         It returns the piece, possibly changed, and an answer.  The generator receives the answers
         of all pieces, in order.  The generator may also yield `Sum`, `Report`, `Save` and

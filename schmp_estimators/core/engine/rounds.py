@@ -185,8 +185,8 @@ class Keeper(NamedTuple):
 
     `run` explains coroutines, jobs and pieces.  Changes are saved for checkpoints, and on a cluster
     after every 50 jobs.  Without a keeper, a run with a checkpoint may not change pieces, and a
-    cluster sends whole pieces if any has changed.  A job has changed a piece if it returns another
-    object than it received.
+    cluster sends whole pieces to the client if any has changed.  A job has changed a piece if it
+    returns another object than it received.
 
     Parameters
     ----------

@@ -51,8 +51,8 @@ class Schedule(BaseEstimator, ABC):  # type: ignore[misc]
     ----------
     n_parallel : int or None, default=None
         Maximum number of parameters in one round, which are updated together.  If None, it is 64 at
-        first.  Whenever the objective has then risen between two gradients of all parameters, it is
-        halved, and the fit goes back to the earlier point.
+        first, and is halved whenever the objective has risen between two gradients of all
+        parameters; the fit then goes back to the earlier point.
     max_correlation : float or None, default=None
         Largest absolute correlation of two parameters that are updated together, below 1.  If None,
         correlations are not checked.
