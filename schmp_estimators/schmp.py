@@ -83,12 +83,11 @@ def run(
     Parameters
     ----------
     program : Program or callable
-        A static program, that is, a `Program`, or a coroutine.  A coroutine is a function that
-        returns a generator of jobs.  Its argument is None, or a state that an earlier run has
-        saved.  A job is a pure function of one piece of the data, and is called for every piece.
-        It returns the piece, possibly changed, and an answer.  The generator receives the answers
-        of all pieces, in order.  The generator may also yield `Sum`, `Report`, `Save` and
-        `Overlapping`.
+        A static program (a `Program`), or a coroutine.  A coroutine is a function that returns a
+        generator of jobs.  Its argument is None, or a state that an earlier run has saved.  A job
+        is a pure function of one piece of the data, and is called for every piece.  It returns the
+        piece, possibly changed, and an answer.  The generator receives the answers of all pieces,
+        in order.  The generator may also yield `Sum`, `Report`, `Save` and `Overlapping`.
     data : sequence
         The pieces of the data, which are the shards of a static program.  Each is an array, a
         number or a (nested) tuple of them.  A piece may also be a function without arguments, which

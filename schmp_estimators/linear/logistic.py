@@ -132,7 +132,7 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
     Parameters
     ----------
     Cs : int or array-like, default=10
-        Values of C, or how many to try.  If an int, the values are spaced geometrically from 1e-4
+        Values of C, or their number.  With a number, the values are spaced geometrically from 1e-4
         to 1e4.
     scoring : str, callable or None, default=None
         Score that is maximised on held-out samples; None means accuracy.  On Dask, the workers
@@ -339,7 +339,7 @@ def sparse_logistic_path(
     y : array-like or Dask collection of shape (n_samples,)
         Labels of two classes.
     Cs : int or array-like, default=30
-        Values of C, or how many to try.  If an int, the values are spaced geometrically, up from
+        Values of C, or their number.  With a number, the values are spaced geometrically, up from
         the largest C for which all penalised coefficients are 0.
     tol : float, default=1e-4
         Tolerance of the duality gap, as in `SparseLogisticRegression`.  In addition, each fit aims

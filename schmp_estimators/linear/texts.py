@@ -97,14 +97,13 @@ checkpoint : str or path-like
 checkpoint_every : int
     Number of steps between two checkpoints.  Each step ends with a record in `history_`.
 verbose : int or bool
-    Whether to show a progress bar, with the objective and samples per second.  It needs the package
-    rich.
+    Whether to show a progress bar with the objective.  It needs the package rich.
 random_state : int, RandomState or None
     Seed of schedules that draw at random.  "resolve" and "round_robin" use no random numbers.
 eps : float
     Smallest penalty, as a fraction of the largest.  It is used if `alphas` or `Cs` is an int.
 alphas : int or array-like
-    Values of alpha, or how many to try.  If an int, the values are spaced geometrically, down from
+    Values of alpha, or their number.  With a number, the values are spaced geometrically, down from
     the smallest alpha for which all penalised coefficients are 0.
 max_explained : float
     The path ends with the first solution that explains at least this share of the deviance.  The
@@ -129,12 +128,12 @@ n_iter_ : int or list of int
     Number of steps of "resolve", or of passes over all coefficients by another schedule.
 history_ : list of dict
     Records of the steps.  ``iterations``, ``seconds`` and ``samples`` are totals so far; samples
-    are uses of entries of X and of Gram matrices.  ``objective`` and ``dual_gap`` are in units of
-    the weighted mean loss.  ``support`` is the number of non-zero coefficients, and ``scope`` that
-    of columns that were not skipped.  Schedules other than "resolve" also count ``updates`` of
-    coefficients, and samples ``checked`` for correlations.  Records of several targets or classes
-    follow one after the other.  The solvers "gram", "columns" and "newton" make one record for each
-    target or class.
+    count each use of an entry of X or of a Gram matrix.  ``objective`` and ``dual_gap`` are divided
+    so that the loss is a weighted mean.  ``support`` is the number of non-zero coefficients, and
+    ``scope`` that of columns that were not skipped.  Schedules other than "resolve" also count
+    ``updates`` of coefficients, and samples ``checked`` for correlations.  Records of several
+    targets or classes follow one after the other.  The solvers "gram", "columns" and "newton" make
+    one record for each target or class.
 solver_ : {"gram", "columns", "newton", "rounds", "scheduled"}
     Name of the solver that was used.  A table in :doc:`/user_guide/l1` describes each solver.
 classes_ : ndarray of shape (n_classes,)

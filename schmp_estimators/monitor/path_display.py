@@ -50,7 +50,7 @@ class PathDisplay:
     counts : array-like of shape (n_penalties,), optional
         Numbers of non-zero coefficients, written above the plot.
     labels : dict of int to str, optional
-        Names by number of the curve, written at the end of the curve.
+        Names of curves by their indices, written at their ends.
 
     Attributes
     ----------

@@ -60,7 +60,7 @@ class Loss(Protocol):
     def smoothness(self) -> float:
         """An upper bound on ℓ''; ∞ if there is none.
 
-        If ∞, only the schedule "resolve" can be used.
+        With ∞, only the schedule "resolve" can be used.
         """
 
     @property

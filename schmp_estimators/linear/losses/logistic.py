@@ -67,7 +67,7 @@ class Logistic(NamedTuple):
     def at_zero(self, intercept: float) -> tuple[float, float, float]:
         """Return ℓ at u = b = 0, and a and c, for which −ℓ' = a·y + c at u = 0.
 
-        The first gradient then needs no pass over X.
+        With them, the first gradient needs no X.
         """
         return math.log(2.0), 0.5, -0.5 * math.tanh(0.5 * intercept)
 
