@@ -168,7 +168,7 @@ class SparseGLM(Pair, SparseModel):
     `PrioritizedLasso` is this model with the loss "squared" and the penalty "l1" or "elasticnet".
     `SparseLogisticRegression` has the loss "logistic" with the same penalties, and C = 1/(α Σ s).
     The duality gap of a fit bounds how far its objective is above the minimum.  Some losses and
-    penalties, such as "mcp", have none.
+    penalties, such as "mcp", have no duality gap.
 
     The parameters up to `fit_intercept`, and `class_weight` and `positive`, define the model; the
     others control the fit.
@@ -293,7 +293,8 @@ class SparseGLMCV(Pair, CrossValidated):
     intercept_ : float
         Intercept; an array if the model is a classifier.
     dual_gap_ : float
-        Duality gap of the fit to all samples; an array if the model is a classifier.
+        Duality gap of the fit to all samples; an array if the model is a classifier.  It is NaN if
+        the loss or the penalty has none.
     n_iter_ : int
         Number of steps of the fit to all samples; an array if the model is a classifier.
     l1_ratio_

@@ -1,4 +1,4 @@
-"""The logistic loss of two classes."""
+"""The logistic loss."""
 
 import math
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""The sum of absolute values and squares."""
+"""Sums of absolute values and squares."""
 
 from typing import NamedTuple, Self
 
