@@ -83,11 +83,11 @@ def run(
     Parameters
     ----------
     program : Program or callable
-        A static program, or a coroutine.  A coroutine is a function that returns a generator of
-        jobs.  Its argument is None, or a state that an earlier run has saved.  A job is a small,
-        pure function of one piece of the data, and is called for every piece.  It returns the
-        changed piece and an answer.  The generator receives the answers of all pieces, in order.
-        The generator may also yield `Sum`, `Report`, `Save` and `Overlapping`.
+        A static program (a `Program`), or a coroutine.  A coroutine is a function that returns a
+        generator of jobs.  Its argument is None, or a state that an earlier run has saved.  A job
+        is a pure function of one piece of the data, and is called for every piece.  It returns the
+        piece, possibly changed, and an answer.  The generator receives the answers of all pieces,
+        in order.  The generator may also yield `Sum`, `Report`, `Save` and `Overlapping`.
     data : sequence
         The pieces of the data, which are the shards of a static program.  Each is an array, a
         number or a (nested) tuple of them.  A piece may also be a function without arguments, which
@@ -95,7 +95,7 @@ def run(
         All other pieces are kept in this process, to be sent again if a worker dies.  Pieces are
         read-only, as is everything else that a function of the program is not allowed to change.
     sweeps : int, optional
-        Number of sweeps, at least 1.  A sweep runs all stages of a static program.  A coroutine
+        Number of sweeps of a static program, at least 1.  A sweep runs all stages.  A coroutine
         ends by itself.
     callback : callable, optional
         Called with each new record.  If it returns True, a static program ends, and a coroutine
@@ -116,7 +116,7 @@ def run(
         cluster or with ``engine="serial"``.
     engine : {"auto", "serial"}, default="auto"
         "serial" runs a static program in this process with one thread, even if a client is active.
-        This is easiest to debug, but writes no checkpoint.
+        This is easiest to debug, but allows no checkpoint.
 
     Returns
     -------

@@ -135,11 +135,12 @@ class Program(ABC, Generic[State, Block, Model, Report]):
 
     The data are divided into shards, which never change.  Each shard has a state, which changes.
     Large parts of a model are divided into blocks, which are sent from shard to shard.  The small
-    rest, which every function can read, is called the model here.  A sweep runs the stages that
+    rest, which most functions can read, is called the model here.  A sweep runs the stages that
     `schedule` returns.  A stage calls a function of the program for every shard.
 
-    A subclass must define `schedule`, `init`, `report` and `aggregate`, and the functions that
-    `schedule` names.  All methods must be pure, and the only attributes are parameters.
+    A subclass must define a string `name`, the methods `schedule`, `init`, `report` and
+    `aggregate`, and the functions that `schedule` names.  Results may depend only on arguments and
+    on constant attributes.
 
     Notes
     -----
@@ -185,7 +186,8 @@ class Program(ABC, Generic[State, Block, Model, Report]):
     def report(self, at: At, state: State) -> Report:
         """Return the report of a shard, from which `aggregate` makes the model.
 
-        `report` is called before the first sweep, and at the end of a stage made by `each`.
+        `report` is called before the first sweep, and at the end of a stage made by `each` without
+        `reports`.
         """
 
     @abstractmethod

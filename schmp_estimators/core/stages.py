@@ -136,8 +136,8 @@ def changes(
     ----------
     function : method of the program
         ``function(at, state, block, *args)`` returns the state and the block, and with `synced`
-        also a report.  It may write into the state and the block.  The block is then sent to the
-        next shard, without waiting for other blocks.
+        also a report.  It may write into the state and the block.  Unless the stage is `synced`,
+        the block is sent to the next shard without waiting for other blocks.
     *args, order, synced
         As in `reads`.
     together : method of the program, optional
@@ -224,7 +224,7 @@ def each(
         ``merge(report, other)`` joins the reports of two neighbouring shards into one, and does not
         write into them.  Reports may be merged in a binary tree on their way to
         `Program.aggregate`.  The model must be the same with and without merging.  Therefore, add
-        integers only, or use `tree_sum`.
+        only integers, or let `aggregate` add by `tree_sum`.
 
     Returns
     -------

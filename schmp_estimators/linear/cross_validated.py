@@ -75,14 +75,14 @@ class CrossValidated(Penalised):
             Samples.  A Dask collection is read once.  The workers also keep a copy of the rows of
             the current fold.
         y : array-like or Dask collection of shape (n_samples,)
-            Responses, or class labels.
+            Responses, also of shape (n_samples, n_targets), or class labels.
         sample_weight : array-like or Dask collection of shape (n_samples,), default=None
             Weights of the samples, in fits and in the score of each fold.  As in scikit-learn, the
             mean over folds is not weighted.
         params : dict
             Arguments for the splitter and the scorer.  Only `groups` is accepted, unless
-            scikit-learn's ``enable_metadata_routing=True`` is set.  Then `cv` and `scoring` get the
-            arguments that they request.
+            scikit-learn's ``enable_metadata_routing=True`` is set.  Then the splitter and the
+            scorer get the arguments that they request.
 
         Returns
         -------

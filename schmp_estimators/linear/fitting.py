@@ -160,7 +160,7 @@ class SparseModel(Penalised):
         Raises
         ------
         ValueError
-            If there is no such parameter.
+            If a parameter does not exist.
         """
         schedule = params.get("schedule", self.schedule)
         nested = [name for name in params if name.startswith("schedule__")]

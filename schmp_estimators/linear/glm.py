@@ -81,15 +81,7 @@ class Pair(Deciding, Penalised, BaseEstimator):
         return find_loss(self.loss)
 
     def _validate_params(self) -> None:
-        """Raise an error early if a loss, a penalty and other parameters cannot be combined.
-
-        Raises
-        ------
-        TypeError
-            If the loss or the penalty lacks a method that the schedule needs.
-        ValueError
-            If a parameter cannot be combined with the penalty.
-        """
+        """Raise an error early if a loss, a penalty and other parameters cannot be combined."""
         super()._validate_params()
         schedule = getattr(self, "schedule", "resolve")
         penalty = self.penalty
@@ -168,18 +160,18 @@ class Pair(Deciding, Penalised, BaseEstimator):
 class SparseGLM(Pair, SparseModel):
     r"""Linear model with any convex loss and any penalty that is a sum over coefficients or groups.
 
-    With sample weights :math:`s_i`, the model minimises over the coefficients :math:`\beta` and the
-    intercept :math:`b`
+    With weights :math:`s_i`, `sample_weight` times `class_weight`, the model minimises over the
+    coefficients :math:`\beta` and the intercept :math:`b`
 
     .. math:: \frac{1}{\sum_i s_i} \sum_i s_i\, \ell(y_i, x_i^\top\beta + b) + \alpha P(\beta).
 
     `PrioritizedLasso` is this model with the loss "squared" and the penalty "l1" or "elasticnet".
     `SparseLogisticRegression` has the loss "logistic" with the same penalties, and C = 1/(α Σ s).
     The duality gap of a fit bounds how far its objective is above the minimum.  Some losses and
-    penalties, such as "mcp", have none.
+    penalties, such as "mcp", have no duality gap.
 
-    The parameters up to `fit_intercept` define the model, those from `schedule` on control the fit,
-    and those from `n_shards` on control where it runs and what it stores.
+    The parameters up to `fit_intercept`, and `class_weight` and `positive`, define the model; the
+    others control the fit.
 
     Parameters
     ----------
@@ -187,8 +179,8 @@ class SparseGLM(Pair, SparseModel):
         Weight ρ of absolute values in penalty="elasticnet", from 1e-6 to 1.  None means ½.
     tol : float, default=1e-4
         The fit ends when the duality gap is at most `tol` times the objective of zero coefficients.
-        For the squared loss, the limit is ``tol * sum(s * y ** 2) / sum(s)`` with y centred.
-        Without a duality gap, `stationarity_` is compared instead.
+        For the squared loss, the limit is ``tol * sum(s * y ** 2) / sum(s)`` with y centred if
+        there is an intercept.  Without a duality gap, `stationarity_` is compared instead.
 
     Attributes
     ----------
@@ -272,11 +264,13 @@ class SparseGLM(Pair, SparseModel):
 class SparseGLMCV(Pair, CrossValidated):
     """Linear model with any loss and any penalty, where alpha is chosen by cross-validation.
 
-    Each fold is fitted along a path of falling values of alpha.  If y is two-dimensional, a penalty
-    is chosen for each target.  Targets are then the first dimension of the attributes.
+    If y is two-dimensional, a penalty is chosen for each target.  Targets are then the first
+    dimension of results such as `coef_`.
 
     Parameters
     ----------
+    l1_ratio : float, default=None
+        Weight ρ as in `SparseGLM`, or a list of values to choose from.  None means ½.
     tol : float, default=1e-4
         Tolerance of the duality gap.  The folds use it as `sparse_glm_path` does, and the fit to
         all samples as `SparseGLM` does.
@@ -299,7 +293,8 @@ class SparseGLMCV(Pair, CrossValidated):
     intercept_ : float
         Intercept; an array if the model is a classifier.
     dual_gap_ : float
-        Duality gap of the fit to all samples; an array if the model is a classifier.
+        Duality gap of the fit to all samples; an array if the model is a classifier.  It is NaN if
+        the loss or the penalty has none.
     n_iter_ : int
         Number of steps of the fit to all samples; an array if the model is a classifier.
     l1_ratio_
@@ -382,16 +377,18 @@ def sparse_glm_path(
 ) -> tuple[Array, Array, Array, Array]:
     """Solve a linear model with any loss and any penalty for several alphas.
 
-    Each solution starts from the previous one.  Its duality gap bounds how far its objective is
-    above the minimum.
+    Each fit starts from the previous solution.  The duality gap, if there is one, bounds how far
+    the objective of a solution is above its minimum.
 
     Parameters
     ----------
     y : array-like or Dask collection of shape (n_samples,)
         Responses, or class labels.  Labels are of two classes, except with the loss "multinomial".
+    l1_ratio : float, default=None
+        Weight ρ as in `SparseGLM`.  None means ½.
     tol : float, default=1e-4
-        Tolerance of the duality gap, as in `SparseGLM`.  In addition, the gap must fall to a
-        hundredth of its value at the start of each alpha, or to the size of rounding errors.
+        Tolerance of the duality gap, as in `SparseGLM`.  In addition, each fit aims at a hundredth
+        of its first gap, or at the size of rounding errors.
 
     Returns
     -------

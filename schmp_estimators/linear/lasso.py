@@ -26,19 +26,20 @@ class PrioritizedLasso(MultiOutputMixin, SparseModel, LinearRegressor):
     .. math:: \frac{1}{2n} \sum_i (y_i - x_i^\top\beta - b)^2
         + \alpha \sum_j f_j \left(\rho |\beta_j| + \frac{1 - \rho}{2} \beta_j^2\right),
 
-    with the `l1_ratio` :math:`\rho` and `penalty_factors` :math:`f`, both 1 by default.  This is
-    the objective of :class:`sklearn.linear_model.Lasso` and
-    :class:`~sklearn.linear_model.ElasticNet`; shared parameters have the same meaning.  The duality
-    gap of a fit bounds how far its objective is above the minimum.
+    with the `l1_ratio` :math:`\rho` and `penalty_factors` :math:`f`, both 1 by default.
+    `sample_weight` weights the squares, and its sum replaces n.  This is the objective of
+    :class:`sklearn.linear_model.Lasso` and :class:`~sklearn.linear_model.ElasticNet`, with the same
+    names of parameters.  The duality gap of a fit bounds how far its objective is above the
+    minimum.
 
-    The parameters up to `fit_intercept` define the model, those from `schedule` on control the fit,
-    and those from `n_shards` on control where it runs and what it stores.
+    The parameters up to `fit_intercept`, and `positive`, define the model; the others control the
+    fit.
 
     Parameters
     ----------
     tol : float, default=1e-4
         The fit ends when the duality gap is at most ``tol * sum(y ** 2) / n_samples``.  If there is
-        an intercept, y is centred in this formula.
+        an intercept, y is centred in this formula.  With `sample_weight`, this mean is weighted.
 
     Attributes
     ----------
@@ -115,7 +116,7 @@ class PrioritizedLassoCV(MultiOutputMixin, CrossValidated, LinearRegressor):
     """Lasso whose penalty is chosen by cross-validation along a path of penalties.
 
     If y is two-dimensional, a penalty is chosen for each target.  Targets are then the first
-    dimension of the attributes.
+    dimension of results such as `coef_`.
 
     Parameters
     ----------
@@ -221,9 +222,9 @@ def prioritized_lasso_path(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Solve the Lasso for several penalties, with a duality gap for each solution.
 
-    The duality gap bounds how far an objective is above its minimum.  Each solution starts from the
-    previous one.  The strong rule skips columns that probably have the coefficient 0; the solution
-    is then checked on all columns.
+    The duality gap bounds how far the objective of a solution is above its minimum.  Each fit
+    starts from the previous solution.  The strong rule skips columns that probably have the
+    coefficient 0; each solution is then checked on all columns.
 
     Parameters
     ----------
@@ -232,9 +233,9 @@ def prioritized_lasso_path(
     y : array-like or Dask collection of shape (n_samples,)
         Responses.
     tol : float, default=1e-4
-        Tolerance of the duality gap, as in `PrioritizedLasso`.  In addition, the gap must fall to a
-        hundredth of its value at the start of each alpha, or to the size of rounding errors.
-        This makes neighbouring solutions differ.
+        Tolerance of the duality gap, as in `PrioritizedLasso`.  In addition, each fit aims at a
+        hundredth of its first gap, or at the size of rounding errors, so that neighbouring
+        solutions differ.
 
     Returns
     -------

@@ -30,8 +30,8 @@ from schmp_estimators.linear.texts import described
 class SparseLogisticRegression(SparseModel, LinearClassifier):
     r"""Logistic regression with an L1 penalty, solved up to a given duality gap.
 
-    With labels :math:`y_i \in \{-1, 1\}` and sample weights :math:`s_i`, the model minimises over
-    the coefficients w and the intercept b
+    With labels :math:`y_i \in \{-1, 1\}` and weights :math:`s_i`, `sample_weight` times
+    `class_weight`, the model minimises over the coefficients w and the intercept b
 
     .. math:: \sum_j f_j \left(\rho |w_j| + \frac{1 - \rho}{2} w_j^2\right)
         + C \sum_i s_i \ln\left(1 + e^{-y_i (x_i^\top w + b)}\right),
@@ -40,8 +40,8 @@ class SparseLogisticRegression(SparseModel, LinearClassifier):
     than two classes, each class is fitted against all others.  The duality gap of a fit bounds how
     far its objective is above the minimum.
 
-    The parameters up to `fit_intercept` define the model, those from `schedule` on control the fit,
-    and those from `n_shards` on control where it runs and what it stores.
+    The parameters up to `fit_intercept`, and `class_weight`, define the model; the others control
+    the fit.
 
     Parameters
     ----------
@@ -132,13 +132,13 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
     Parameters
     ----------
     Cs : int or array-like, default=10
-        Values of C, or how many to try.  In the latter case, they are spaced geometrically from
-        1e-4 to 1e4.
+        Values of C, or their number.  With a number, the values are spaced geometrically from 1e-4
+        to 1e4.
     scoring : str, callable or None, default=None
         Score that is maximised on held-out samples; None means accuracy.  On Dask, the workers
-        compute accuracy.  For another score, the client receives the decision values, with 8 bytes
-        per sample and class.  A callable then gets these values as X, and an estimator that
-        predicts from them.
+        compute accuracy.  For another score, the client receives the decision values of each fold,
+        with 8 bytes per held-out sample, class and value of C.  A callable then gets these values
+        as X, and an estimator that predicts from them.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes in fits, but not in scores.  "balanced" weights are inversely
         proportional to class frequencies in all samples.
@@ -154,8 +154,8 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
     C_ : float
         Value of C with the largest mean score over folds, or the smallest of equally good ones.
     C_1se_ : float
-        Smallest value of C whose mean score is at most one standard error below the largest mean.
-        Its model is simpler and about as good.  The standard error is that of the largest mean.
+        Smallest value of C whose mean score is at least the largest mean minus the standard error
+        of this mean.  Its model is usually simpler than that of `C_`, and about as good.
     Cs_ : ndarray of shape (n_Cs,)
         Values of C, in increasing order.
     scores_ : ndarray of shape (n_Cs, n_folds) or (n_ratios, n_Cs, n_folds)
@@ -327,9 +327,9 @@ def sparse_logistic_path(
 ) -> tuple[Array, Array, Array, Array]:
     """Solve sparse logistic regression for several values of C, with a duality gap for each.
 
-    The duality gap bounds how far an objective is above its minimum.  Each solution starts from the
-    previous one.  The strong rule skips columns that probably have the coefficient 0; the solution
-    is then checked on all columns.
+    The duality gap bounds how far the objective of a solution is above its minimum.  Each fit
+    starts from the previous solution.  The strong rule skips columns that probably have the
+    coefficient 0; each solution is then checked on all columns.
 
     Parameters
     ----------
@@ -339,18 +339,18 @@ def sparse_logistic_path(
     y : array-like or Dask collection of shape (n_samples,)
         Labels of two classes.
     Cs : int or array-like, default=30
-        Values of C, or how many to try.  In the latter case, they are spaced geometrically, up from
-        the largest C whose solution is zero.
+        Values of C, or their number.  With a number, the values are spaced geometrically, up from
+        the largest C for which all penalised coefficients are 0.
     tol : float, default=1e-4
-        Tolerance of the duality gap, as in `SparseLogisticRegression`.  In addition, the gap must
-        fall to a hundredth of its value at the start of each C, or to the size of rounding errors.
+        Tolerance of the duality gap, as in `SparseLogisticRegression`.  In addition, each fit aims
+        at a hundredth of its first gap, or at the size of rounding errors.
 
     Returns
     -------
     Cs : ndarray of shape (n_Cs,)
         Values of C, in increasing order.
     coefs : ndarray of shape (n_features, n_Cs)
-        Coefficients of the log odds of the second class, where classes are sorted.
+        Coefficients of the log odds of the second of the sorted classes.
     intercepts : ndarray of shape (n_Cs,)
         Intercepts.
     dual_gaps : ndarray of shape (n_Cs,)

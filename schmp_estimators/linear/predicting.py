@@ -127,7 +127,7 @@ class LinearModel:
 
     @property
     def sparse_coef_(self) -> sp.csr_array:
-        """`coef_` as a sparse array of shape (1, n_features) or (n_targets, n_features)."""
+        """`coef_` as a sparse array of two dimensions."""
         return sp.csr_array(np.atleast_2d(self.coef_))
 
     def __sklearn_tags__(self) -> Tags:
@@ -177,7 +177,7 @@ class Deciding(LinearModel):
         Returns
         -------
         ndarray or lazy Dask array of shape (n_samples,) or (n_samples, n_classes)
-            Decision values.  If there are two classes, they are those of ``classes_[1]``.
+            Decision values.  For two classes, only those of ``classes_[1]``.
         """
         n_functions = len(getattr(self, "coef_", "?"))
         n_outputs = None if n_functions == 1 else n_functions

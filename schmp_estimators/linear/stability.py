@@ -57,9 +57,9 @@ def stability_selection(
 ) -> Stability:
     """Count in how many random halves of the samples each column is selected.
 
-    A column is selected if its coefficient is not zero.  Few columns are selected in most halves by
-    chance.  Their expected number is bounded if columns without influence are exchangeable, and the
-    fit is no worse than random selection.
+    A column is selected if its coefficient is not zero.  Few columns without influence are selected
+    in most halves.  The result bounds their expected number, if such columns are exchangeable and
+    the fit is no worse than random selection.
 
     Parameters
     ----------
@@ -72,8 +72,9 @@ def stability_selection(
     y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_targets)
         Responses or labels.
     penalties : float, array-like or None, default=None
-        Values of alpha or C.  On each half, the fit with the strongest penalty comes first, and the
-        other fits start from the previous solution.  If None, the value of the estimator is used.
+        Values of alpha or C.  On each half, the strongest penalty comes first.  If the estimator
+        has `warm_start`, the other fits start from the solution before.  If None, the value of the
+        estimator is used.
     n_halves : int, default=100
         Number of halves.  A half has ⌊n/2⌋ of the n samples, drawn without replacement.
     threshold : float, default=0.6

@@ -1,32 +1,31 @@
 """Descriptions of parameters, attributes and inputs, and the values that parameters accept.
 
-`described` completes docstrings with these texts.  It adds the parameters that a docstring does not
-describe, with their defaults, in the order of the signature.  It also completes every other entry
-that consists of a name only.
+`described` completes docstrings with these texts: parameters that a docstring leaves out, with
+their defaults, and entries that consist of a name only.
 
 The entries
 -----------
 X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
-    Samples.  Dense arrays of floats or integers, in C or Fortran order, are not copied.  Sparse
+    Samples.  Dense arrays may be in C or Fortran order; large ones are usually not copied.  Sparse
     input is converted to CSC.  A Dask collection is an array with dense or sparse chunks, a data
-    frame, or a list of Delayed objects; each of its chunks of rows is a partition.  With more than
-    2²² entries it stays on the cluster.  X may also be a `~schmp_estimators.genotypes.Genotypes`,
-    or any `~schmp_estimators.penalised.Storage`.
+    frame, or a list of Delayed objects; each of its chunks of rows is a partition.  If it has more
+    than 2²² entries, the collection stays on the cluster.  X may also be a
+    `~schmp_estimators.genotypes.Genotypes`, or any `~schmp_estimators.penalised.Storage`.
 sample_weight : array-like or Dask collection of shape (n_samples,)
     Weights of the samples, ≥ 0.
 loss : {"squared", "logistic", "multinomial", "poisson", "huber"} or object
-    The loss ℓ of a prediction u for a response y.  "squared" is ½(y − u)².  "logistic" is
+    The loss ℓ of a response y and a linear prediction u.  "squared" is ½(y − u)².  "logistic" is
     ln(1 + e^{−yu}) for two classes, coded as y = −1 and y = 1.  "multinomial" is ln Σ e^{u_k} − u_y
-    for all classes at once, with coefficients for each; two classes have a single set.  "poisson"
-    is half the deviance of counts y ≥ 0 with the mean e^u.  "huber" is Huber's loss with ε = 1.35;
-    `~schmp_estimators.penalised.Huber` accepts another ε.  `~schmp_estimators.penalised.Loss`
-    describes objects.
+    for all classes at once.  Each class has its own coefficients; two classes have a single set.
+    "poisson" is half the deviance of counts y ≥ 0 with the mean e^u.  "huber" is Huber's loss with
+    ε = 1.35; `~schmp_estimators.penalised.Huber` accepts another ε.  An object has the methods of
+    `~schmp_estimators.penalised.Loss`.
 penalty : {"l1", "elasticnet", "group", "mcp"} or object
-    The penalty P.  "l1" is Σ f|β|, with `penalty_factors` f.  "elasticnet" is
-    Σ f(ρ|β| + ½(1 − ρ)β²), with the `l1_ratio` ρ.  "group" is Σ f‖β_g‖ over `groups`, where f is by
-    default the square root of the size of a group.  "mcp" is the minimax concave penalty with
-    γ = 3.  An object, as described by `~schmp_estimators.penalised.Penalty`, is multiplied by
-    alpha.
+    The penalty P.  "l1" is Σ f|β|, with `penalty_factors` f.  "elasticnet" is Σ f(ρ|β| + ½(1 −
+    ρ)β²), with the `l1_ratio` ρ.  "group" is Σ f‖β_g‖ over `groups`, where f is by default the
+    square root of the number of columns of a group.  "mcp" is the minimax concave penalty with λ =
+    f and γ = 3.  An object has the methods of `~schmp_estimators.penalised.Penalty`.  alpha
+    multiplies the whole penalty, but only the λ of a minimax concave penalty.
 alpha : float
     Strength of the penalty, from 1e-300 to 1e300.
 C : float
@@ -36,34 +35,35 @@ l1_ratio : float
     Weight ρ of absolute values in the penalty, from 1e-6 to 1.  Squares have the weight ½(1 − ρ).
     Cross-validated estimators also accept a list of values, and choose one.
 penalty_factors : array-like of shape (n_features,), dict or None
-    Factors f ≥ 0 that multiply the penalties of the coefficients.  They are not rescaled.  A dict
-    or a Series maps names of columns to factors; other columns get 1.  Columns with the factor 0,
-    such as covariates, are not penalised, and may be linearly dependent.  If None, the factors are
-    all 1.
+    Factors f ≥ 0 that multiply the penalties of the coefficients.  The factors are not rescaled.  A
+    dict or a Series maps names of columns to factors; other columns get 1.  Columns with the factor
+    0, such as covariates, are not penalised, and may be linearly dependent.  If None, the factors
+    of columns are all 1.
 groups : array-like, dict or None
     Groups of columns for penalty="group".  An array has the group of each column.  A list of lists
     has the columns of each group, by number or name.  A dict or a Series maps columns to groups; a
     dict of lists maps groups to columns.  If None, which only loss="multinomial" allows, the
     coefficients of a column for all classes are a group.  With groups, `penalty_factors` has one
-    factor for each, by position or name; groups without a factor get the square root of their size.
+    factor for each group, by name, or in the order of the lists or of the sorted names.  Groups
+    that are not named get the default.
 missing_values : float or None
     The value that marks missing entries of X: NaN or a number, such as -1 in int8 genotypes.  The
-    fit replaces each by the mean of the known entries of its column, weighted by `sample_weight`
-    times `class_weight`.  Predictions use the same means.  In cross-validation, each fold uses
-    means over its training samples.  If None, no entry is missing, except in a
+    fit replaces each missing entry by the mean of the known entries of its column, weighted by
+    `sample_weight` and, for classes, `class_weight`.  Predictions use the same means.  In
+    cross-validation, each fold uses means over its training samples.  If None, no entry may be
+    missing, except in a `~schmp_estimators.penalised.Storage` such as
     `~schmp_estimators.genotypes.Genotypes`.
 standardize : bool
     Whether to penalise coefficients as if each column had been divided by its standard deviation.
     Standard deviations are computed over the training samples, with the divisor n and the weights
-    described at `missing_values`.  Coefficients are still in the units of X.  X is neither copied
-    nor centred, so it may be sparse.
+    described at `missing_values`.  Coefficients are in the units of X.  X may be sparse.
 fit_intercept : bool
-    Whether to fit an intercept b, which is not penalised.  For this, no centred or dense copy of X
-    is made.
+    Whether to fit an intercept b, which is not penalised.  A sparse X with more than 2²² entries
+    stays sparse.
 schedule : {"resolve", "priority", "random", "round_robin"} or `~schmp_estimators.schmp.Schedule`
     How coefficients are chosen and updated.  "resolve" solves the problem on a few columns, and
-    adds more until the solution is optimal for all.  The other schedules come from papers.  They
-    update some coefficients at a time, from the same residual.  "priority" means
+    adds columns until the solution is optimal for all columns.  The other schedules, from papers,
+    update several coefficients at a time, each as if the others did not change.  "priority" means
     `schmp.Priority() <schmp_estimators.schmp.Priority>`, which prefers coefficients whose last
     change was large, and does not update correlated ones together (STRADS, [1]_).  "random" means
     `schmp.Random() <schmp_estimators.schmp.Random>`, which draws coefficients uniformly (Shotgun,
@@ -75,14 +75,15 @@ class_weight : dict, "balanced" or None
 positive : bool
     Whether coefficients are restricted to be ≥ 0.  Penalty factors of 0 are then not allowed.
 max_iter : int
-    Maximum number of steps of "resolve".  Each step solves the problem on some columns.  For the
-    other schedules, it is the maximum number of passes over all coefficients.
+    Maximum number of steps of "resolve".  Each step solves the problem on some columns.  For other
+    schedules, maximum number of passes over all coefficients.
 warm_start : bool
     Whether to start from the `coef_` and `intercept_` of the previous fit.
 n_shards : int or None
-    Number of partitions into which the rows are divided.  If None, a Dask collection has one for
-    each chunk of rows, and any other X about one per 2²⁸ stored values.  With a number, consecutive
-    chunks of a Dask collection are joined.
+    Number of partitions into which the rows are divided.  If None, a Dask collection has a
+    partition for each chunk of rows.  Any other X has about one per 2²⁸ stored values, or per 2 GiB
+    of a `~schmp_estimators.genotypes.Genotypes`.  With a number, consecutive chunks of a Dask
+    collection are joined.
 n_jobs : int or None
     Number of threads that work on the partitions.  None means 1, and -1 all processors.  It does
     not change the result, and is not used on a Dask cluster.
@@ -90,34 +91,33 @@ checkpoint : str or path-like
     File to which the state of the fit is written every `checkpoint_every` steps and at the end.  It
     is a path, in which ``~`` and environment variables are replaced, or a URL known to fsspec.  If
     the file has a checkpoint of the same fit, the fit continues from there, with bit-for-bit the
-    same result.  With one target, `max_iter` may be larger than before.  Schedules that draw at
-    random need an int as `random_state`.  If the file cannot be written, the fit warns and
-    continues.
+    same result.  With one target and at most two classes, `max_iter` may be larger than in the
+    earlier fit.  Schedules that draw at random need an int as `random_state`.  If the file cannot
+    be written, the fit warns and continues.
 checkpoint_every : int
-    Number of steps between two checkpoints.  Each step computes a duality gap at its end.
+    Number of steps between two checkpoints.  Each step ends with a record in `history_`.
 verbose : int or bool
-    Whether to show a progress bar, with the objective and samples per second.  It needs the package
-    rich.
+    Whether to show a progress bar with the objective.  It needs the package rich.
 random_state : int, RandomState or None
     Seed of schedules that draw at random.  "resolve" and "round_robin" use no random numbers.
 eps : float
-    Smallest penalty, as a fraction of the largest.  It is used if `alphas` or `Cs` is a number.
+    Smallest penalty, as a fraction of the largest.  It is used if `alphas` or `Cs` is an int.
 alphas : int or array-like
-    Values of alpha, or how many to try.  In the latter case, they are spaced geometrically, down
-    from the smallest alpha whose solution is zero.
+    Values of alpha, or their number.  With a number, the values are spaced geometrically, down from
+    the smallest alpha for which all penalised coefficients are 0.
 max_explained : float
     The path ends with the first solution that explains at least this share of the deviance.  The
-    share is 0 if all penalised coefficients are 0, and 1 if predictions are exact.  With 1, the
-    path goes to the last penalty.
+    share is 0 if all penalised coefficients are 0, and 1 if predictions are exact.  With 1, this
+    limit is off.
 max_worse : int or None
     The path ends after this number of penalties in a row that are worse on held-out samples than
     the best one before them.  A path function compares deviances of `validation_data`, and returns
-    the solutions found so far.  Cross-validation compares means over the folds.  It leaves NaN for
-    later penalties, and never chooses them.  If None, the path goes to the last penalty.
+    the solutions so far.  A cross-validated estimator compares means over the folds.  Its results
+    for later penalties are NaN, so these are never chosen.  If None, this limit is off.
 validation_data : tuple
     Held-out samples for `max_worse`, as ``(X, y)`` or ``(X, y, sample_weight)``.
 cv : int, cross-validation generator or iterable
-    How samples are split into folds.  If None, there are five folds, stratified if y has classes.
+    How samples are split into folds.  If None, there are five folds, stratified for a classifier.
 coef_ : ndarray of shape (n_features,) or (n_targets, n_features)
     Coefficients; float32 if X is float32, otherwise float64.
 sparse_coef_ : sparse array of shape (1, n_features) or (n_targets, n_features)
@@ -128,15 +128,12 @@ n_iter_ : int or list of int
     Number of steps of "resolve", or of passes over all coefficients by another schedule.
 history_ : list of dict
     Records of the steps.  ``iterations``, ``seconds`` and ``samples`` are totals so far; samples
-    are entries of X and of Gram matrices that were used.  ``objective`` and ``dual_gap`` are
-    divided by the sum of sample weights.  ``support`` and ``scope`` are the numbers of non-zero
-    coefficients and of columns that were not skipped.  Schedules other than "resolve" also count
+    count each use of an entry of X or of a Gram matrix.  ``objective`` and ``dual_gap`` are divided
+    so that the loss is a weighted mean.  ``support`` is the number of non-zero coefficients, and
+    ``scope`` that of columns that were not skipped.  Schedules other than "resolve" also count
     ``updates`` of coefficients, and samples ``checked`` for correlations.  Records of several
     targets or classes follow one after the other.  The solvers "gram", "columns" and "newton" make
-    one record for each.
-moves_ : named tuple, or list of them
-    Defined if the schedule has `moved_above`: for each coefficient ``n_updates``, and the passes
-    ``last_moved`` after which it last changed by more than that.
+    one record for each target or class.
 solver_ : {"gram", "columns", "newton", "rounds", "scheduled"}
     Name of the solver that was used.  A table in :doc:`/user_guide/l1` describes each solver.
 classes_ : ndarray of shape (n_classes,)
@@ -151,40 +148,40 @@ cv_verbose : int or bool
 alpha_ : float
     Penalty with the smallest mean error over the folds, or the largest of equally good ones.
 alpha_1se_ : float
-    Largest penalty whose mean error is at most one standard error above the smallest mean error.
-    Its model is simpler and about as good.  The standard error is that of the smallest mean error.
+    Largest penalty whose mean error is at most the smallest mean error plus the standard error of
+    this mean.  Its model is usually simpler than that of `alpha_`, and about as good.
 alphas_ : ndarray of shape (n_alphas,) or (n_ratios, n_alphas)
-    Penalties, in decreasing order.  If `alphas` is a number and `l1_ratio` has several values,
-    there is a row for each ratio.
+    Penalties, in decreasing order.  If `alphas` is an int and `l1_ratio` a list, there is a row for
+    each ratio.
 l1_ratio_ : float
     The chosen value of `l1_ratio`.
 coefs_path_ : ndarray of shape (n_features, n_penalties) or (n_classes, n_features, n_penalties)
     Coefficients for each penalty with the chosen `l1_ratio_`, fitted to all samples.  If
-    `max_worse` has ended the path, those of later penalties are NaN.
+    `max_worse` has ended the path, coefficients for later penalties are NaN.
 intercepts_path_ : ndarray of shape (n_penalties,) or (n_classes, n_penalties)
     Intercepts for each penalty, as in `coefs_path_`.
 coef_1se_ : ndarray of the shape of `coef_`
     Coefficients for the penalty `alpha_1se_` or `C_1se_`, fitted to all samples.
 intercept_1se_ : float or ndarray of the shape of `intercept_`
-    Intercept for the same penalty.
+    Intercept for the penalty of `coef_1se_`.
 n_features_in_ : int
     Number of features.
 feature_names_in_ : ndarray of shape (n_features,)
     Names of features, if X has names and all are strings.
 fill_values_ : ndarray of shape (n_features,)
-    Column means that replace missing values in fits and predictions.  Defined with `missing_values`
-    or `~schmp_estimators.genotypes.Genotypes`.
+    Column means that replace missing values in fits and predictions.  Defined with
+    `missing_values`, or if X is a `~schmp_estimators.penalised.Storage` with `may_miss`.
 TypeError
     If X is a Dask collection other than an array, a data frame or a list of Delayed objects.
 CheckpointMismatchError
     If the checkpoint belongs to another fit, or is damaged.
 ConvergenceWarning
-    If the duality gap is still above the tolerance when `max_iter` or rounding ends the fit.
+    If `max_iter`, rounding or divergence ends the fit before the tolerance `tol` is reached.
 CheckpointWarning
     If a checkpoint could not be written.
 UserWarning
-    If the values of a column differ by less than rounding errors; its coefficient is then 0.  If X
-    has int8 values from -1 to 2, which look like genotypes, and `missing_values` is None.
+    If the values of a column differ by less than rounding errors; its coefficient is then 0.  If a
+    dense X has int8 values from -1 to 2, which look like genotypes, and `missing_values` is None.
 """
 
 import inspect

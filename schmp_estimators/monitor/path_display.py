@@ -38,19 +38,19 @@ class PathDisplay:
     penalties : array-like of shape (n_penalties,)
         Values of alpha or C, on the horizontal axis.
     curves : array-like of shape (n_penalties, n_curves)
-        Values on the vertical axis.  They are coefficients, except those that are zero for every
-        penalty, or errors or scores of folds.
+        Values on the vertical axis: errors or scores of folds, or coefficients, without those that
+        are zero for every penalty.
     name : {"alpha", "C"}
         Name of the penalty.
     value_name : str
         Label of the vertical axis.
     choices : dict of str to float, optional
-        Penalties to mark, by name.  The plot then also shows the mean of the curves and its
-        standard error.
+        At most two penalties to mark, by name.  The plot then also shows the mean of the curves and
+        its standard error.
     counts : array-like of shape (n_penalties,), optional
         Numbers of non-zero coefficients, written above the plot.
     labels : dict of int to str, optional
-        Names of curves, written at their ends.
+        Names of curves by their indices, written at their ends.
 
     Attributes
     ----------
@@ -59,9 +59,9 @@ class PathDisplay:
     lines_ : list of matplotlib Line2D
         Lines of the curves.
     mean_ : matplotlib Line2D or None
-        Mean of the curves, if there are `choices`.
+        Mean of the curves; None without `choices`.
     errors_ : matplotlib collection or None
-        Band of one standard error below and above the mean.
+        Band of one standard error around this mean; None without `choices`.
     choices_ : list of matplotlib Line2D
         Lines that mark the `choices`.
     labels_ : list of matplotlib Text
@@ -109,7 +109,7 @@ class PathDisplay:
         ax: Axes | None = None,
         **kwargs: Any,
     ) -> PathDisplay:
-        """Plot the coefficients along a path, with the names of the largest ones.
+        """Plot the coefficients along a path, with the names of the largest coefficients.
 
         The numbers of non-zero coefficients are written above the plot.
 
@@ -124,8 +124,8 @@ class PathDisplay:
         names : array-like of shape (n_features,), optional
             Names of the columns; by default "x0", "x1" and so on.
         n_named : int, default=8
-            Number of coefficients whose names are written.  They are the largest ones at the end of
-            the path.
+            Maximum number of coefficients whose names are written.  They are those of largest size
+            at the end of the path.
         ax : matplotlib Axes, optional
             Where to draw; by default in a new figure.
         **kwargs : dict
@@ -205,7 +205,7 @@ class PathDisplay:
             Names of the columns for "path".  By default, they come from the pipeline or from the
             data frame that was fitted.
         n_named : int, default=8
-            Number of coefficients whose names are written, for "path".
+            Maximum number of coefficients whose names are written, for "path".
         ax : matplotlib Axes, optional
             Where to draw; by default in a new figure.
         **kwargs : dict

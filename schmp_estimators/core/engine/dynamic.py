@@ -116,16 +116,16 @@ class Sum(NamedTuple):
 class Overlapping(NamedTuple):
     """A coroutine (see `run`) yields this to run several jobs at a time, until none is left.
 
-    A job is chosen before earlier jobs are answered, so the program must work with a model that
-    lacks some answers.  Which answers are missing does not depend on timing.
+    With a `pipeline_depth` above 1, jobs are chosen before earlier jobs are answered, so the model
+    lacks some answers.  Which answers it lacks does not depend on timing.
 
     Parameters
     ----------
     program : object
         Object with three methods.  ``schedule(model)`` returns the next job, or None at the end, or
-        if the next job has to wait for an answer.  ``update(piece, job)`` is static and pure, and
-        returns the changed piece and an answer.  ``aggregate(model, job, answers)`` updates the
-        model with the answers of all pieces, in order.
+        if the next job has to wait for an answer.  ``update(piece, job)`` is a pure static method,
+        and returns the piece, possibly changed, and an answer.  ``aggregate(model, job, answers)``
+        updates the model with the answers of all pieces, in order.
     model : object
         The model, which `schedule` and `aggregate` receive.  `aggregate` changes it in place.
     pipeline_depth : int, default=1
@@ -172,7 +172,7 @@ Coroutine = Callable[[Any], Steps]
 
 
 def saves(kind: type) -> Callable[[F], F]:
-    """Declare the type of the states that a coroutine yields in `Save`; checkpoints need this.
+    """Declare the type of the states that a coroutine yields in `Save`; any `Save` needs this.
 
     Parameters
     ----------

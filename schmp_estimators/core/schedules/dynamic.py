@@ -27,7 +27,7 @@ from schmp_estimators.core.typing import Named
 
 
 def _described(kind: type[Schedule]) -> type[Schedule]:
-    """Complete the parameters of which a docstring has the name alone, by those of `Schedule`."""
+    """Complete entries of a docstring that are names alone by those of `Schedule`."""
     known = dict(re.findall(r"^    ((\w+) : .*\n(?:        .*\n)+)", Schedule.__doc__ or "", re.M))
     defaults = inspect.signature(kind).parameters
     for text, name in known.items():
@@ -42,17 +42,17 @@ class Schedule(BaseEstimator, ABC):  # type: ignore[misc]
     r"""Base class of dynamic schedules, which choose the parameters that are updated next.
 
     A round updates several parameters of a model, starting from the same values.  A schedule draws
-    candidates, and keeps those that depend little on each other.  `Priority`, `Random` and
-    `RoundRobin` draw candidates in different ways.  A schedule of your own is a subclass with a
-    method `sampler`.  If it has an ``__init__``, this must call the one of `Schedule`.  The
-    algorithm is ``scheduleDynRegr`` of Kim et al., EuroSys 2016, section 4.1.
+    candidates and, with `max_correlation`, keeps those that depend little on each other.
+    `Priority`, `Random` and `RoundRobin` draw in different ways.  A schedule of your own is a
+    subclass with a method `sampler`.  If it has an ``__init__``, this must call the one of
+    `Schedule`.  The algorithm is ``scheduleDynRegr`` of Kim et al., EuroSys 2016, section 4.1.
 
     Parameters
     ----------
     n_parallel : int or None, default=None
         Maximum number of parameters in one round, which are updated together.  If None, it is 64 at
-        first.  It is halved whenever the objective has risen between two gradients of all
-        parameters, and the fit continues from the earlier point.
+        first, and is halved whenever the objective has risen between two gradients of all
+        parameters; the fit then goes back to the earlier point.
     max_correlation : float or None, default=None
         Largest absolute correlation of two parameters that are updated together, below 1.  If None,
         correlations are not checked.
@@ -64,22 +64,22 @@ class Schedule(BaseEstimator, ABC):  # type: ignore[misc]
         section 4.1, footnote 2.  Rows are drawn anew for each check.  The notes of `Priority` bound
         the error.  If None, all rows are used.  It needs `max_correlation`.
     refresh : int, "auto" or None, default="auto"
-        Number of rounds between two gradients of all parameters.  Such a gradient sets all
-        priorities anew, and gives the objective and the duality gap.  "auto" means the number of
-        rounds that update half of the parameters, but at least 10.  None means never, as in the
-        papers.  A gap is then computed when one pass of updates lowers the objective by less than
-        the tolerance.
+        Number of rounds between two gradients of all parameters.  Such a gradient gives the
+        objective and the duality gap, and sets all priorities anew, if there are any.  "auto" means
+        the number of rounds that update half of the parameters, but at least 10.  None, as in the
+        papers, means no fixed number.  A gap is then computed when one pass of updates lowers the
+        objective by less than the tolerance.
     pipeline_depth : int, default=1
         Number of rounds that run at the same time, as in `Overlapping`.
     n_schedulers : int, default=1
         Number of schedulers that take turns, one round each.  Scheduler s draws only from the
-        parameters j with ``j % n_schedulers == s``, with its own priorities and random numbers.  It
-        checks how its candidates correlate with each other, and with parameters that other
-        schedulers are still updating.
+        parameters j with ``j % n_schedulers == s``, with its own priorities and random numbers.
+        With `max_correlation`, it checks its candidates also against parameters that other
+        schedulers are updating.
     moved_above : float or None, default=None
         If a number, the attribute ``moves_`` of estimators has two arrays.  ``n_updates`` counts
-        the updates of each parameter.  ``last_moved`` is the number of passes after which it last
-        changed by more than `moved_above`.
+        the updates of each parameter.  ``last_moved`` is the number of passes after which each
+        parameter last changed by more than `moved_above`.
     """
 
     n_parallel: int | None
@@ -127,7 +127,7 @@ class Schedule(BaseEstimator, ABC):  # type: ignore[misc]
 
     @abstractmethod
     def sampler(self, n_parameters: int, random: np.random.Generator) -> Sampler:
-        """Return a sampler of parameters."""
+        """Return a `Sampler` of `n_parameters` parameters."""
 
     def check(self) -> None:
         """Raise ValueError if a parameter is invalid, or would have no effect."""
@@ -157,8 +157,8 @@ class Schedule(BaseEstimator, ABC):  # type: ignore[misc]
         DynamicRegressionSchedule
             Call ``next_round`` for each job, and ``answer`` when the job has been aggregated.  Pass
             the changes of updated parameters to ``record``.  If the changes of all parameters are
-            known, pass them to ``refresh``.  Between rounds, ``save`` returns the state of the
-            schedule as a dict, and ``restore`` continues from such a state.
+            known, pass them to ``refresh``.  Between rounds, ``save`` returns the state as a dict,
+            and ``restore`` continues from it.
 
         Raises
         ------
@@ -190,8 +190,9 @@ class Schedule(BaseEstimator, ABC):  # type: ignore[misc]
 class Priority(Schedule):
     r"""Schedule that prefers parameters whose last change was large, as STRADS does [1]_ [2]_.
 
-    A parameter is drawn with a probability that grows with δ², where δ is its last change.  For
-    parameters that have not been updated yet, δ counts as 1.  A tenth of the draws is uniform.
+    A parameter is drawn with a probability that grows with δ², where δ is its last change, or the
+    change that an update would have made at the last gradient (see `refresh`).  At first, δ is 1.
+    A tenth of the draws is uniform.
 
     Parameters
     ----------

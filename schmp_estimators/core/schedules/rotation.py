@@ -103,7 +103,7 @@ def schedule_from_costs(cost: Any) -> tuple[tuple[int, ...], ...]:
 
     See Also
     --------
-    schedule_rotation : The order of all pairs of a shard and a block.
+    schedule_rotation : An order of all pairs of a shard and a block.
 
     Notes
     -----

@@ -36,7 +36,7 @@ class Sampler(ABC):
         """Take back parameters that were drawn, but will not be updated in this round."""
 
     def refresh(self, changes: Floats) -> None:  # noqa: B027
-        """Receive the change that an update of each parameter alone would make now."""
+        """Receive how much each parameter would change now if it alone were updated."""
 
     def record(  # noqa: B027
         self, parameters: Integers, changes: Floats

@@ -1,4 +1,4 @@
-"""The interface of a loss: for the rows of a partition, and in kernels for one row."""
+"""The interface of a loss: for rows of a partition, and in kernels for one row."""
 
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -6,7 +6,10 @@ from schmp_estimators.core.typing import Floats
 
 
 class Level(NamedTuple):
-    """The sum of weighted losses Σ_i s_i ℓ_i, and its derivatives in the intercept b."""
+    """The sum of weighted losses Σ_i s_i ℓ_i, with two derivatives in the intercept b.
+
+    The first derivative is negated.
+    """
 
     loss: float
     #: −Σ_i s_i ℓ_i'
@@ -16,7 +19,7 @@ class Level(NamedTuple):
 
 
 class Derivatives(NamedTuple):
-    """The sum of weighted losses, and the derivatives for each row i."""
+    """The sum of weighted losses, and two derivatives for each row i, the first one negated."""
 
     level: Level
     #: (n,) −s_i ℓ_i'
@@ -47,7 +50,7 @@ class Seen(NamedTuple):
 
 
 class Loss(Protocol):
-    """A convex loss Σ_i s_i ℓ(y_i, u_i + b) ≥ 0 with two derivatives ℓ' and ℓ''.
+    """A convex loss Σ_i s_i ℓ(y_i, u_i + b) ≥ 0 with derivatives ℓ' and ℓ'' in u.
 
     y are responses, s sample weights, u = Xβ predictions, and b is the intercept.  Instances are
     pickled and sent to the workers.
@@ -57,7 +60,7 @@ class Loss(Protocol):
     def smoothness(self) -> float:
         """An upper bound on ℓ''; ∞ if there is none.
 
-        If it is ∞, only the schedule "resolve" can be used.
+        With ∞, only the schedule "resolve" can be used.
         """
 
     @property
@@ -90,11 +93,11 @@ class Loss(Protocol):
 
 @runtime_checkable
 class Rowwise(Loss, Protocol):
-    """A loss that kernels can evaluate row by row, as `SmoothProblem` needs it.
+    """A loss that kernels can evaluate row by row.
 
     It is a named tuple, whose fields are numbers if it has any. numba compiles each kernel once for
     each type of loss, with the `row` and `conjugate` of that type.  These may use only numbers and
-    `math`, and must not create arrays.
+    `math`, and no arrays.
     """
 
     def row(self, target: float, decision: float) -> tuple[float, float, float]:

@@ -26,15 +26,15 @@ class Penalty(Protocol):
     λ_j is the strength of the penalty.  h_j and its derivative are zero at zero.
 
     A penalty is a named tuple.  Its methods `prox` and `value` are compiled by numba, so they may
-    use only numbers, arrays, `at` and `weigh`.  In addition, `prox` must not create arrays.
+    use only numbers, NumPy, `at` and `weigh`.  In addition, `prox` must not create arrays.
     """
 
     @property
     def strengths(self) -> PerColumn:
         """The strengths λ: one number, or one for each column.
 
-        Coefficient j is zero while −λ_j ≤ x_jᵀr ≤ λ_j, with the residual r, or −ℓ' of other losses.
-        If λ_j is 0, column j is not penalised.
+        Coefficient j is zero while −λ_j ≤ x_jᵀr ≤ λ_j, where r is the residual, or −ℓ' for other
+        losses than the squared one.  If λ_j is 0, column j is not penalised.
         """
 
     @property
@@ -56,7 +56,7 @@ class Penalty(Protocol):
         """Return the b that minimises ½·norm·b² − aim·b + λ_j|b| + h_j(b)."""
 
     def value(self, coef: Floats) -> float:
-        """Return the sum of the penalty over all coefficients."""
+        """Return the sum of the penalties of all coefficients."""
 
     def tilt(self, coef: Floats) -> Floats | float:
         """Return the derivatives h_j'(b_j) for all coefficients."""

@@ -1,4 +1,4 @@
-"""The sum of absolute values and squares."""
+"""Sums of absolute values and squares."""
 
 from typing import NamedTuple, Self
 
@@ -25,7 +25,7 @@ class ElasticNet(NamedTuple):
         return True
 
     def prox(self, j: int, aim: float, norm: float) -> float:
-        """Return `aim`, soft-thresholded at λ_j and divided by `norm` + ρ_j; see `Penalty.prox`."""
+        """Return `aim`, soft-thresholded at λ_j and divided by `norm` + ρ_j; ≥ 0 if `positive`."""
         strength = at(self.strengths, j)
         if aim > strength:
             return (aim - strength) / (norm + at(self.ridges, j))
@@ -54,7 +54,7 @@ class ElasticNet(NamedTuple):
 
 
 def L1(strengths: PerColumn, positive: bool = False) -> ElasticNet:
-    """Return the L1 penalty λ_j|b| of each coefficient b.
+    """Return the L1 penalty Σ_j λ_j|b_j| of coefficients b_j.
 
     R. Tibshirani, "Regression shrinkage and selection via the lasso", JRSS-B 1996.
 

@@ -13,10 +13,9 @@ class MCP(NamedTuple):
     λ is given as `strengths`, and γ as `gamma`.
 
     C.-H. Zhang, "Nearly unbiased variable selection under minimax concave penalty", The Annals of
-    Statistics 2010.  The penalty is not convex, so there is no duality gap.  A fit ends when no
-    update of a single coefficient lowers the objective.  In `SparseGLM`, γ refers to the mean loss;
-    for columns of variance one it is Zhang's γ.  Solvers add up the loss over samples, so they use
-    γ/n.
+    Statistics 2010.  The penalty is not convex, so there is no duality gap.  A fit ends when
+    updates of single coefficients hardly lower the objective.  In `SparseGLM`, γ refers to the mean
+    loss; for the squared loss and columns of variance one it is Zhang's γ.
     """
 
     strengths: PerColumn
@@ -44,7 +43,7 @@ class MCP(NamedTuple):
         return 0.0
 
     def value(self, coef: Floats) -> float:
-        """Return the sum of the penalty over all coefficients."""
+        """Return the sum of the penalties of all coefficients."""
         inner = np.minimum(np.abs(coef), self.gamma * self.strengths)
         return weigh(self.strengths, inner) - 0.5 * (inner * inner / self.gamma).sum()
 
@@ -55,7 +54,7 @@ class MCP(NamedTuple):
     def of_strength(self, strength: float, total: float) -> Self:
         """Return the penalty with λ multiplied by `strength`, and γ divided by `total`.
 
-        `total` is the sum of the sample weights.
+        `total` is the sum of the sample weights, by which solvers multiply the mean loss.
         """
         return self._replace(
             strengths=read_only(strength * self.strengths), gamma=read_only(self.gamma / total)

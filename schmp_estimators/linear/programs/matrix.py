@@ -28,9 +28,9 @@ class Storage:
     """Base class for an X in a form of your own, with the operations that linear models need.
 
     A subclass has to define the attributes below, and the methods `rows`, `gradient`, `combine`,
-    `moments` and `take_dense`.  The other methods are based on these, and may be replaced by faster
-    ones.  No method may change X.  A storage must be picklable, because it is sent to workers,
-    where its arrays are read-only.
+    `moments` and `take_dense`.  Most other methods are based on these, and may be replaced by
+    faster ones.  No method may change X.  A storage must be picklable, because it is sent to
+    workers, where its arrays are read-only.
 
     Attributes
     ----------
@@ -114,7 +114,7 @@ class Storage:
         Returns
         -------
         tuple of three ndarrays of float64 of shape (n_columns,)
-            New arrays.  If X has NaN or infinity, the second array must have one, too.
+            New arrays.  If a column has NaN or infinity, so must its number in the second array.
         """
 
     @abstractmethod
@@ -181,7 +181,7 @@ class Storage:
         return means_of(weights.sum(), self.n_rows, *self.known_sums(weights))
 
     def filled(self, values: Floats) -> "Storage":
-        """Return X with ``values[j]`` for missing values of column j, which are NaN before."""
+        """Return X with ``values[j]`` instead of NaN for missing values of column j."""
         raise NotImplementedError
 
     @property
@@ -220,7 +220,7 @@ class Storage:
         return freeze(Columns(found.data, rows, found.indptr.astype(np.int64)))
 
     def complete(self, columns: Indices) -> Array:
-        """Return whether each of the columns may be shifted, that is, has no implicit zeros."""
+        """Return for each column whether it may be shifted, that is, has no implicit zeros."""
         return np.ones(len(columns), bool)
 
     def shifted(self, shifts: Floats) -> "Storage":
@@ -234,7 +234,10 @@ class Storage:
         return self.take_dense(np.arange(self.n_columns)).T
 
     def identity(self) -> Iterable[Array]:
-        """Return arrays that differ if X differs, by whose digest a checkpoint recognises X."""
+        """Return arrays that differ if X differs.
+
+        A checkpoint recognises X by their digest.
+        """
         return (values for _, values in self.pieces(np.arange(self.n_columns)))
 
 
