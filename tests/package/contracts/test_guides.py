@@ -237,7 +237,7 @@ def test_numbers_of_the_pages_are_those_of_the_code():
         name: " ".join((ROOT / "docs" / f"{name}.rst").read_text().split())
         for name in ("dask", "user_guide/mf")
     }
-    assert f"it is 1 for fewer than {UNDIVIDED:,} ratings" in pages["user_guide/mf"]
+    assert f"is 1 for fewer than {UNDIVIDED:,} ratings" in pages["user_guide/mf"]
     assert f"square root of tokens / {TOKENS_OF_EXCHANGE:,}" in pages["dask"]
     assert f"at least {TOKENS_PER_CELL:,} tokens for each pair" in pages["dask"]
 
