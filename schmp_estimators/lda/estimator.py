@@ -456,7 +456,7 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         check_parameters(self, earlier)
         is_first = earlier is None
         if not is_first and feature_names is None:
-            self._check_columns(X)
+            self._named_as(X)
         begins_with = None if keep else earlier
         self._check_checkpoint(begins_with, "warm_start")
         check_spill(self, begins_with)

@@ -237,8 +237,7 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         The places are those among the model's columns.
         """
         if feature_names is None:
-            self._check_columns(X)
-            return self, None
+            return self._named_as(X), None
         seen, _, (of_input, _) = self._by_name(X, feature_names)
         n_words = self.n_features_in_
         return seen, Columns(np.where(of_input < n_words, of_input, -1), n_words)
@@ -268,18 +267,25 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         _check_feature_names(seen, getattr(X, "_meta", X), reset=True)
         return seen, names, columns
 
-    def _check_columns(self, X: Any) -> None:
-        """Raise ValueError if a data frame has the columns in another order.
+    def _named_as(self, X: Any) -> Any:
+        """Return the estimator, as if its words had been names of columns if those of X are.
 
-        scikit-learn does not look at the order there.
+        Raise ValueError if a data frame has the columns in another order: scikit-learn does not
+        look at the order there.
         """
         if hasattr(self, "feature_names_in_"):
-            return
+            return self
         labels = labels_of(X, self.n_features_in_)
+        if labels is None:
+            return self
         known = getattr(self, "feature_names_", None)
-        if labels is not None:
-            own = range(self.n_features_in_) if known is None else known.tolist()
-            check_order(labels.tolist(), own, f"{MISMATCH}X")
+        words = [*range(self.n_features_in_)] if known is None else known.tolist()
+        check_order(labels.tolist(), words, f"{MISMATCH}X")
+        if labels.tolist() != words:
+            return self
+        named = copy.copy(self)
+        named.feature_names_in_ = labels
+        return named
 
     def _model(self) -> TopicModel:
         return topic_model(

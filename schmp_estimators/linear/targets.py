@@ -105,8 +105,8 @@ def find_targets(estimator: Any, samples: Samples) -> Targets:
     classes, codes = find_classes(samples.y)
     if len(classes) < 2:
         raise ValueError(
-            f"y holds one class only, {classes[0]!r} (of samples with positive weight); give "
-            "samples of two or more"
+            f"y holds one class only, {classes.tolist()[0]!r} (of samples with positive weight); "
+            "give samples of two or more"
         )
     if is_joint(loss) and len(classes) == 2 and estimator.positive:
         raise ValueError(
@@ -147,7 +147,7 @@ def check_folds(
             )
         if len(found) < 2:
             raise ValueError(
-                f"cv={cv} leaves one class only, {found[0]!r}, to fit a fold to; {_SPREAD}"
+                f"cv={cv} leaves one class only, {found.tolist()[0]!r}, to fit a fold to; {_SPREAD}"
             )
 
 

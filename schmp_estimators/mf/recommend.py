@@ -237,7 +237,7 @@ class Recommender:
             if rated is None:
                 raise ValueError(
                     "the ratings of a Dask input are not kept with the model; pass exclude=None, "
-                    f"or {_ROWS}"
+                    f"pairs of users and items, or {_ROWS}"
                 )
             return rated
         n_users, n_items = len(self.user_ids_), len(self.item_ids_)

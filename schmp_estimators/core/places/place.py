@@ -356,9 +356,9 @@ class Restores:
         if self._n == MAX_RESTORES:
             raise WorkerLostError(
                 f"work was lost {MAX_RESTORES + 1} times, each time before {self._progress} (the "
-                f"last time: {error}); look at the logs and the memory of the workers, use more "
-                "or larger workers, and set the parameter checkpoint, if there is one, so that a "
-                "later fit can continue from there"
+                f"last time: {error}); look at the logs and the memory of the workers, see whether "
+                "Dask computes the input by itself, use more or larger workers, and set the "
+                "parameter checkpoint, if there is one, so that a later fit can continue from there"
             ) from error
         if self._n:
             time.sleep(PAUSE * 2 ** (self._n - 1))

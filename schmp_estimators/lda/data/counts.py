@@ -310,7 +310,7 @@ _REMEDIES = {
     "negative": "Negative values in data: X[{row}, {column}] is {value}. Counts are whole "
     "numbers from 0 to {largest}: pass raw counts, for example those of CountVectorizer.",
     "nan": "X[{row}, {column}] is NaN. Counts are whole numbers: replace missing values first, "
-    "for example with numpy.nan_to_num(X).",
+    "for example with numpy.nan_to_num(X); in a sparse X that is numpy.nan_to_num(X.data).",
     "infinite": "X[{row}, {column}] is {value}, infinity. Counts are whole numbers: replace "
     "infinite values first.",
     "large": "X[{row}, {column}] is {value}, more than a 32-bit count can hold ({largest}). "

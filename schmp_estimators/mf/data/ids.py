@@ -98,7 +98,7 @@ def warn_of_unknown(ids: Array, kind: str, source: str) -> None:
         shown, more = names[:3], names[3:]
         warnings.warn(
             f"{source} holds {len(names)} ids of {kind}s that were in no fit, so that nothing is "
-            f"known of them: {', '.join(map(str, shown))}{', …' if more else ''}",
+            f"known of them: {', '.join(map(repr, shown))}{', …' if more else ''}",
             UserWarning,
             stacklevel=4,
         )

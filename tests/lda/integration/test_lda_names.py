@@ -112,6 +112,17 @@ def test_seed_words_have_the_tokens_that_they_are_given():
             lda.set_params(seed_words=other).partial_fit(COUNTS)
 
 
+def test_columns_with_the_names_of_words_are_those_of_the_model():
+    """Of columns with other names than the words scikit-learn warns."""
+    lda = make(feature_names=LETTERS).fit(COUNTS)
+    expected = lda.transform(COUNTS)
+    named = frame(columns=LETTERS)
+    np.testing.assert_array_equal(lda.transform(named), expected)
+    assert not hasattr(lda, "feature_names_in_")
+    with pytest.warns(UserWarning, match="fitted without feature names"):
+        lda.transform(frame(columns=[*"wxyz"]))
+
+
 def test_names_of_columns_may_be_replaced_but_not_exchanged():
     X = frame(columns=LETTERS)
     assert make(feature_names=[*"wxyz"]).fit(X).feature_names_.tolist() == [*"wxyz"]

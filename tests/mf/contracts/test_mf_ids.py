@@ -102,7 +102,7 @@ def test_unknown_ids_are_named_and_answers_keep_their_shape(convert):
     asked = convert([known[0], "pear", "fig", "pear", known[1], "nut", "kiwi"])
     many = (
         "holds 4 ids of items that were in no fit, so that nothing is known of them: "
-        "pear, fig, nut, …$"
+        "'pear', 'fig', 'nut', …$"
     )
     with pytest.warns(UserWarning, match=f"^items {many}") as caught:
         similar, scores = fitted.similar_items(asked, 3)
@@ -119,12 +119,12 @@ def test_unknown_ids_are_named_and_answers_keep_their_shape(convert):
     for array, other in zip(found, of_known, strict=True):
         np.testing.assert_array_equal(array, other)
     pairs = [["me", item] for item in (known[0], "pear", "fig")]
-    with pytest.warns(UserWarning, match=r"^X holds 2 ids of items .*: pear, fig$") as caught:
+    with pytest.warns(UserWarning, match=r"^X holds 2 ids of items .*: 'pear', 'fig'$") as caught:
         matrix, users = fitted.to_matrix(pairs, [5.0, 1.0, 1.0])
     assert [one.filename for one in caught] == [__file__]
     assert users.tolist() == ["me"]
     assert matrix.nnz == 1
-    with pytest.warns(UserWarning, match=r"^users holds 1 ids of users .*: nobody$"):
+    with pytest.warns(UserWarning, match=r"^users holds 1 ids of users .*: 'nobody'$"):
         fitted.similar_users(["nobody"])
     fitted.recommend(["nobody"])
 
