@@ -289,9 +289,9 @@ class TopicsOfDocuments(DescribedTopics):
         -----
         The definitions are those of MALLET's ``TopicModelDiagnostics``.  Topics of tokens are drawn
         as by `sample_topics`.  Probabilities of words come from `topic_word_counts_`, to which the
-        prior and the seeds are added for "exclusivity".  As in MALLET, words without tokens in the
-        topic, seeded or not, add nothing to "exclusivity".  With an int as `random_state`, results
-        are bit-for-bit identical for any chunks and workers.
+        prior and the seeds are added for "exclusivity" and for the choice of words.  As in MALLET,
+        words without tokens in the topic, seeded or not, add nothing to "exclusivity".  With an int
+        as `random_state`, results are bit-for-bit identical for any chunks and workers.
 
         References
         ----------
