@@ -57,11 +57,11 @@ class TopicNumbers:
           fits.
         - "stability", "stability_std": mean cosine similarity of the topics of two fits, matched by
           `DistributedLDA.match_topics`, and its standard deviation over pairs of fits.
-        - "seconds": mean CPU time of a fit in seconds, or its elapsed time on a cluster.
+        - "seconds": mean CPU seconds of a fit, or elapsed seconds on a cluster.
     n_components_ : int
         The number of topics that was chosen.
     reason_ : str
-        Reason for this choice, in a sentence.
+        Reason for the choice of `n_components_`, in a sentence.
     best_estimator_ : DistributedLDA
         The fit with the lowest perplexity among those with the chosen number.  It was not fitted to
         the held-out documents.
