@@ -50,17 +50,18 @@ class TopicNumbers:
         A table for ``pandas.DataFrame``, with a row for each number of topics that was tried.
 
         - "n_components": the number of topics.
-        - "perplexity", "perplexity_se": the lowest held-out perplexity of the fits, and its
-          standard error over documents.
-        - "coherence", "coherence_std": mean "npmi" of `DistributedLDA.coherence` in the fitted
-          documents, and its standard deviation over fits.
+        - "perplexity", "perplexity_se": the lowest held-out perplexity of the fits with this
+          number, and its standard error over documents.
+        - "coherence", "coherence_std": mean over topics and fits of "npmi"
+          (`DistributedLDA.coherence`) in the fitted documents, and its standard deviation over
+          fits.
         - "stability", "stability_std": mean cosine similarity of the topics of two fits, matched by
           `DistributedLDA.match_topics`, and its standard deviation over pairs of fits.
-        - "seconds": mean CPU time of a fit in seconds, or its elapsed time on a cluster.
+        - "seconds": mean CPU seconds of a fit, or elapsed seconds on a cluster.
     n_components_ : int
         The number of topics that was chosen.
     reason_ : str
-        Reason for this choice, in a sentence.
+        Reason for the choice of `n_components_`, in a sentence.
     best_estimator_ : DistributedLDA
         The fit with the lowest perplexity among those with the chosen number.  It was not fitted to
         the held-out documents.
@@ -118,21 +119,22 @@ def choose_n_components(
     ----------
     estimator : DistributedLDA
         Model from which all fits take the parameters except `n_components` and `random_state`.  It
-        is not changed.  Fits write no checkpoint, do not spill tokens to disk, and show no progress
-        bar.  The log has a line for each number.
+        is not changed.  Fits write no checkpoint, do not spill tokens to disk, and ignore
+        `verbose`.  The log has a line for each number.
     X : input as in `DistributedLDA.fit`, of shape (n_documents, n_features)
         Word counts.  They are read once.  All fits run in threads of this process, or on the
         workers of a Dask cluster.
     n_components : array-like of int, default=(5, 10, 20, 40, 80, 160)
-        Numbers of topics to try, at least two.
+        Different numbers of topics to try, at least two.
     n_fits : int, default=3
         Number of fits with each number of topics, at least 2.
     test_size : float, default=0.1
-        Share of the documents that are held out, between 0 and 1.  They are chosen by a hash of
-        their words, so that equal documents stay together.  Documents without words are left out.
+        Share of the documents that are held out, between 0 and 1.  The held-out documents are
+        chosen by a hash of their words, so that equal documents stay together.  Documents without
+        words are left out.
     random_state : int, RandomState instance or None, default=None
-        Source of the seeds.  An int gives the same result every time, for any chunks, threads and
-        workers.
+        Source of the seeds.  Apart from "seconds", an int gives the same result every time, for any
+        chunks, threads and workers.
 
     Returns
     -------
@@ -141,8 +143,7 @@ def choose_n_components(
     Raises
     ------
     ValueError
-        If a parameter is invalid.  If X has too few different documents to hold some out.  As in
-        `DistributedLDA.fit`.
+        As in `DistributedLDA.fit`, or if X has too few different documents to hold some out.
 
     See Also
     --------

@@ -63,7 +63,7 @@ class DescribedTopics(TopicMethods):
     def topic_names_(self) -> Array:
         """Names of the topics, shape (n_components,), which all tables and plots use.
 
-        They consist of the most relevant words of each topic until you assign others.  `fit`
+        They consist of the most relevant words of each topic until you assign other names.  `fit`
         forgets assigned names, but `partial_fit` keeps them.
         """
         check_is_fitted(self)
@@ -206,8 +206,8 @@ class DescribedTopics(TopicMethods):
             Only for texts: number of tokens in a window, which slides over each text token by
             token.  A shorter text is one window.  None means 10 for "c_npmi" and 110 for "c_v".
         feature_names : array-like of shape (n_features,) or vectorizer, default=None
-            Only for texts: names of the words, as in `top_words`.  Without names, texts must be
-            lists of column numbers.
+            Only for texts: names of the words, as in `top_words`.  If the model has no names
+            either, texts must be lists of column numbers.
 
         Returns
         -------
@@ -221,7 +221,8 @@ class DescribedTopics(TopicMethods):
             If X does not suit the measure or has no documents.  If no text has any of the words of
             the topics.  If a parameter is invalid.
         MemoryError
-            If the document counts of all pairs of words, at 8 bytes each, need more than 2 GiB.
+            If the document counts of all pairs of words of all topics, at 8 bytes each, need more
+            than 2 GiB.
 
         See Also
         --------
@@ -229,10 +230,10 @@ class DescribedTopics(TopicMethods):
 
         Notes
         -----
-        All measures agree with gensim's ``CoherenceModel``, whose `topn` is 20 by default.  "npmi"
-        equals gensim's "c_npmi" with a `window_size` that no document exceeds.  For "npmi" and
-        "u_mass", it does not matter how often a word occurs in a document.  Documents and texts
-        without words are counted, too.
+        All measures agree with gensim's ``CoherenceModel``, whose `topn` (here `n_words`) is 20 by
+        default.  "npmi" equals gensim's "c_npmi" with a `window_size` that no document exceeds.
+        For "npmi" and "u_mass", it does not matter how often a word occurs in a document.
+        Documents and texts without words count, too.
 
         As in gensim, 1e-12 is added to the share of documents or windows with both words.  The
         "npmi" of two words that never occur together is therefore not exactly -1.  It is near -1 if

@@ -41,8 +41,8 @@ class TopicsOfDocuments(DescribedTopics):
         Parameters
         ----------
         X : input as in `fit`, of shape (n_documents, n_features), default=None
-            Word counts.  A Dask collection is transformed on the workers, and only numbers and
-            proportions of the best documents come to this process.
+            Word counts.  A Dask collection is transformed on the workers.  Of the proportions, only
+            those of the best documents come to this process.
         n_documents : int, default=10
             Number of documents for each topic.
         proportions : array-like or Dask array of shape (n_documents, n_components), default=None
@@ -181,8 +181,8 @@ class TopicsOfDocuments(DescribedTopics):
         Parameters
         ----------
         path : str or path-like
-            Path or fsspec URL of the file, which usually ends in ``.gz``.  ``~`` and environment
-            variables in a path are expanded.
+            Path or fsspec URL of the file, which usually ends in ``.gz``.  ``~`` in a path is
+            expanded.
         X : input as in `fit`, of shape (n_documents, n_features)
             Word counts.
         feature_names : array-like of shape (n_features,) or vectorizer, default=None
@@ -248,8 +248,8 @@ class TopicsOfDocuments(DescribedTopics):
         -------
         dict of str to ndarray of shape (n_components,)
             A table for ``pandas.DataFrame``, with a row for each topic.  For a topic without tokens
-            in the model, "exclusivity" is 0 and the other measures without X are NaN.  Measures
-            with X are NaN for a topic without tokens in X.
+            in the model, "exclusivity" is 0, and "uniform_dist", "corpus_dist" and "eff_num_words"
+            are NaN.  Measures that need X are NaN for a topic without tokens in X.
 
             - "topic", "name", "alpha", "tokens": number, name, document-topic prior and number of
               tokens of the topic.
@@ -259,14 +259,14 @@ class TopicsOfDocuments(DescribedTopics):
               which it is the most frequent topic.
             - "coherence" (only with X): sum of ``log((d_ij + beta) / (d_j + beta))`` over pairs of
               words i and j, of which j is the more probable one [1]_.  d_ij is the number of
-              documents in which both words have tokens of this topic, and d_j that of documents in
-              which word j has them.  Values near 0 are best.
+              documents in which both words have tokens of this topic, and d_j is the number in
+              which word j does.  Values near 0 are best.
             - "uniform_dist": Kullback–Leibler divergence of the topic's word distribution from a
               uniform distribution.  It is low for a topic that uses all words alike.
             - "corpus_dist": Kullback–Leibler divergence of the topic's word distribution from that
               of all topics together.  It is low for a topic that resembles the whole corpus.
             - "eff_num_words": 1 divided by the sum of the topic's squared word probabilities.  It
-              is large for a topic with many words.
+              is large if the topic's tokens are spread over many words.
             - "exclusivity": mean, over the most probable words, of the word's probability in this
               topic divided by the sum of its probabilities in all topics.  It is near 1 if no other
               topic has these words.
@@ -278,7 +278,8 @@ class TopicsOfDocuments(DescribedTopics):
         ValueError
             If a parameter is invalid, or `transform` would not accept X.
         MemoryError
-            If the document counts of all pairs of words, at 8 bytes each, need more than 2 GiB.
+            If the document counts of all pairs of words of all topics, at 8 bytes each, need more
+            than 2 GiB.
 
         See Also
         --------
@@ -288,9 +289,9 @@ class TopicsOfDocuments(DescribedTopics):
         -----
         The definitions are those of MALLET's ``TopicModelDiagnostics``.  Topics of tokens are drawn
         as by `sample_topics`.  Probabilities of words come from `topic_word_counts_`, to which the
-        prior and the seeds are added for "exclusivity".  As in MALLET, words without tokens in the
-        topic, seeded or not, add nothing to "exclusivity".  With an int as `random_state`, results
-        are bit-for-bit identical for any chunks and workers.
+        prior and the seeds are added for "exclusivity" and for the choice of words.  As in MALLET,
+        words without tokens in the topic, seeded or not, add nothing to "exclusivity".  With an int
+        as `random_state`, results are bit-for-bit identical for any chunks and workers.
 
         References
         ----------

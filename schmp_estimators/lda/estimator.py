@@ -59,152 +59,154 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
     Parameters
     ----------
     n_components : int, default=10
-        Number of topics, called K below.  Even a million is possible, except with "frozen".
+        Number of topics, called K below.  Even a million is possible, except with
+        ``sampler="frozen"``.
     doc_topic_prior : float, array-like of shape (n_components,) or "learn", default=None
         Parameter alpha of the Dirichlet prior of the topic proportions of documents, from 1e-30 to
-        1e30.  A float holds for all topics, and an array has one number for each.  None means
-        "learn" for 500 to 4,096 topics, and ``1 / n_components`` otherwise.  "learn" starts from
-        0.1 and estimates one number for each topic [9]_ [10]_.  The numbers are updated every 5
-        sweeps, after the first 30 sweeps or half of `max_iter`, whichever is less.  Later calls of
-        `partial_fit` keep a learned prior, but `fit` with `warm_start` continues to learn it.
+        1e30.  None means "learn" for 500 to 4,096 topics, and ``1 / n_components`` otherwise.
+        "learn" starts from 0.1 and estimates one number for each topic [9]_ [10]_.  The numbers are
+        updated every 5 sweeps, after the first 30 sweeps or half of `max_iter`, whichever is less.
+        Later calls of `partial_fit` keep a learned prior, but `fit` with `warm_start` continues to
+        learn it.
     topic_word_prior : float or "learn", default=None
         Parameter beta of the Dirichlet prior of the word proportions of topics, from 1e-30 to 1e30.
         None means ``1 / n_components``.  "learn" starts from 0.01 and estimates one number for all
-        words and topics [10]_, in the same sweeps and fits as for `doc_topic_prior`.
+        words and topics [10]_.  This number is updated in the same sweeps as a learned
+        `doc_topic_prior`, and later calls of `partial_fit` keep it.
     seed_words : dict or array-like of shape (n_components, n_features), default=None
         Words that you expect in certain topics.  A dictionary maps the number of a topic to a list
         of words, or to a dictionary from words to numbers of imaginary tokens.  Words are given by
         name or by column number.  If names are numbers, a number is read as a name.  An array,
         dense or sparse, has the number of imaginary tokens of each word in each topic.  Imaginary
-        tokens add to `topic_word_prior`, and the real tokens of these words start in these topics.
-        `partial_fit` keeps the imaginary tokens of its first call.
+        tokens add to `topic_word_prior`.  In a fit without an earlier model, the real tokens of a
+        seed word start in its topics.  Later calls of `partial_fit` keep the imaginary tokens of
+        the first call.
     seed_weight : float, default=1.0
         Factor for the numbers of imaginary tokens in a dictionary of `seed_words`.  A word in a
-        list gets `seed_weight` imaginary tokens for each of its tokens in X, or in the first X of
-        `partial_fit`.
+        list gets `seed_weight` imaginary tokens for each of its tokens in X.  With `partial_fit`,
+        this is the X of the first call.
     feature_names : array-like of shape (n_features,) or vectorizer, default=None
         Names of the words, for `seed_words` and for methods that describe topics.  Pass an array,
         or an object whose ``get_feature_names_out()`` returns the names when `fit` is called, such
         as the vectorizer of the same pipeline.  Searches, cross-validation and
-        ``Pipeline(memory=...)`` fit a clone of that vectorizer.  For these, pass a list here, and
-        pass the same list to the vectorizer as its ``vocabulary``.  If None, the column names of X
-        are used, unless they are 0, 1, 2, and so on.  Names should be unique.  They may differ from
-        the column names of X, but no word may have the name of another column.
+        ``Pipeline(memory=...)`` fit a clone of that vectorizer.  For these, pass the same list here
+        and to the vectorizer as its ``vocabulary``.  If None, the column names of X are used,
+        unless they are 0, 1, 2, and so on.  Names should be unique, and no word may have the name
+        of another column of X.
     sampler : {"auto", "warp", "frozen", "saber", "fplus", "sparse", "light", "light-word", \
             "light-document", "alias", "hybrid", "data-parallel"} or object, default="auto"
         Algorithm that draws topics: a name, or an object (see :doc:`/user_guide/samplers`).  Of
         these names, only "auto", "warp", "frozen" and "saber" give results independent of
-        `n_shards`.
+        `n_shards`.  "light-word", "light-document", "alias" and "data-parallel" are only for
+        comparisons.
 
         - "warp": Metropolis–Hastings sampling [1]_.  A sweep has one pass by word and one by
-          document, and counts are updated only after each pass.  It takes constant time per token,
-          but does not sample the exact posterior.
+          document, and the counts of words and topics are updated only after each pass.  The
+          sampler takes constant time per token, but does not sample the exact posterior.
         - "frozen": Gibbs sampling in which word counts are updated only after each sweep.  Time per
           token and memory per word are proportional to K, so use it for at most a few hundred
           topics.  Like "saber", it needs fewer sweeps than "warp".
         - "saber": Gibbs sampling in which the counts of words and documents are updated only after
           each sweep [11]_.  Time per token grows with the number of topics in its document, not
-          with K.  Use it for many topics in short documents, or for at least a hundred topics in
-          long documents.
+          with K.  See "auto" for when to use it.
         - "fplus": collapsed Gibbs sampling with F+ trees [2]_.  It is exact with one shard.  With
-          several shards, each uses slightly outdated topic totals, as with the samplers from
-          "sparse" to "data-parallel".  The entry ``s_error`` of `history_` measures this error
-          [3]_.
-        - "sparse": collapsed Gibbs sampling, document by document [4]_.  With one shard, it has the
-          fastest exact sweeps once each word is in few topics.
+          several shards, each uses slightly outdated topic totals.  So do the shards of the
+          samplers from "sparse" to "data-parallel".  The entry ``s_error`` of `history_` measures
+          the error of these totals [3]_.
+        - "sparse": collapsed Gibbs sampling, document by document [4]_.  It is exact with one
+          shard, and fast once each word is in few topics.
         - "light": Metropolis–Hastings with proposals by word and by document in turn [5]_.  It
-          takes constant time per token.  With one shard, it always uses current counts and is
-          exact, but it needs more sweeps than Gibbs sampling.  Its variants "light-word" and
-          "light-document" make only one kind of proposal and exist for comparison.
+          takes constant time per token.  With one shard it is exact, but needs more sweeps than
+          Gibbs sampling.  Its variants "light-word" and "light-document" make only one kind of
+          proposal.
         - "alias": Metropolis–Hastings with alias tables that are not updated during a sweep [6]_.
-          It exists for comparison.
         - "hybrid": like "fplus", but with Metropolis–Hastings for documents of more than 600 tokens
           if there are more than 600 topics [8]_.  It was slower than "fplus" in our tests.
-        - "data-parallel": like "fplus", but on a copy of all counts in every shard [7]_.  The
-          copies are merged after each sweep.  It exists for comparison.
+        - "data-parallel": like "fplus", but each shard works on its own copy of all counts [7]_.
+          The copies are merged after each sweep.
         - "auto": "saber", "frozen" or "warp".  With at most 2**25 tokens, "saber" is used for 257
           to 4,096 topics if documents have at most 300 tokens on average, and for 100 to 256 topics
-          if they have more than 500.  Otherwise, "frozen" is used for at most 256 topics if its
-          ``4*K`` bytes for each word of X fit in 128 MiB.  All other cases use "warp".
+          if they have more than 500.  Otherwise, "frozen" is used for at most 256 topics if ``4*K``
+          bytes for each word that occurs in X fit in 128 MiB.  All other cases use "warp".
     mh_steps : int or "acceptance", default=2
-        Number of proposals for each token in Metropolis–Hastings samplers.  "warp" makes 1 to 4 in
-        each pass.  In a sweep, "alias" makes 1 to 16, and so does "hybrid" for long documents.
-        "light" makes 1 to 16 by word and as many by document, and its variants make twice as many
-        of one kind.  With more proposals, a sweep takes longer, but fewer sweeps are needed.  Other
-        samplers and objects accept only 2, and so does "hybrid" if it makes no proposals.
-        "acceptance", only for "hybrid", means 2 in the first sweep and then ⌈1/π⌉, at most 16.
-        Here π is the share of proposals accepted in the sweep before [8]_.
+        Number of proposals for each token in Metropolis–Hastings samplers.  "warp" can make 1 to 4
+        in each pass.  In a sweep, "alias" can make 1 to 16, and so can "hybrid" for long documents.
+        "light" can make 1 to 16 by word and as many by document, and its variants make twice as
+        many of one kind.  With more proposals, a sweep takes longer, but fewer sweeps are needed.
+        Other samplers (also if "auto" chooses them) and objects accept only 2, as does "hybrid" if
+        it makes no proposals.  "acceptance", only for "hybrid", means 2 in the first sweep and then
+        ⌈1/π⌉, at most 16.  Here π is the share of proposals accepted in the sweep before [8]_.
     init : {"auto", "documents", "sparse", "tempered", "uniform"}, default="auto"
         How tokens get their first topics in a fit without an earlier model.
 
         - "uniform": each token starts in a random topic.
         - "documents": each topic starts from a *seed window*, which is up to 100 tokens of a random
           document, or up to 300 if documents are long.  A token starts in a topic whose window has
-          its word, or else another word of its document.  With "saber" and a fixed
-          `doc_topic_prior`, expectation–maximisation (EM) steps follow.
+          its word, or another word of its document if no window has its word.  With "saber" and a
+          fixed `doc_topic_prior`, expectation–maximisation steps then weight these topics.
         - "sparse": each word draws two topics at random, and each of its tokens starts in one of
           them.
         - "tempered": like "uniform", but with priors of up to 5 alpha and 10 beta for the first 30
-          sweeps, or for half of `max_iter` if that is less.  `history_` has the priors of each
-          sweep.
+          sweeps, or half of `max_iter` if that is less.
         - "auto": "documents" for 50 topics or more with at most 100,000 tokens per topic on
           average, and "uniform" otherwise.  In both cases, "warp", "frozen" and "saber" also start
           with the larger priors of "tempered".
     max_iter : int, default=150
         Maximum number of sweeps.
     evaluate_every : int, default=0
-        Number of sweeps between two evaluations of the joint log-likelihood of tokens and topics,
-        at most `max_iter`.  With 0, there is no evaluation, or one every 10 sweeps if `tol` is not
-        0.
+        Number of sweeps, at most `max_iter`, between two evaluations of the joint log-likelihood of
+        words and topics.  0 means 10 if `tol` is not 0, and otherwise no evaluation.
     tol : float, default=0.0
         Stop when the log-likelihood changes by at most this fraction between two evaluations.
-        Evaluations in sweeps with the larger priors of `init` do not count.  With 0, only a
-        callback can end a fit before `max_iter` sweeps.
+        Evaluations before the larger priors of `init` end, or before "learn" begins, do not count.
+        With 0, only a callback can end a fit before `max_iter` sweeps.
     transform_tol : float, default=1e-3
         Tolerance of `transform` and of all methods that need topic proportions, between 0 and 1.
         It limits the estimated sum of absolute differences between the topic proportions of a
-        document and those that maximise the posterior.
+        document and those that maximise its likelihood times a Dirichlet(1 + alpha) prior.
     n_shards : int, default=None
-        Number of shards, at most the number of documents or words.  If None, "warp", "frozen" and
-        "saber" use 1 in this process.  On a cluster they use the number of workers, but at most the
-        square root of ``n_tokens / 8e4``.  With these samplers, more shards than workers only help
-        if workers join during the fit.  The default of the other samplers is always the square root
-        of ``n_tokens / 1.5e6``.
+        Number of shards, at most the number of documents and at most that of words.  If None,
+        "warp", "frozen" and "saber" use 1 in this process.  On a cluster they use the number of
+        workers, but at most the square root of ``n_tokens / 8e4``.  With these samplers, more
+        shards than workers only help if workers join during the fit.  For the other named samplers,
+        None means the square root of ``n_tokens / 1.5e6``.
     n_jobs : int, default=None
-        Number of threads for work in this process.  None means 1, and -1 means all cores.  With
-        "warp", "frozen" or "saber", more than one thread helps from 262,144 tokens on.
+        Number of threads for work in this process.  None means 1, and -1 means all cores.  In fits
+        with "warp", "frozen" or "saber" and up to 32,768 topics, a second thread helps from 262,144
+        tokens on.
     checkpoint : str or path-like, default=None
         Path or fsspec URL of a file to which the state of the fit is written every
         `checkpoint_every` sweeps.  ``~`` and environment variables in a path are expanded.  A fit
-        that finds its own checkpoint there continues from it.  A call of `partial_fit` replaces the
-        checkpoint of the call before.  A checkpoint needs an int as `random_state`.  If the file
-        cannot be written, the fit continues with a `CheckpointWarning`.
+        that finds its own checkpoint in this file continues from it.  A call of `partial_fit`
+        replaces the checkpoint of the call before.  A checkpoint needs an int as `random_state`.
+        If the file cannot be written, the fit continues with a `CheckpointWarning`.
     checkpoint_every : int, default=25
         Number of sweeps between two checkpoints.
     spill : {"auto"} or path-like, default=None
-        Where to keep slices of the tokens on disk instead of in memory.  Results do not change.
-        Samplers whose results depend on `n_shards` need one shard for each slice.  If there are too
-        few shards, an error says how many are needed.  "auto" uses the disk only if the fit would
-        need more than half of the available memory, or more than 80 % on a cluster.  It then gives
-        a `SpillWarning` and uses Dask's temporary directory, or on a cluster the local directory of
-        each worker.  A folder that you pass is always used, and all workers must reach it.  It also
-        keeps a checkpoint of the last sweep, from which the same fit continues.  It needs an int as
-        `random_state`, and no `checkpoint`.  The input is read several times.
+        Where to keep parts of the tokens (*slices*) on disk instead of in memory.  Results do not
+        change.  Samplers whose results depend on `n_shards` need at least one shard for each slice.
+        "auto" uses the disk only if the fit would need more than half of the available memory, or
+        on a cluster more than 80 % of that of all workers.  It then gives a `SpillWarning` and uses
+        Dask's temporary directory, or on a cluster the local directory of each worker.  A folder
+        that you pass is always used, and all workers must reach it.  The folder also keeps a
+        checkpoint of the last sweep, from which the same fit continues, and needs an int as
+        `random_state`.  With any `spill`, `checkpoint` must be None.  If the disk is used, the
+        input is read several times.
     warm_start : bool, default=False
         Whether `fit` draws the first topics from the counts of the last fit.  Unlike `partial_fit`,
         `fit` does not keep these counts.
     half_life : float, default=None
         Number of further calls of `partial_fit` after which the tokens of a call count half.
-        Earlier counts thus become fractions.  Fractions below a hundredth of `topic_word_prior_`
-        are dropped.  If None, all tokens keep their full weight.
+        Earlier counts become fractions, and fractions below a hundredth of `topic_word_prior_` are
+        dropped.  If None, all tokens keep their full weight.
     max_features : int, default=None
         Maximum number of words in the model after a call of `partial_fit` with `feature_names`.
         The words with the fewest tokens, real and imaginary, are removed at the end of the call.
-        The log names them.  A removed word that occurs again is a new word.  Without names, more
-        columns are an error.  If None, all words are kept.
+        The log names the removed words.  A removed word that occurs again is a new word.  In other
+        calls, also of `fit`, more columns are an error.  If None, all words are kept.
     verbose : int, default=0
         If not 0, show a progress bar, which needs the package ``rich``.  The bar also shows tokens
-        per second, the last log-likelihood and the last `HeldOutPerplexity`.
+        per second, the last log-likelihood and the last measurement of `HeldOutPerplexity`.
     random_state : int, RandomState instance or None, default=None
         Seed.  An int gives the same result every time.
 
@@ -219,16 +221,16 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
     topic_sizes_ : ndarray of shape (n_components,), int64
         Number of tokens of each topic, float64 if some are fractions.
     batch_topic_sizes_ : ndarray of shape (n_calls, n_components), int64
-        Number of tokens of each topic in each call.  The calls are `fit`, if it came first, and
-        those of `partial_fit`.
+        Number of tokens of each topic in each call.  The calls are the last `fit`, if any, and
+        those of `partial_fit` since.
     topic_names_ : ndarray of shape (n_components,), dtype object
         Names of the topics in tables and plots: the most relevant words of each topic, until you
         assign others.
     doc_topic_prior_ : float or ndarray of shape (n_components,)
-        Document-topic prior at the end of the fit, given or learned.  It may be larger if a
-        callback ended the fit in its first sweeps (see `init`).
+        Document-topic prior at the end of the fit, given or learned.  It is larger if a callback
+        ended the fit in sweeps with the larger priors of `init`.
     topic_word_prior_ : float
-        Topic-word prior at the end of the fit, with the same exception.
+        Topic-word prior at the end of the fit, larger in the same case as `doc_topic_prior_`.
     seed_counts_ : scipy.sparse.csc_array of shape (n_components, n_features), float64, or None
         Imaginary tokens of each word in each topic.
     feature_names_ : ndarray of shape (n_features,) or None
@@ -238,10 +240,9 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
     history_ : list of dict
         A record for each sweep.  ``iterations``, ``seconds`` and ``samples`` (tokens) are totals so
         far.  ``doc_topic_prior`` (a mean, if there are several) and ``topic_word_prior`` are the
-        priors of the sweep.  Samplers add entries of their own.  Evaluations add
-        ``document_log_likelihood``, ``word_log_likelihood`` and their sum ``log_likelihood``, under
-        the given or learned priors.  In later calls of `partial_fit`, these are log-likelihoods of
-        the new documents, given the earlier tokens.
+        priors of the sweep.  Evaluations add ``document_log_likelihood``, ``word_log_likelihood``
+        and their sum ``log_likelihood``, under the given or learned priors.  In later calls of
+        `partial_fit`, these are log-likelihoods of the new documents, given the earlier tokens.
     n_shards_ : int
         Number of shards used.
     sampler_ : str or object
@@ -257,11 +258,10 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
 
     Notes
     -----
-    Documents in a Dask collection stay on their workers.  The client receives totals, records and
-    `topic_word_counts_`.  In longer fits and for checkpoints, it also receives the topics of all
-    tokens (a :term:`snapshot`).  `transform` is a deterministic fixed-point iteration.  Its result
-    for a document does not depend on other documents.  ``fit_transform(X)`` equals
-    ``fit(X).transform(X)``.
+    Documents in a Dask collection stay on the cluster.  In a fit, the client receives numbers of
+    tokens, seed windows, records and `topic_word_counts_`.  In longer fits and for checkpoints, it
+    also receives the topics of all tokens (a :term:`snapshot`).  `transform` is deterministic, and
+    its result for a document does not depend on other documents.
 
     References
     ----------
@@ -375,7 +375,7 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         ----------
         X : array-like, sparse array or matrix, data frame, or Dask collection, \
                 of shape (n_documents, n_features)
-            Word counts: whole numbers, at least 0.  A Dask collection stays on the cluster.
+            Word counts: whole numbers, at least 0.
         y : None
             Ignored.
 
@@ -389,7 +389,7 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         ValueError
             If a parameter is invalid.  If X has no documents, or has a value that is not a count.
         MemoryError
-            If the fit needs more memory than there is.
+            If a check before the first sweep finds that the fit needs too much memory.
         CheckpointMismatchError
             If the files of `checkpoint` or `spill` belong to another fit or are damaged.
         SpillError
@@ -411,8 +411,6 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any = None, *, feature_names: Any = None) -> DistributedLDA:
         """Sample topics for more documents, and keep the counts of earlier calls.
-
-        With `half_life`, earlier counts lose weight in each call.
 
         Parameters
         ----------

@@ -38,13 +38,13 @@ class MatchedTopics(DescribedTopics):
             For each topic, the number of its match in the other model.  It is -1 for topics without
             a match, if the other model has fewer topics.
         similarity : ndarray of shape (n_components,), float64
-            Cosine similarity of the word distributions of the two topics, from 0 to 1.  It is NaN
-            without a match.
+            Cosine similarity of the word distributions of the topic and its match, from 0 to 1.  It
+            is NaN without a match.
 
         Raises
         ------
         ValueError
-            If the other model has other words, or its weights are invalid.
+            If the other model has other words or invalid weights.
         MemoryError
             If the similarities of all pairs of topics, at 8 bytes each, need more than 2 GiB.
 
@@ -113,9 +113,9 @@ class MatchedTopics(DescribedTopics):
 
         Notes
         -----
-        The clones have the same parameters except `random_state`, `checkpoint` (None) and a folder
-        for `spill` ("auto" instead).  For models already fitted, compute
-        ``np.mean([lda.match_topics(other)[1] for other in models], axis=0)``.
+        The clones have the parameters of this model, except that `random_state` differs,
+        `checkpoint` is None, and "auto" replaces a folder for `spill`.  For models already fitted,
+        compute ``np.mean([lda.match_topics(other)[1] for other in models], axis=0)``.
 
         Examples
         --------

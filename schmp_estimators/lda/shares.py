@@ -54,12 +54,12 @@ class TopicShares(NamedTuple):
         Slope of a line through the shares of the groups.  It is the change of the share per unit if
         groups are numbers, per year if they are dates or periods, and per step if they are an
         ordered categorical.  The line is fitted by least squares, with the sizes of the groups
-        (documents or tokens) as weights.  The trend is None if groups are not ordered, or if fewer
-        than two groups have words.
+        (documents or tokens) as weights.  The trend is None if groups are names or an unordered
+        categorical, or if fewer than two groups have words.
     trend_lower, trend_upper : ndarray of shape (n_components,), or None
         Ends of the intervals of `trend`.
     refits : ndarray of shape (n_fits, n_groups, n_components), or None
-        Shares of the matching topics in fits with other seeds.
+        Shares of the matching topics in fits with other seeds.  None if `n_fits` was 0.
     n_documents, n_tokens : ndarray of shape (n_groups,)
         Number of documents with words in each group, and number of their tokens.
     n_empty : int
@@ -227,7 +227,7 @@ class SharesOfTopics(TopicsOfDocuments, MatchedTopics):
             labels that cannot be sorted.
         MemoryError
             If the shares in all draws need more than 2 GiB, at 8 bytes for each number.  If
-            `n_draws` is 0, and the topic proportions of all documents need more than that.
+            `n_draws` is 0, and the topic proportions of all documents need more than 2 GiB.
 
         See Also
         --------
@@ -241,7 +241,7 @@ class SharesOfTopics(TopicsOfDocuments, MatchedTopics):
         discarded, and then every third sweep is a draw.  If the topics and priors are the true
         ones, intervals with a `confidence_level` of 0.95 cover the true share with a probability of
         0.95.  The intervals leave out how uncertain the topics are, which `n_fits` shows.  They do
-        not hold for documents not in X.
+        not hold for documents outside X.
 
         Examples
         --------

@@ -98,7 +98,7 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         -------
         ndarray or dask.array.Array of shape (n_documents, n_components), float64
             Topic proportions; rows sum to 1.  For a Dask collection, the result is lazy: a Dask
-            array, or a list of Delayed if X is one.  A document without words gets the mean
+            array, or a list of Delayed if X is such a list.  A document without words gets the mean
             proportions of the document-topic prior.
         """
         check_is_fitted(self)

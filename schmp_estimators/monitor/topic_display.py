@@ -27,8 +27,9 @@ _LETTERS, _BAND = 38, 1.6
 class TopicDisplay:
     """Plot of topics: bars of their words, or their shares in groups of documents.
 
-    Shares are drawn as a map, or as bands if they have intervals.  A map has a row for each topic
-    and a column for each group.  Bands have a separate plot for each topic.
+    Shares without intervals are drawn as a map, with a row for each topic and a column for each
+    group.  Shares with intervals are drawn as bands, or as error bars if the groups are neither
+    numbers nor dates, in a separate plot for each topic.
 
     Use `from_estimator` to make a display.
 
@@ -37,22 +38,21 @@ class TopicDisplay:
     words : array-like of shape (n_topics, n_words)
         Words of each topic, in the order of the bars.
     probabilities : array-like of shape (n_topics, n_words)
-        Probabilities of the words in their topics, which are the lengths of the bars.
+        Lengths of the bars: probabilities of the words in their topics.
     topics : array-like of shape (n_topics,)
         Numbers of the topics.
     sizes : array-like of shape (n_topics,)
         Shares of the topics in all tokens.
     shares : array-like of shape (n_topics, n_groups), default=None
-        Shares of the topics in each group.  If None, bars are drawn.
+        Shares of the topics in each group.  If None, bars of words are drawn.
     group_names : array-like of shape (n_groups,), default=None
-        Names of the groups.  For bands, they may be numbers or dates.
+        Names of the groups, which may be numbers or dates.
     names : array-like of shape (n_topics,), default=None
         Names of the topics.  If None, topics are named by their words.
     lower, upper : array-like of shape (n_topics, n_groups), default=None
-        Ends of the intervals of `shares`.  Shares with intervals are drawn as bands, and others as
-        a map.
+        Ends of the intervals of `shares`.
     refits : array-like of shape (n_fits, n_topics, n_groups), default=None
-        Shares in other fits, drawn in grey beside the bands.
+        Shares in other fits, drawn in grey with the bands.
     n_empty : int, default=0
         Number of documents without words, given in the label of a map or of bands.
 
@@ -70,7 +70,7 @@ class TopicDisplay:
     bands_ : list of matplotlib PolyCollection or ErrorbarContainer
         One for each topic; empty unless bands are drawn.
     text_ : list of matplotlib Text
-        Shares that are written into the map, if they are at least 5 percent.
+        Shares of at least 5 percent, which are written into the map.
 
     See Also
     --------
@@ -146,16 +146,16 @@ class TopicDisplay:
             words, and those whose group is missing, are left out.
         shares : TopicShares, default=None
             Result of `DistributedLDA.topic_shares`, with intervals.  The intervals are drawn as a
-            band for each topic if `display_labels`, or else the groups, are numbers or dates, and
-            otherwise as error bars.
+            band for each topic if the names of the groups (see `display_labels`) are numbers or
+            dates, and otherwise as error bars.
         calls : bool, default=False
             Whether to draw how the topics change over the calls of `partial_fit`.  A line for each
-            topic shows its share in the tokens of each call.  If `display_labels` are strings,
-            points show it.
+            topic (or points, if `display_labels` are strings) shows its share in the tokens of each
+            call.
         topics : int or array-like of int, default=12
-            How many topics to draw, or an array of topic numbers in the order wanted.  A single
-            number draws the largest topics.  A map sorts them by the group in which their share is
-            largest.
+            How many topics to draw, or an array of topic numbers in the order wanted.  If you say
+            how many, the largest topics are drawn.  In a map, these are sorted by the group in
+            which their share is largest.
         n_words : int, default=None
             Number of words of each topic.  None means 8 in bars, and 4 in the names of topics to
             which no name was assigned.
@@ -163,8 +163,8 @@ class TopicDisplay:
             Choice of the words, as in `DistributedLDA.top_words`.  The length of a bar is the
             probability of the word, and the longest bar is on top.
         feature_names : array-like of shape (n_features,), default=None
-            Names of the words.  If None, they come from the earlier steps of the pipeline or from
-            the estimator.
+            Names of the words.  If None, they come from the earlier steps of a pipeline, or else
+            from the model.
         display_labels : array-like of shape (n_groups,), default=None
             Names of the groups, in the sorted order of the groups.  With `calls`, names of the
             calls, for example their dates.  If None, groups are named by their values, and calls by
@@ -186,10 +186,10 @@ class TopicDisplay:
             If the estimator has no topics.
         ValueError
             If only one of `X` and `groups` is given, or more than one of `X`, `shares` and `calls`.
-            If `display_labels` is given with none of these.  If the lengths of `X` and `groups`
-            differ, or groups cannot be sorted.  If the number of `display_labels` differs from that
-            of groups or calls.  If `shares` has no intervals, or another number of topics.  If
-            `topics` is invalid.
+            If `display_labels` is given without `groups`, `shares` or `calls`.  If the lengths of
+            `X` and `groups` differ, or groups cannot be sorted.  If the number of `display_labels`
+            differs from that of groups or calls.  If `shares` has no intervals, or not as many
+            topics as the model.  If `topics` is invalid.
         """
         check_matplotlib_support(f"{cls.__name__}.from_estimator")
         check_is_fitted(estimator)
