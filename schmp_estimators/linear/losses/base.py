@@ -6,9 +6,9 @@ from schmp_estimators.core.typing import Floats
 
 
 class Level(NamedTuple):
-    """The sum of weighted losses Σ_i s_i ℓ_i, with two derivatives in the intercept b.
+    """The sum of weighted losses Σ_i s_i ℓ_i, and its derivatives in the intercept b.
 
-    The first derivative is negated.
+    `slope` is minus the first derivative, and `curvature` the second one.
     """
 
     loss: float
@@ -19,7 +19,7 @@ class Level(NamedTuple):
 
 
 class Derivatives(NamedTuple):
-    """The sum of weighted losses, and two derivatives for each row i, the first one negated."""
+    """The sum of weighted losses, with −s_i ℓ_i' as `slope` and s_i ℓ_i'' as `curvature`."""
 
     level: Level
     #: (n,) −s_i ℓ_i'
@@ -87,7 +87,7 @@ class Loss(Protocol):
     ) -> float:
         """Return the dual loss −Σ_i s_i ℓ*(y_i, −θ_i/s_i) at θ = scale·slope, scale ≤ 1.
 
-        ℓ* is the conjugate of ℓ in u, and slope is that of `derivatives`.
+        ℓ* is the conjugate of ℓ in u, and slope that of `derivatives`.
         """
 
 
@@ -97,7 +97,7 @@ class Rowwise(Loss, Protocol):
 
     It is a named tuple, whose fields are numbers if it has any. numba compiles each kernel once for
     each type of loss, with the `row` and `conjugate` of that type.  These may use only numbers and
-    `math`, and no arrays.
+    `math`.
     """
 
     def row(self, target: float, decision: float) -> tuple[float, float, float]:
