@@ -69,8 +69,8 @@ class Save(NamedTuple):
         them.  The state is copied, so the program may change it later.  The decorator `saves`
         declares the type of states.
     last : bool, default=False
-        Whether this may be the last state of the run.  If True, it is always written, whatever
-        ``checkpoint_every`` is.
+        Whether this may be the last state of the run.  If True, the state is always written,
+        whatever ``checkpoint_every`` is.
     """
 
     state: Any
@@ -95,7 +95,7 @@ class Sum(NamedTuple):
     """A coroutine (see `run`) yields this with a job to receive the sum of all pieces' answers.
 
     On a cluster, the workers add up the answers in a tree, so that only one sum is sent to the
-    client.  The sum is bit-for-bit that of `tree_sum`.
+    client.  It is bit-for-bit the result of `tree_sum`.
 
     Examples
     --------
