@@ -144,7 +144,7 @@ class Program(ABC, Generic[State, Block, Model, Report]):
 
     Notes
     -----
-    The first argument of most of these functions, ``at``, has these attributes:
+    Most functions of a program have a first argument ``at``, with these attributes:
 
     ``at.shard``
         The data of the shard, read-only.
@@ -200,7 +200,7 @@ class Program(ABC, Generic[State, Block, Model, Report]):
         """
 
     def n_blocks(self, n_shards: int) -> int:
-        """Return the number of blocks of the model; by default `n_shards`, 0 if there are none."""
+        """Return the number of blocks of the model, 0 if there are none; by default `n_shards`."""
         return n_shards
 
     def combine(self, index: int, parts: Sequence[Any]) -> Block:
