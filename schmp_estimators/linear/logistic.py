@@ -184,7 +184,7 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
     See Also
     --------
     SparseLogisticRegression : Logistic regression with a given C.
-    sklearn.linear_model.LogisticRegressionCV : For two classes, chooses the same C with
+    sklearn.linear_model.LogisticRegressionCV : For two classes, usually chooses the same C with
         ``l1_ratios=(1,)``.
 
     Examples
