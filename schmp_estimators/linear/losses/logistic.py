@@ -84,8 +84,8 @@ class Logistic(NamedTuple):
         """Make at most `most` Newton steps on sparse or rounded columns.
 
         The steps change `coef` and `decision`, which is u + b, and with `centred` also b.  They end
-        when the possible decrease of the objective is at most `goal`, or at most `part` times the
-        first one.  The objective never rises.
+        when the possible decrease of the objective is at most `goal`, or at most `part` times its
+        first value.  The objective never rises.
         """
         given = columns, freeze(target), freeze(weights), coef, decision, freeze(penalty)
         descend = compiled_for(penalty, newton_steps)
