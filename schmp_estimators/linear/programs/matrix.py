@@ -172,7 +172,7 @@ class Storage:
         raise NotImplementedError
 
     def known_sums(self, weights: Floats) -> Floats:
-        """Return for each column Σ w x over rows with known values, and Σ w over all others."""
+        """Return for each column Σ w x over known values, and Σ w over missing values."""
         known = self.filled(np.zeros(self.n_columns))
         return np.stack([known.gradient(weights, None), self.missing_weights(weights)])
 
@@ -220,7 +220,7 @@ class Storage:
         return freeze(Columns(found.data, rows, found.indptr.astype(np.int64)))
 
     def complete(self, columns: Indices) -> Array:
-        """Return for each of `columns` whether it may be shifted: it has no implicit zeros."""
+        """Return for each of `columns` whether it may be shifted, as it has no implicit zeros."""
         return np.ones(len(columns), bool)
 
     def shifted(self, shifts: Floats) -> "Storage":
@@ -236,7 +236,7 @@ class Storage:
     def identity(self) -> Iterable[Array]:
         """Return arrays that differ if X differs.
 
-        A checkpoint recognises X by a digest of these.
+        A checkpoint recognises X by a digest of these arrays.
         """
         return (values for _, values in self.pieces(np.arange(self.n_columns)))
 
