@@ -85,7 +85,7 @@ def stability_selection(
         Seed of the draws of halves.
     n_jobs : int or None, default=None
         Number of halves that are fitted at the same time, in threads.  None means 1, and -1 all
-        processors.  The result does not depend on it.
+        processors.  The result does not depend on `n_jobs`.
 
     Returns
     -------
