@@ -55,9 +55,8 @@ missing_values : float or None
     `~schmp_estimators.genotypes.Genotypes`.
 standardize : bool
     Whether to penalise coefficients as if each column had been divided by its standard deviation.
-    Standard deviations are computed over the training samples, weighted as the means at
-    `missing_values`, with the sum of weights as divisor.  Coefficients are in the units of X.  X
-    may be sparse.
+    Variances are weighted means of squared deviations over the training samples, with the weights
+    described at `missing_values`.  Coefficients are in the units of X.  X may be sparse.
 fit_intercept : bool
     Whether to fit an intercept b, which is not penalised.  An intercept does not make a sparse X of
     more than 2²² entries dense.
