@@ -94,8 +94,7 @@ def run(
         number or a (nested) tuple of them.  A piece may also be a function without arguments, which
         is called on the worker that keeps the piece.  Data may then be larger than the memory of
         this process.  All other pieces are kept in this process, to be sent again if a worker dies.
-        Pieces are read-only, as is everything else that a function of the program is not allowed to
-        change.
+        Pieces are read-only, so a job returns a changed piece as a new object.
     sweeps : int, optional
         Number of sweeps of a static program, at least 1.  A sweep runs all stages.  Coroutines take
         no `sweeps`.
@@ -105,7 +104,8 @@ def run(
     checkpoint : str or path-like, optional
         File to which the state of the run is written.  It is a path, in which ``~`` and environment
         variables are replaced, or a URL known to fsspec.  If the file has a state of the same run,
-        the run continues from there.  A coroutine needs `Save` and `saves`.
+        the run continues from there.  A coroutine must yield `Save`, and declare its states by
+        `saves`.
     checkpoint_every : int, default=10
         Number of sweeps, or of times that a coroutine yields `Save`, between two checkpoints.  The
         state after the last sweep, or of a `Save` with ``last=True``, is always written.
