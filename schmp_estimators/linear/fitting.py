@@ -93,7 +93,8 @@ class SparseModel(Penalised):
         Parameters
         ----------
         y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_targets)
-            Responses, or class labels (numbers or strings).  Each target is fitted separately.
+            Responses, or class labels (numbers, strings or booleans).  Each target is fitted
+            separately.
 
         Returns
         -------
