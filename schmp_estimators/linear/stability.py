@@ -27,7 +27,7 @@ class Stability(NamedTuple):
         Values of alpha or C, the strongest penalty first.
     selected : ndarray of shape (n_features,), dtype bool
         Whether the largest probability of a column over all penalties is at least the threshold.
-        For columns without a penalty this is True, because nearly every fit selects them.
+        It is True for columns without a penalty, because nearly every fit selects them.
     n_selected : float
         Mean number of columns that are selected in a half with at least one of the penalties.
         Columns without a penalty do not count.
