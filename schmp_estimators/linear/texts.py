@@ -75,8 +75,8 @@ class_weight : dict, "balanced" or None
 positive : bool
     Whether coefficients are restricted to be ≥ 0.  Penalty factors of 0 are then not allowed.
 max_iter : int
-    Maximum number of steps of "resolve".  Each step updates the coefficients of some columns.  For
-    other schedules, maximum number of passes over all coefficients.
+    Maximum number of steps of "resolve".  Each step chooses columns and updates their coefficients.
+    For other schedules, maximum number of passes over all coefficients.
 warm_start : bool
     Whether to start from the `coef_` and `intercept_` of the previous fit.
 n_shards : int or None
@@ -142,7 +142,8 @@ cv_n_jobs : int or None
     Number of threads, each of which fits one fold.  None means 1, and -1 all processors.  On a Dask
     cluster, folds are fitted one after the other.
 cv_max_iter : int
-    Maximum number of steps for each penalty.  Each step updates the coefficients of some columns.
+    Maximum number of steps for each penalty.  Each step chooses columns and updates their
+    coefficients.
 cv_verbose : int or bool
     Whether to show a progress bar.  It needs the package rich.
 alpha_ : float
