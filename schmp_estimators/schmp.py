@@ -1,9 +1,9 @@
 """Run algorithms of your own, in this process or on a Dask cluster.
 
-An algorithm is written as a program.  In a *static* program, a `Program`, the order in which parts
-of the data (shards) and parts of the model (blocks) are combined is known beforehand.  A *dynamic*
-program, or coroutine, is a generator that yields jobs, and chooses the next job from the results so
-far.  `run` runs both, and :doc:`/user_guide/programs` explains them.
+An algorithm is written as a program.  A *static* program is a subclass of `Program`.  It says
+beforehand in which order parts of the data (shards) are combined with parts of the model (blocks).
+A *dynamic* program, or coroutine, returns a generator of jobs, which chooses each job from earlier
+results.  `run` runs both, and :doc:`/user_guide/programs` explains them.
 """
 
 from __future__ import annotations
@@ -83,34 +83,36 @@ def run(
     Parameters
     ----------
     program : Program or callable
-        A static program (a `Program`), or a coroutine.  A coroutine is a function that returns a
-        generator of jobs.  Its argument is None, or a state that an earlier run has saved.  A job
-        is a pure function of one piece of the data, and is called for every piece.  It returns the
-        piece, possibly changed, and an answer.  The generator receives the answers of all pieces,
-        in order.  The generator may also yield `Sum`, `Report`, `Save` and `Overlapping`.
+        A static program (an instance of a subclass of `Program`), or a coroutine.  A coroutine is a
+        function that returns a generator of jobs.  Its argument is None, or a state that an earlier
+        run has saved.  A job is a pure function of one piece of the data, and is called for every
+        piece.  It returns the piece, possibly changed, and an answer.  The generator receives the
+        answers of all pieces, in order.  The generator may also yield `Sum`, `Report`, `Save` and
+        `Overlapping`.
     data : sequence
         The pieces of the data, which are the shards of a static program.  Each is an array, a
         number or a (nested) tuple of them.  A piece may also be a function without arguments, which
-        is called on the worker that keeps the piece.  Data may then be too large for this process.
-        All other pieces are kept in this process, to be sent again if a worker dies.  Pieces are
-        read-only, as is everything else that a function of the program is not allowed to change.
+        is called on the worker that keeps the piece.  Data may then be larger than the memory of
+        this process.  All other pieces are kept in this process, to be sent again if a worker dies.
+        Pieces are read-only, so a job returns a changed piece as a new object.
     sweeps : int, optional
-        Number of sweeps of a static program, at least 1.  A sweep runs all stages.  A coroutine
-        ends by itself.
+        Number of sweeps of a static program, at least 1.  A sweep runs all stages.  Coroutines take
+        no `sweeps`.
     callback : callable, optional
         Called with each new record.  If it returns True, a static program ends, and a coroutine
         receives True as the answer to its `Report`.
     checkpoint : str or path-like, optional
         File to which the state of the run is written.  It is a path, in which ``~`` and environment
         variables are replaced, or a URL known to fsspec.  If the file has a state of the same run,
-        the run continues from there.  A coroutine must yield `Save`.
+        the run continues from there.  A coroutine must yield `Save`, and declare its states by
+        `saves`.
     checkpoint_every : int, default=10
-        Number of sweeps between two checkpoints, or number of times that a coroutine yields `Save`.
-        The state after the last sweep, or of a `Save` with ``last=True``, is always written.
+        Number of sweeps, or of times that a coroutine yields `Save`, between two checkpoints.  The
+        state after the last sweep, or of a `Save` with ``last=True``, is always written.
     keeper : Keeper, optional
         Saves what the jobs of a coroutine have changed in the pieces.  If jobs change pieces,
-        checkpoints need a keeper.  Without a keeper, whole pieces are sent to the client after
-        every 50 jobs on a cluster if any piece has changed.
+        checkpoints need a keeper.  Without a keeper, a cluster sends all pieces to the client after
+        every 50 jobs if any piece has changed.
     n_jobs : int, optional
         Number of threads in this process.  None means 1, and -1 all cores.  It is not used on a
         cluster or with ``engine="serial"``.

@@ -144,7 +144,7 @@ class Program(ABC, Generic[State, Block, Model, Report]):
 
     Notes
     -----
-    Most of these functions have a first argument ``at``, with these attributes:
+    Most functions of a program have a first argument ``at``, with these attributes:
 
     ``at.shard``
         The data of the shard, read-only.
@@ -200,13 +200,13 @@ class Program(ABC, Generic[State, Block, Model, Report]):
         """
 
     def n_blocks(self, n_shards: int) -> int:
-        """Return the number of blocks of the model; 0 if there are none."""
+        """Return the number of blocks of the model, 0 if there are none; by default `n_shards`."""
         return n_shards
 
     def combine(self, index: int, parts: Sequence[Any]) -> Block:
         """Return block `index`, made from the parts that shards have of it, in shard order.
 
-        By default, only one shard may have a part.
+        By default, a block must have exactly one part.
         """
         if len(parts) != 1:
             raise NotImplementedError(

@@ -167,13 +167,13 @@ def exchanges(
     *args: Any,
     split: Split,
 ) -> Stage:
-    """Return a stage in which every shard receives a piece of every shard's state, and answers.
+    """Return a stage in which every shard sends a piece of its state to every shard.
 
-    A function works on the pieces that a shard has received.  `Program` explains shards and stages.
+    A function of the program works on the pieces that a shard has received, and returns an answer
+    to every shard.  `Program` explains shards and stages.
 
     The next stage must be made by `each`.  In that stage, the function receives the answers to its
-    shard as third argument, in shard order.  The size of messages grows with the data, not with the
-    model times the number of shards.
+    shard as third argument, in shard order.
 
     Parameters
     ----------

@@ -72,17 +72,17 @@ class CrossValidated(Penalised):
         Parameters
         ----------
         X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
-            Samples.  A Dask collection is read once.  The workers also keep a copy of the rows of
-            the current fold.
+            Samples.  A Dask collection is read once.  The workers keep its rows, and a copy of the
+            rows of the current fold.
         y : array-like or Dask collection of shape (n_samples,)
-            Responses, also of shape (n_samples, n_targets), or class labels.
+            Responses or class labels.  Responses may have the shape (n_samples, n_targets).
         sample_weight : array-like or Dask collection of shape (n_samples,), default=None
             Weights of the samples, in fits and in the score of each fold.  As in scikit-learn, the
             mean over folds is not weighted.
         params : dict
-            Arguments for the splitter and the scorer.  Only `groups` is accepted, unless
-            scikit-learn's ``enable_metadata_routing=True`` is set.  Then the splitter and the
-            scorer get the arguments that they request.
+            Arguments for the splitter and the scorer.  By default only `groups` is accepted.  With
+            scikit-learn's ``enable_metadata_routing=True``, the splitter and the scorer get the
+            arguments that they request.
 
         Returns
         -------
@@ -92,10 +92,10 @@ class CrossValidated(Penalised):
         Raises
         ------
         ValueError
-            If X, y or the weights are masked, not finite, empty or of different lengths.  If
-            weights are negative or all zero.  If penalties are not positive.  If labels y are of
-            one class only, in total or in a fold.  If a fold has no training samples or no held-out
-            samples, or its score is NaN.
+            If X, y or the weights are masked or not finite (except missing values of X), empty or
+            of different lengths.  If weights are negative or all zero.  If penalties are not
+            positive.  If labels y, or those of a fold's training samples, are of one class only.
+            If a fold has no training or held-out samples, or its score is NaN.
         TypeError
 
         Warns

@@ -93,7 +93,7 @@ class SparseModel(Penalised):
         Parameters
         ----------
         y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_targets)
-            Responses, or class labels, which are numbers or strings.  Each target is fitted
+            Responses, or class labels (numbers, strings or booleans).  Each target is fitted
             separately.
 
         Returns
@@ -104,10 +104,10 @@ class SparseModel(Penalised):
         Raises
         ------
         ValueError
-            If X, y or the weights are masked, not finite, empty, or of different lengths.  If
-            weights are negative or all zero.  If the labels y are of one class only, or continuous.
-            If squares of X or y overflow or underflow.  If chunks of X have different numbers of
-            columns.
+            If X, y or the weights are masked or not finite (except missing values of X), empty or
+            of different lengths.  If weights are negative or all zero.  If the labels y are of one
+            class only, or continuous.  If squares of X or y overflow or underflow.  If chunks of X
+            have different numbers of columns.
         TypeError
         CheckpointMismatchError
 
@@ -145,7 +145,7 @@ class SparseModel(Penalised):
     def set_params(self, **params: Any) -> Self:
         """Set parameters of the estimator.
 
-        If the schedule is an object, its parameters have names such as ``schedule__n_parallel``.
+        The parameters of a schedule object have names such as ``schedule__n_parallel``.
 
         Parameters
         ----------

@@ -179,7 +179,7 @@ class SparseGLM(Pair, SparseModel):
         Weight ρ of absolute values in penalty="elasticnet", from 1e-6 to 1.  None means ½.
     tol : float, default=1e-4
         The fit ends when the duality gap is at most `tol` times the objective of zero coefficients.
-        For the squared loss, the limit is ``tol * sum(s * y ** 2) / sum(s)`` with y centred if
+        For the squared loss, this limit is ``tol * sum(s * y ** 2) / sum(s)`` with y centred if
         there is an intercept.  Without a duality gap, `stationarity_` is compared instead.
 
     Attributes
@@ -264,7 +264,7 @@ class SparseGLM(Pair, SparseModel):
 class SparseGLMCV(Pair, CrossValidated):
     """Linear model with any loss and any penalty, where alpha is chosen by cross-validation.
 
-    If y is two-dimensional, a penalty is chosen for each target.  Targets are then the first
+    If y has several columns, a penalty is chosen for each.  These targets are then the first
     dimension of results such as `coef_`.
 
     Parameters
@@ -387,8 +387,8 @@ def sparse_glm_path(
     l1_ratio : float, default=None
         Weight ρ as in `SparseGLM`.  None means ½.
     tol : float, default=1e-4
-        Tolerance of the duality gap, as in `SparseGLM`.  In addition, each fit aims at a hundredth
-        of its first gap, or at the size of rounding errors.
+        Tolerance of the duality gap, as in `SparseGLM`.  Each fit also tries to reduce its first
+        gap to a hundredth, or to rounding errors.
 
     Returns
     -------
@@ -406,8 +406,8 @@ def sparse_glm_path(
     Raises
     ------
     ValueError
-        If X, y or the weights are masked, not finite, empty or of different lengths.  If weights
-        are negative or all zero.  If a parameter is invalid.
+        If X, y or the weights are masked or not finite (except missing values of X), empty or of
+        different lengths.  If weights are negative or all zero.  If a parameter is invalid.
     TypeError
 
     Warns

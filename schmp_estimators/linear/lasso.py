@@ -29,8 +29,7 @@ class PrioritizedLasso(MultiOutputMixin, SparseModel, LinearRegressor):
     with the `l1_ratio` :math:`\rho` and `penalty_factors` :math:`f`, both 1 by default.
     `sample_weight` weights the squares, and its sum replaces n.  This is the objective of
     :class:`sklearn.linear_model.Lasso` and :class:`~sklearn.linear_model.ElasticNet`, with the same
-    names of parameters.  The duality gap of a fit bounds how far its objective is above the
-    minimum.
+    parameter names.  The duality gap of a fit bounds how far its objective is above the minimum.
 
     The parameters up to `fit_intercept`, and `positive`, define the model; the others control the
     fit.
@@ -39,7 +38,8 @@ class PrioritizedLasso(MultiOutputMixin, SparseModel, LinearRegressor):
     ----------
     tol : float, default=1e-4
         The fit ends when the duality gap is at most ``tol * sum(y ** 2) / n_samples``.  If there is
-        an intercept, y is centred in this formula.  With `sample_weight`, this mean is weighted.
+        an intercept, y is centred in this formula.  With `sample_weight`, the mean of squares is
+        weighted.
 
     Attributes
     ----------
@@ -115,7 +115,7 @@ class PrioritizedLasso(MultiOutputMixin, SparseModel, LinearRegressor):
 class PrioritizedLassoCV(MultiOutputMixin, CrossValidated, LinearRegressor):
     """Lasso whose penalty is chosen by cross-validation along a path of penalties.
 
-    If y is two-dimensional, a penalty is chosen for each target.  Targets are then the first
+    If y has several columns, a penalty is chosen for each.  These targets are then the first
     dimension of results such as `coef_`.
 
     Parameters
@@ -155,7 +155,7 @@ class PrioritizedLassoCV(MultiOutputMixin, CrossValidated, LinearRegressor):
     --------
     PrioritizedLasso : Lasso with a given penalty.
     prioritized_lasso_path : Solutions for all penalties.
-    sklearn.linear_model.LassoCV : Chooses the same penalty.
+    sklearn.linear_model.LassoCV : Usually chooses the same penalty.
 
     References
     ----------
@@ -233,9 +233,8 @@ def prioritized_lasso_path(
     y : array-like or Dask collection of shape (n_samples,)
         Responses.
     tol : float, default=1e-4
-        Tolerance of the duality gap, as in `PrioritizedLasso`.  In addition, each fit aims at a
-        hundredth of its first gap, or at the size of rounding errors, so that neighbouring
-        solutions differ.
+        Tolerance of the duality gap, as in `PrioritizedLasso`.  Each fit also tries to reduce its
+        first gap to a hundredth, or to rounding errors, so that neighbouring solutions differ.
 
     Returns
     -------
@@ -246,13 +245,13 @@ def prioritized_lasso_path(
     intercepts : ndarray of shape (n_alphas,)
         Intercepts.
     dual_gaps : ndarray of shape (n_alphas,)
-        Duality gaps of the solutions.
+        Duality gaps.
 
     Raises
     ------
     ValueError
-        If X, y or the weights are masked, not finite, empty or of different lengths.  If weights
-        are negative or all zero.  If a parameter is invalid.
+        If X, y or the weights are masked or not finite (except missing values of X), empty or of
+        different lengths.  If weights are negative or all zero.  If a parameter is invalid.
     TypeError
 
     Warns

@@ -136,17 +136,17 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
         to 1e4.
     scoring : str, callable or None, default=None
         Score that is maximised on held-out samples; None means accuracy.  On Dask, the workers
-        compute accuracy.  For another score, the client receives the decision values of each fold,
-        with 8 bytes per held-out sample, class and value of C.  A callable then gets these values
-        as X, and an estimator that predicts from them.
+        compute accuracy.  For another score, the client receives the decision values of each fold
+        for all values of C, with 8 bytes each.  A callable then gets these values as X, and an
+        estimator that predicts from them.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes in fits, but not in scores.  "balanced" weights are inversely
         proportional to class frequencies in all samples.
     tol : float, default=1e-7
         Tolerance of the duality gap.  In folds it is relative to the objective of zero
         coefficients, as in `SparseLogisticRegression`.  In the fit to all samples it is relative to
-        the objective of the solution, which is much smaller if a large C separates the classes.
-        Therefore the default is small.
+        the objective of the solution.  The default is small, because this objective is small if
+        a large C separates the classes.
 
     Attributes
     ----------
@@ -154,8 +154,9 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
     C_ : float
         Value of C with the largest mean score over folds, or the smallest of equally good ones.
     C_1se_ : float
-        Smallest value of C whose mean score is at least the largest mean minus the standard error
-        of this mean.  Its model is usually simpler than that of `C_`, and about as good.
+        Smallest value of C whose mean score with the chosen `l1_ratio_` is at least the largest
+        mean minus its standard error.  The model is usually simpler than with `C_`, and about as
+        good.
     Cs_ : ndarray of shape (n_Cs,)
         Values of C, in increasing order.
     scores_ : ndarray of shape (n_Cs, n_folds) or (n_ratios, n_Cs, n_folds)
@@ -183,7 +184,7 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
     See Also
     --------
     SparseLogisticRegression : Logistic regression with a given C.
-    sklearn.linear_model.LogisticRegressionCV : For two classes, chooses the same C with
+    sklearn.linear_model.LogisticRegressionCV : For two classes, usually chooses the same C with
         ``l1_ratios=(1,)``.
 
     Examples
@@ -342,8 +343,8 @@ def sparse_logistic_path(
         Values of C, or their number.  With a number, the values are spaced geometrically, up from
         the largest C for which all penalised coefficients are 0.
     tol : float, default=1e-4
-        Tolerance of the duality gap, as in `SparseLogisticRegression`.  In addition, each fit aims
-        at a hundredth of its first gap, or at the size of rounding errors.
+        Tolerance of the duality gap, as in `SparseLogisticRegression`.  Each fit also tries to
+        reduce its first gap to a hundredth, or to rounding errors.
 
     Returns
     -------
@@ -359,8 +360,9 @@ def sparse_logistic_path(
     Raises
     ------
     ValueError
-        If X, y or the weights are masked, not finite, empty or of different lengths.  If weights
-        are negative or all zero.  If y does not have two classes.  If a parameter is invalid.
+        If X, y or the weights are masked or not finite (except missing values of X), empty or of
+        different lengths.  If weights are negative or all zero.  If y does not have two classes.
+        If a parameter is invalid.
     TypeError
 
     Warns

@@ -27,13 +27,13 @@ class Stability(NamedTuple):
         Values of alpha or C, the strongest penalty first.
     selected : ndarray of shape (n_features,), dtype bool
         Whether the largest probability of a column over all penalties is at least the threshold.
-        Columns without a penalty are selected by every fit, so their value is True.
+        It is True for columns without a penalty, because nearly every fit selects them.
     n_selected : float
-        Mean number q of columns that are selected in a half with at least one of the penalties.
+        Mean number of columns that are selected in a half with at least one of the penalties.
         Columns without a penalty do not count.
     expected_false : float
-        Upper bound on the expected number of falsely selected columns.  It is q²/((2π − 1)p), with
-        p penalised columns and the threshold π.
+        Upper bound q²/((2π − 1)p) on the expected number of falsely selected columns, with q =
+        `n_selected`, p penalised columns and the threshold π.
     """
 
     probabilities: Array
@@ -57,9 +57,9 @@ def stability_selection(
 ) -> Stability:
     """Count in how many random halves of the samples each column is selected.
 
-    A column is selected if its coefficient is not zero.  Few columns without influence are selected
-    in most halves.  The result bounds their expected number, if such columns are exchangeable and
-    the fit is no worse than random selection.
+    A column is selected if its coefficient is not zero.  The result bounds the expected number
+    of columns without influence that are selected in most halves.  The bound holds if such columns
+    are exchangeable and the fit is no worse than random selection.
 
     Parameters
     ----------
@@ -73,8 +73,8 @@ def stability_selection(
         Responses or labels.
     penalties : float, array-like or None, default=None
         Values of alpha or C.  On each half, the strongest penalty comes first.  If the estimator
-        has `warm_start`, the other fits start from the solution before.  If None, the value of the
-        estimator is used.
+        has `warm_start`, each later fit starts from the previous solution.  If None, the value of
+        the estimator is used.
     n_halves : int, default=100
         Number of halves.  A half has ⌊n/2⌋ of the n samples, drawn without replacement.
     threshold : float, default=0.6
@@ -85,7 +85,7 @@ def stability_selection(
         Seed of the draws of halves.
     n_jobs : int or None, default=None
         Number of halves that are fitted at the same time, in threads.  None means 1, and -1 all
-        processors.  The result does not depend on it.
+        processors.  The result does not depend on `n_jobs`.
 
     Returns
     -------

@@ -8,24 +8,24 @@ The entries
 X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
     Samples.  Dense arrays may be in C or Fortran order; large ones are usually not copied.  Sparse
     input is converted to CSC.  A Dask collection is an array with dense or sparse chunks, a data
-    frame, or a list of Delayed objects; each of its chunks of rows is a partition.  If it has more
-    than 2²² entries, the collection stays on the cluster.  X may also be a
-    `~schmp_estimators.genotypes.Genotypes`, or any `~schmp_estimators.penalised.Storage`.
+    frame, or a list of Delayed objects.  A collection of more than 2²² entries stays on the
+    cluster.  X may also be a `~schmp_estimators.genotypes.Genotypes`, or any
+    `~schmp_estimators.penalised.Storage`.
 sample_weight : array-like or Dask collection of shape (n_samples,)
     Weights of the samples, ≥ 0.
 loss : {"squared", "logistic", "multinomial", "poisson", "huber"} or object
     The loss ℓ of a response y and a linear prediction u.  "squared" is ½(y − u)².  "logistic" is
-    ln(1 + e^{−yu}) for two classes, coded as y = −1 and y = 1.  "multinomial" is ln Σ e^{u_k} − u_y
-    for all classes at once.  Each class has its own coefficients; two classes have a single set.
-    "poisson" is half the deviance of counts y ≥ 0 with the mean e^u.  "huber" is Huber's loss with
-    ε = 1.35; `~schmp_estimators.penalised.Huber` accepts another ε.  An object has the methods of
-    `~schmp_estimators.penalised.Loss`.
+    ln(1 + e^{−yu}) for two classes, coded as y = −1 and y = 1.  "multinomial" is ln Σ_k e^{u_k} −
+    u_y for all classes k, each with its own coefficients.  For two classes, the result is the
+    difference of their coefficients.  "poisson" is half the deviance of counts y ≥ 0 with the mean
+    e^u.  "huber" is Huber's loss with ε = 1.35; `~schmp_estimators.penalised.Huber` accepts another
+    ε.  An object must have the methods of `~schmp_estimators.penalised.Loss`.
 penalty : {"l1", "elasticnet", "group", "mcp"} or object
     The penalty P.  "l1" is Σ f|β|, with `penalty_factors` f.  "elasticnet" is Σ f(ρ|β| + ½(1 −
     ρ)β²), with the `l1_ratio` ρ.  "group" is Σ f‖β_g‖ over `groups`, where f is by default the
     square root of the number of columns of a group.  "mcp" is the minimax concave penalty with λ =
-    f and γ = 3.  An object has the methods of `~schmp_estimators.penalised.Penalty`.  alpha
-    multiplies the whole penalty, but only the λ of a minimax concave penalty.
+    f and γ = 3.  An object must have the methods of `~schmp_estimators.penalised.Penalty`.  alpha
+    multiplies the whole penalty; for a minimax concave penalty, it multiplies only λ.
 alpha : float
     Strength of the penalty, from 1e-300 to 1e300.
 C : float
@@ -42,10 +42,10 @@ penalty_factors : array-like of shape (n_features,), dict or None
 groups : array-like, dict or None
     Groups of columns for penalty="group".  An array has the group of each column.  A list of lists
     has the columns of each group, by number or name.  A dict or a Series maps columns to groups; a
-    dict of lists maps groups to columns.  If None, which only loss="multinomial" allows, the
-    coefficients of a column for all classes are a group.  With groups, `penalty_factors` has one
-    factor for each group, by name, or in the order of the lists or of the sorted names.  Groups
-    that are not named get the default.
+    dict of lists maps groups to columns.  If None, penalty="group" needs loss="multinomial"; the
+    coefficients of a column for all classes are then a group.  With groups, `penalty_factors` has
+    one factor for each group, by name, or in the order of the lists or of the sorted names.  Groups
+    without a factor get the default.
 missing_values : float or None
     The value that marks missing entries of X: NaN or a number, such as -1 in int8 genotypes.  The
     fit replaces each missing entry by the mean of the known entries of its column, weighted by
@@ -55,11 +55,11 @@ missing_values : float or None
     `~schmp_estimators.genotypes.Genotypes`.
 standardize : bool
     Whether to penalise coefficients as if each column had been divided by its standard deviation.
-    Standard deviations are computed over the training samples, with the divisor n and the weights
+    Variances are weighted means of squared deviations over the training samples, with the weights
     described at `missing_values`.  Coefficients are in the units of X.  X may be sparse.
 fit_intercept : bool
-    Whether to fit an intercept b, which is not penalised.  A sparse X with more than 2²² entries
-    stays sparse.
+    Whether to fit an intercept b, which is not penalised.  An intercept does not make a sparse X of
+    more than 2²² entries dense.
 schedule : {"resolve", "priority", "random", "round_robin"} or `~schmp_estimators.schmp.Schedule`
     How coefficients are chosen and updated.  "resolve" solves the problem on a few columns, and
     adds columns until the solution is optimal for all columns.  The other schedules, from papers,
@@ -75,8 +75,8 @@ class_weight : dict, "balanced" or None
 positive : bool
     Whether coefficients are restricted to be ≥ 0.  Penalty factors of 0 are then not allowed.
 max_iter : int
-    Maximum number of steps of "resolve".  Each step solves the problem on some columns.  For other
-    schedules, maximum number of passes over all coefficients.
+    Maximum number of steps of "resolve".  Each step chooses columns and updates their coefficients.
+    For other schedules, maximum number of passes over all coefficients.
 warm_start : bool
     Whether to start from the `coef_` and `intercept_` of the previous fit.
 n_shards : int or None
@@ -90,10 +90,10 @@ n_jobs : int or None
 checkpoint : str or path-like
     File to which the state of the fit is written every `checkpoint_every` steps and at the end.  It
     is a path, in which ``~`` and environment variables are replaced, or a URL known to fsspec.  If
-    the file has a checkpoint of the same fit, the fit continues from there, with bit-for-bit the
-    same result.  With one target and at most two classes, `max_iter` may be larger than in the
-    earlier fit.  Schedules that draw at random need an int as `random_state`.  If the file cannot
-    be written, the fit warns and continues.
+    the file has a checkpoint of the same fit, the fit continues from there.  The result is then
+    bit-for-bit that of an uninterrupted fit.  With one target and at most two classes, `max_iter`
+    may be larger than in the earlier fit.  Schedules that draw at random need an int as
+    `random_state`.  If the file cannot be written, the fit warns and continues.
 checkpoint_every : int
     Number of steps between two checkpoints.  Each step ends with a record in `history_`.
 verbose : int or bool
@@ -101,7 +101,7 @@ verbose : int or bool
 random_state : int, RandomState or None
     Seed of schedules that draw at random.  "resolve" and "round_robin" use no random numbers.
 eps : float
-    Smallest penalty, as a fraction of the largest.  It is used if `alphas` or `Cs` is an int.
+    Smallest penalty, as a fraction of the largest.  It is used only if `alphas` or `Cs` is an int.
 alphas : int or array-like
     Values of alpha, or their number.  With a number, the values are spaced geometrically, down from
     the smallest alpha for which all penalised coefficients are 0.
@@ -112,8 +112,8 @@ max_explained : float
 max_worse : int or None
     The path ends after this number of penalties in a row that are worse on held-out samples than
     the best one before them.  A path function compares deviances of `validation_data`, and returns
-    the solutions so far.  A cross-validated estimator compares means over the folds.  Its results
-    for later penalties are NaN, so these are never chosen.  If None, this limit is off.
+    only solutions up to this end.  A cross-validated estimator compares mean errors or scores over
+    the folds.  Its results for later penalties are NaN.  If None, this limit is off.
 validation_data : tuple
     Held-out samples for `max_worse`, as ``(X, y)`` or ``(X, y, sample_weight)``.
 cv : int, cross-validation generator or iterable
@@ -127,13 +127,13 @@ intercept_ : float or ndarray of shape (n_targets,)
 n_iter_ : int or list of int
     Number of steps of "resolve", or of passes over all coefficients by another schedule.
 history_ : list of dict
-    Records of the steps.  ``iterations``, ``seconds`` and ``samples`` are totals so far; samples
-    count each use of an entry of X or of a Gram matrix.  ``objective`` and ``dual_gap`` are divided
-    so that the loss is a weighted mean.  ``support`` is the number of non-zero coefficients, and
-    ``scope`` that of columns that were not skipped.  Schedules other than "resolve" also count
-    ``updates`` of coefficients, and samples ``checked`` for correlations.  Records of several
-    targets or classes follow one after the other.  The solvers "gram", "columns" and "newton" make
-    one record for each target or class.
+    Records of the steps.  ``iterations``, ``seconds`` and ``samples`` are totals so far;
+    ``samples`` counts uses of entries of X or of a Gram matrix.  ``objective`` and ``dual_gap`` are
+    scaled so that the loss is a weighted mean.  ``support`` is the number of non-zero coefficients,
+    and ``scope`` that of columns that were not skipped.  Schedules other than "resolve" also count
+    ``updates`` of coefficients, and ``checked``, the samples used to check correlations.  Records
+    of several targets or classes follow one after the other.  The solvers "gram", "columns" and
+    "newton" make one record for each target or class.
 solver_ : {"gram", "columns", "newton", "rounds", "scheduled"}
     Name of the solver that was used.  A table in :doc:`/user_guide/l1` describes each solver.
 classes_ : ndarray of shape (n_classes,)
@@ -142,14 +142,15 @@ cv_n_jobs : int or None
     Number of threads, each of which fits one fold.  None means 1, and -1 all processors.  On a Dask
     cluster, folds are fitted one after the other.
 cv_max_iter : int
-    Maximum number of steps for each penalty.  Each step solves the problem on some columns.
+    Maximum number of steps for each penalty.  Each step chooses columns and updates their
+    coefficients.
 cv_verbose : int or bool
     Whether to show a progress bar.  It needs the package rich.
 alpha_ : float
     Penalty with the smallest mean error over the folds, or the largest of equally good ones.
 alpha_1se_ : float
-    Largest penalty whose mean error is at most the smallest mean error plus the standard error of
-    this mean.  Its model is usually simpler than that of `alpha_`, and about as good.
+    Largest penalty whose mean error with the chosen `l1_ratio_` is at most the smallest mean error
+    plus its standard error.  The model is usually simpler than with `alpha_`, and about as good.
 alphas_ : ndarray of shape (n_alphas,) or (n_ratios, n_alphas)
     Penalties, in decreasing order.  If `alphas` is an int and `l1_ratio` a list, there is a row for
     each ratio.
@@ -169,18 +170,18 @@ n_features_in_ : int
 feature_names_in_ : ndarray of shape (n_features,)
     Names of features, if X has names and all are strings.
 fill_values_ : ndarray of shape (n_features,)
-    Column means that replace missing values in fits and predictions.  Defined with
-    `missing_values`, or if X is a `~schmp_estimators.penalised.Storage` with `may_miss`.
+    Column means over all samples, which replace missing values in predictions.  Defined with
+    `missing_values`, or if X is a `~schmp_estimators.penalised.Storage` whose `may_miss` is True.
 TypeError
     If X is a Dask collection other than an array, a data frame or a list of Delayed objects.
 CheckpointMismatchError
     If the checkpoint belongs to another fit, or is damaged.
 ConvergenceWarning
-    If `max_iter`, rounding or divergence ends the fit before the tolerance `tol` is reached.
+    If `max_iter`, rounding or divergence ends a fit before the tolerance `tol` is reached.
 CheckpointWarning
     If a checkpoint could not be written.
 UserWarning
-    If the values of a column differ by less than rounding errors; its coefficient is then 0.  If a
+    If the values of a column differ only by rounding errors; its coefficient is then 0.  If a
     dense X has int8 values from -1 to 2, which look like genotypes, and `missing_values` is None.
 """
 

@@ -38,19 +38,18 @@ class PathDisplay:
     penalties : array-like of shape (n_penalties,)
         Values of alpha or C, on the horizontal axis.
     curves : array-like of shape (n_penalties, n_curves)
-        Values on the vertical axis: errors or scores of folds, or coefficients, without those that
-        are zero for every penalty.
+        Values on the vertical axis: errors or scores of folds, or coefficients of columns.
     name : {"alpha", "C"}
         Name of the penalty.
     value_name : str
         Label of the vertical axis.
     choices : dict of str to float, optional
-        At most two penalties to mark, by name.  The plot then also shows the mean of the curves and
-        its standard error.
+        At most two penalties to mark, by name.  The mean of the curves and its standard error are
+        then also drawn.
     counts : array-like of shape (n_penalties,), optional
-        Numbers of non-zero coefficients, written above the plot.
+        Numbers of non-zero coefficients, of which at most nine are written above the plot.
     labels : dict of int to str, optional
-        Names of curves by their indices, written at their ends.
+        Names of curves, by the index of the curve.  They are written at the ends of the curves.
 
     Attributes
     ----------
@@ -61,13 +60,13 @@ class PathDisplay:
     mean_ : matplotlib Line2D or None
         Mean of the curves; None without `choices`.
     errors_ : matplotlib collection or None
-        Band of one standard error around this mean; None without `choices`.
+        Band of one standard error around `mean_`; None without `choices`.
     choices_ : list of matplotlib Line2D
         Lines that mark the `choices`.
     labels_ : list of matplotlib Text
         Names of curves.
     counts_ : matplotlib axis or None
-        Axis with the numbers of non-zero coefficients.
+        Axis with the numbers of non-zero coefficients; None without `counts`.
 
     See Also
     --------
@@ -111,7 +110,7 @@ class PathDisplay:
     ) -> PathDisplay:
         """Plot the coefficients along a path, with the names of the largest coefficients.
 
-        The numbers of non-zero coefficients are written above the plot.
+        Numbers of non-zero coefficients are written above the plot.
 
         Parameters
         ----------
@@ -124,8 +123,8 @@ class PathDisplay:
         names : array-like of shape (n_features,), optional
             Names of the columns; by default "x0", "x1" and so on.
         n_named : int, default=8
-            Maximum number of coefficients whose names are written.  They are those of largest size
-            at the end of the path.
+            Maximum number of names to write: those of the largest coefficients at the end of the
+            path.
         ax : matplotlib Axes, optional
             Where to draw; by default in a new figure.
         **kwargs : dict
@@ -205,7 +204,7 @@ class PathDisplay:
             Names of the columns for "path".  By default, they come from the pipeline or from the
             data frame that was fitted.
         n_named : int, default=8
-            Maximum number of coefficients whose names are written, for "path".
+            Maximum number of names to write, for "path".
         ax : matplotlib Axes, optional
             Where to draw; by default in a new figure.
         **kwargs : dict
@@ -220,8 +219,8 @@ class PathDisplay:
         TypeError
             If the estimator is of another class.
         ValueError
-            If there are several targets.  If there are several classes, for "path".  If `kind` is
-            unknown.  If `names` or `n_named` are given for "cv".
+            If there are several targets.  If there are more than two classes, for "path".  If
+            `kind` is unknown.  If `names` or `n_named` are given for "cv".
         """
         check_matplotlib_support(f"{cls.__name__}.from_estimator")
         if kind not in ("cv", "path"):

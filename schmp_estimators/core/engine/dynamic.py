@@ -67,10 +67,10 @@ class Save(NamedTuple):
     state : dict or named tuple
         All that the coroutine needs to continue: arrays, numbers, and tuples, lists and dicts of
         them.  The state is copied, so the program may change it later.  The decorator `saves`
-        declares its type.
+        declares the type of states.
     last : bool, default=False
-        Whether this may be the last state of the run.  If True, it is always written, whatever
-        ``checkpoint_every`` is.
+        Whether this may be the last state of the run.  If True, the state is always written,
+        whatever ``checkpoint_every`` is.
     """
 
     state: Any
@@ -95,7 +95,7 @@ class Sum(NamedTuple):
     """A coroutine (see `run`) yields this with a job to receive the sum of all pieces' answers.
 
     On a cluster, the workers add up the answers in a tree, so that only one sum is sent to the
-    client.  The result is bit-for-bit that of `tree_sum`.
+    client.  It is bit-for-bit the result of `tree_sum`.
 
     Examples
     --------
@@ -122,10 +122,11 @@ class Overlapping(NamedTuple):
     Parameters
     ----------
     program : object
-        Object with three methods.  ``schedule(model)`` returns the next job, or None at the end, or
-        if the next job has to wait for an answer.  ``update(piece, job)`` is a pure static method,
-        and returns the piece, possibly changed, and an answer.  ``aggregate(model, job, answers)``
-        updates the model with the answers of all pieces, in order.
+        Object with three methods.  ``schedule(model)`` returns the next job, or None if there is no
+        further job or the next one has to wait for an answer.  ``update(piece, job)`` is a pure
+        static method, and returns the piece, possibly changed, and an answer.
+        ``aggregate(model, job, answers)`` updates the model with the answers of all pieces, in
+        order.
     model : object
         The model, which `schedule` and `aggregate` receive.  `aggregate` changes it in place.
     pipeline_depth : int, default=1
@@ -172,7 +173,7 @@ Coroutine = Callable[[Any], Steps]
 
 
 def saves(kind: type) -> Callable[[F], F]:
-    """Declare the type of the states that a coroutine yields in `Save`; any `Save` needs this.
+    """Declare the type of states in `Save`; a coroutine that yields `Save` needs this decorator.
 
     Parameters
     ----------

@@ -184,9 +184,9 @@ class Keeper(NamedTuple):
     """Functions that save and restore what the jobs of a coroutine change in the pieces of data.
 
     `run` explains coroutines, jobs and pieces.  Changes are saved for checkpoints, and on a cluster
-    after every 50 jobs.  Without a keeper, a run with a checkpoint may not change pieces, and a
-    cluster sends whole pieces to the client if any has changed.  A job has changed a piece if it
-    returns another object than it received.
+    after every 50 jobs.  Without a keeper, jobs of a run with a checkpoint may not change pieces,
+    and a cluster sends all pieces to the client if any has changed.  A job has changed a piece if
+    it returns another object than it received.
 
     Parameters
     ----------

@@ -50,7 +50,7 @@ class Schedule(BaseEstimator, ABC):  # type: ignore[misc]
     Parameters
     ----------
     n_parallel : int or None, default=None
-        Maximum number of parameters in one round, which are updated together.  If None, it is 64 at
+        Maximum number of parameters that are updated together in one round.  If None, it is 64 at
         first, and is halved whenever the objective has risen between two gradients of all
         parameters; the fit then goes back to the earlier point.
     max_correlation : float or None, default=None
@@ -65,16 +65,16 @@ class Schedule(BaseEstimator, ABC):  # type: ignore[misc]
         the error.  If None, all rows are used.  It needs `max_correlation`.
     refresh : int, "auto" or None, default="auto"
         Number of rounds between two gradients of all parameters.  Such a gradient gives the
-        objective and the duality gap, and sets all priorities anew, if there are any.  "auto" means
-        the number of rounds that update half of the parameters, but at least 10.  None, as in the
-        papers, means no fixed number.  A gap is then computed when one pass of updates lowers the
-        objective by less than the tolerance.
+        objective and the duality gap, and sets all priorities anew unless `refresh` is None.
+        "auto" means the number of rounds that update half of the parameters, but at least 10.
+        None, as in the papers, means no fixed number.  A gap is then computed when one pass of
+        updates lowers the objective by less than the tolerance.
     pipeline_depth : int, default=1
         Number of rounds that run at the same time, as in `Overlapping`.
     n_schedulers : int, default=1
         Number of schedulers that take turns, one round each.  Scheduler s draws only from the
         parameters j with ``j % n_schedulers == s``, with its own priorities and random numbers.
-        With `max_correlation`, it checks its candidates also against parameters that other
+        With `max_correlation`, a scheduler also compares its candidates with parameters that other
         schedulers are updating.
     moved_above : float or None, default=None
         If a number, the attribute ``moves_`` of estimators has two arrays.  ``n_updates`` counts

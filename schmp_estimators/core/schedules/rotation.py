@@ -33,7 +33,7 @@ def schedule_rotation(n_shards: int, n_blocks: int | None = None) -> tuple[tuple
     n_shards : int
         Number of shards, at least 1.
     n_blocks : int, optional
-        Number of blocks, at least 1.  If None, there are as many as shards.
+        Number of blocks, at least 1.  If None, there are as many blocks as shards.
 
     Returns
     -------
@@ -80,8 +80,7 @@ def schedule_from_costs(cost: Any) -> tuple[tuple[int, ...], ...]:
 
     Shards are parts of the data, and blocks are parts of the model.  The number of steps is the
     largest number of pairs of one shard, or of one block.  Pairs of similar cost share a step, so
-    that shards wait little for each other.  The most expensive step comes first.  The same costs
-    give the same order.
+    that shards wait little for each other.  The step with the most expensive pair comes first.
 
     Parameters
     ----------

@@ -6,9 +6,9 @@ from schmp_estimators.core.typing import Floats
 
 
 class Level(NamedTuple):
-    """The sum of weighted losses Σ_i s_i ℓ_i, with two derivatives in the intercept b.
+    """The sum of weighted losses Σ_i s_i ℓ_i, and its derivatives in the intercept b.
 
-    The first derivative is negated.
+    `slope` is minus the first derivative, and `curvature` the second one.
     """
 
     loss: float
@@ -19,7 +19,7 @@ class Level(NamedTuple):
 
 
 class Derivatives(NamedTuple):
-    """The sum of weighted losses, and two derivatives for each row i, the first one negated."""
+    """The `Level` of n rows, and for each row i the `slope` −s_i ℓ_i' and `curvature` s_i ℓ_i''."""
 
     level: Level
     #: (n,) −s_i ℓ_i'
@@ -52,8 +52,8 @@ class Seen(NamedTuple):
 class Loss(Protocol):
     """A convex loss Σ_i s_i ℓ(y_i, u_i + b) ≥ 0 with derivatives ℓ' and ℓ'' in u.
 
-    y are responses, s sample weights, u = Xβ predictions, and b is the intercept.  Instances are
-    pickled and sent to the workers.
+    y are responses, s sample weights, u = Xβ predictions, and b is the intercept.  Instances must
+    be picklable, to be sent to workers.
     """
 
     @property
@@ -87,7 +87,7 @@ class Loss(Protocol):
     ) -> float:
         """Return the dual loss −Σ_i s_i ℓ*(y_i, −θ_i/s_i) at θ = scale·slope, scale ≤ 1.
 
-        ℓ* is the conjugate of ℓ in u, and slope is that of `derivatives`.
+        ℓ* is the conjugate of ℓ in u, and slope that of `derivatives`.
         """
 
 
@@ -95,9 +95,8 @@ class Loss(Protocol):
 class Rowwise(Loss, Protocol):
     """A loss that kernels can evaluate row by row.
 
-    It is a named tuple, whose fields are numbers if it has any. numba compiles each kernel once for
-    each type of loss, with the `row` and `conjugate` of that type.  These may use only numbers and
-    `math`, and no arrays.
+    It is a named tuple, whose fields are numbers.  numba compiles each kernel once for each type of
+    loss, with the `row` and `conjugate` of that type.  These may use only numbers and `math`.
     """
 
     def row(self, target: float, decision: float) -> tuple[float, float, float]:

@@ -47,7 +47,7 @@ class Huber:
     def derivatives(
         self, decision: Floats, target: Floats, weights: Floats, intercept: float
     ) -> Derivatives:
-        """Return the loss, slopes s r with r clipped to ±ε, and curvatures s, 0 where clipped."""
+        """Return the loss, slopes s r with r clipped to ±ε, and curvatures s, or 0 if clipped."""
         residual = target - decision - intercept
         part = np.clip(residual, -self.epsilon, self.epsilon)
         slope = weigh(weights, part)

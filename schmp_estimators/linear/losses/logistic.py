@@ -65,10 +65,7 @@ class Logistic(NamedTuple):
         return float(row_dual(self, *map(freeze, (decision, target, weights)), intercept, scale))
 
     def at_zero(self, intercept: float) -> tuple[float, float, float]:
-        """Return ℓ at u = b = 0, and a and c, for which −ℓ' = a·y + c at u = 0.
-
-        With them, the first gradient needs no X.
-        """
+        """Return ℓ at u = b = 0, and a and c, for which −ℓ' = a·y + c at u = 0."""
         return math.log(2.0), 0.5, -0.5 * math.tanh(0.5 * intercept)
 
     def descend(
@@ -87,8 +84,8 @@ class Logistic(NamedTuple):
         """Make at most `most` Newton steps on sparse or rounded columns.
 
         The steps change `coef` and `decision`, which is u + b, and with `centred` also b.  They end
-        when the possible decrease of the objective is at most `goal`, or `part` times what it was
-        at first.  The objective never rises.
+        when the possible decrease of the objective is at most `goal`, or at most `part` times its
+        first value.  The objective never rises.
         """
         given = columns, freeze(target), freeze(weights), coef, decision, freeze(penalty)
         descend = compiled_for(penalty, newton_steps)

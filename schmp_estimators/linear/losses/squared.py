@@ -11,7 +11,7 @@ from schmp_estimators.linear.losses.base import Derivatives, Floats, derivatives
 class Squared:
     """Half the squared error, ½(y − u − b)².
 
-    Its second derivative is constant, so products of columns are computed only once.
+    Its second derivative is constant, so fits compute products of columns only once.
     """
 
     smoothness = 1.0

@@ -23,7 +23,7 @@ P = TypeVar("P", bound="Penalty")
 class Penalty(Protocol):
     """A penalty Σ_j λ_j|b_j| + h_j(b_j) on coefficients b_j, with smooth functions h_j.
 
-    λ_j is the strength of the penalty.  h_j and its derivative are zero at zero.
+    λ_j is the strength of the penalty.  h_j and its derivative are zero at b_j = 0.
 
     A penalty is a named tuple.  Its methods `prox` and `value` are compiled by numba, so they may
     use only numbers, NumPy, `at` and `weigh`.  In addition, `prox` must not create arrays.
@@ -33,8 +33,8 @@ class Penalty(Protocol):
     def strengths(self) -> PerColumn:
         """The strengths λ: one number, or one for each column.
 
-        Coefficient j is zero while −λ_j ≤ x_jᵀr ≤ λ_j, where r is the residual, or −ℓ' for other
-        losses than the squared one.  If λ_j is 0, column j is not penalised.
+        Coefficient j is zero while −λ_j ≤ x_jᵀr ≤ λ_j.  For the squared loss, r is the residual,
+        and for other losses −ℓ'.  If λ_j is 0, column j is not penalised.
         """
 
     @property
@@ -45,7 +45,7 @@ class Penalty(Protocol):
     def certified(self) -> bool:
         """Whether the penalty has the form λ|b| + ½ρb².
 
-        Duality gaps and Newton steps are for this form only.
+        Other penalties on single coefficients have no duality gap and no Newton steps.
         """
 
     @property

@@ -15,7 +15,7 @@ class MCP(NamedTuple):
     C.-H. Zhang, "Nearly unbiased variable selection under minimax concave penalty", The Annals of
     Statistics 2010.  The penalty is not convex, so there is no duality gap.  A fit ends when
     updates of single coefficients hardly lower the objective.  In `SparseGLM`, γ refers to the mean
-    loss; for the squared loss and columns of variance one it is Zhang's γ.
+    loss; for the squared loss and columns of variance one, γ is that of Zhang.
     """
 
     strengths: PerColumn
@@ -32,7 +32,7 @@ class MCP(NamedTuple):
         return False
 
     def prox(self, j: int, aim: float, norm: float) -> float:
-        """Return the minimiser of `Penalty.prox`; if γ·`norm` ≤ 1, it is 0 or `aim`/`norm`."""
+        """Return the minimiser as in `Penalty.prox`: 0 or `aim`/`norm` if γ·`norm` ≤ 1."""
         strength = at(self.strengths, j)
         size = abs(aim)
         curved = at(self.gamma, j) * norm

@@ -29,7 +29,7 @@ class Storage:
 
     A subclass has to define the attributes below, and the methods `rows`, `gradient`, `combine`,
     `moments` and `take_dense`.  Most other methods are based on these, and may be replaced by
-    faster ones.  No method may change X.  A storage must be picklable, because it is sent to
+    faster ones.  No method may change X.  A storage must be picklable, because it may be sent to
     workers, where its arrays are read-only.
 
     Attributes
@@ -114,7 +114,7 @@ class Storage:
         Returns
         -------
         tuple of three ndarrays of float64 of shape (n_columns,)
-            New arrays.  If a column has NaN or infinity, so must its number in the second array.
+            New arrays.  If a column has NaN or infinity, its second sum must not be finite.
         """
 
     @abstractmethod
@@ -161,7 +161,7 @@ class Storage:
 
     @property
     def may_miss(self) -> bool:
-        """Whether values may be missing; then define `missing_weights` and `filled`, too."""
+        """Whether values may be missing; if True, define `missing_weights` and `filled`, too."""
         return False
 
     def missing_weights(self, weights: Floats) -> Floats:
@@ -172,7 +172,7 @@ class Storage:
         raise NotImplementedError
 
     def known_sums(self, weights: Floats) -> Floats:
-        """Return for each column Σ w x over rows with known values, and Σ w over other rows."""
+        """Return for each column Σ w x over known values, and Σ w over missing values."""
         known = self.filled(np.zeros(self.n_columns))
         return np.stack([known.gradient(weights, None), self.missing_weights(weights)])
 
@@ -181,7 +181,7 @@ class Storage:
         return means_of(weights.sum(), self.n_rows, *self.known_sums(weights))
 
     def filled(self, values: Floats) -> "Storage":
-        """Return X with ``values[j]`` instead of NaN for missing values of column j."""
+        """Return X with ``values[j]`` in place of missing values of column j."""
         raise NotImplementedError
 
     @property
@@ -220,7 +220,7 @@ class Storage:
         return freeze(Columns(found.data, rows, found.indptr.astype(np.int64)))
 
     def complete(self, columns: Indices) -> Array:
-        """Return for each column whether it may be shifted, that is, has no implicit zeros."""
+        """Return for each of `columns` whether it may be shifted, as it has no implicit zeros."""
         return np.ones(len(columns), bool)
 
     def shifted(self, shifts: Floats) -> "Storage":
@@ -236,7 +236,7 @@ class Storage:
     def identity(self) -> Iterable[Array]:
         """Return arrays that differ if X differs.
 
-        A checkpoint recognises X by their digest.
+        A checkpoint recognises X by a digest of these arrays.
         """
         return (values for _, values in self.pieces(np.arange(self.n_columns)))
 
