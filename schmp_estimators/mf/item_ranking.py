@@ -47,8 +47,8 @@ class ItemRanking(Recommender):
         Returns
         -------
         similar : ndarray of shape (m, n)
-            Ids of items, with the largest coefficient first.  Missing ids have the same values as
-            in `recommend`.
+            Ids of items, with the largest coefficient first.  Items with coefficients of 0 are left
+            out.  Missing ids have the same values as in `recommend`.
         scores : ndarray of shape (m, n), float64
             Entries of `coef_` in the row of the item, and -inf for missing ids.
 
@@ -135,7 +135,7 @@ class ItemRanking(Recommender):
         ----------
         X : array-like of shape (n_pairs, 2), or of shape (n_new_users, n_items)
             Pairs of the ids of a user and an item, or a dense matrix as in `fit` with the clicks of
-            new users.  Without `confidence`, the scores of a sparse X are ``X @ coef_``.
+            new users.  Without `confidence`, scores of a sparse matrix are ``X @ coef_``.
 
         Returns
         -------
