@@ -358,9 +358,9 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
             If a pair occurs twice in X.  With the squared loss and without `unobserved_weight`,
             also if a pair was in an earlier call, and no call had a Dask collection on a cluster.
         ValueError
-            As in `fit`.  If `loss` or `n_components` has changed, or `unobserved_weight` from or to 0,
-            or `checkpoint` is set after an earlier fit.  If the standard deviation of the ratings,
-            or the difference between their mean and `global_mean_`, is more than 100 times
+            As in `fit`.  If `loss` or `n_components` has changed, or `unobserved_weight` from or to
+            0, or `checkpoint` is set after an earlier fit.  If the standard deviation of the
+            ratings, or the difference between their mean and `global_mean_`, is more than 100 times
             `rating_scale_`.  With a ranking `loss`, if earlier clicks were a Dask collection on a
             cluster.
         """
