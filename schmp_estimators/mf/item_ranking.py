@@ -135,7 +135,7 @@ class ItemRanking(Recommender):
         ----------
         X : array-like of shape (n_pairs, 2), or of shape (n_new_users, n_items)
             Pairs of the ids of a user and an item, or a dense matrix as in `fit` with the clicks of
-            new users.  Without `confidence`, scores of a sparse matrix are ``X @ coef_``.
+            new users.  Without `confidence`, scores of sparse X are ``X @ coef_``.
 
         Returns
         -------
