@@ -80,12 +80,12 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
     l2_reg : float, default=50.0
         Weight of half the sum of the squared coefficients of a column in its objective.
     max_neighbors : int or None, default=300
-        Largest number of items that may have coefficients in a column.  They are the items of which
-        each alone would lower the objective, without its `l2_reg` term, most.  `dual_gap_` is then
-        the gap of the problem with these items only.  None means all items.
+        Largest number of items that may have coefficients in a column.  Each of these alone would
+        lower the objective, without its `l2_reg` term, more than any other item.  `dual_gap_` is
+        then the gap of the problem with these items only.  None means all items.
     user_weight : float, default=0.0
-        In the fit, the row of a user with n clicks is multiplied by ``n ** -user_weight``, so that
-        users with many clicks count less.
+        In the fit, the row of a user with n clicks is multiplied by ``n ** -user_weight``.  With a
+        value above 0, users with many clicks count less.
     confidence : callable, default=None
         A function that takes an array of the values of clicks, such as counts, and returns the
         values that the model uses instead, for example `numpy.log1p`.  None keeps the values.
@@ -207,8 +207,8 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
             As in `ModelParallelMF.fit`: a sparse matrix of clicks, an array or data frame in which
             NaN and zeros are not clicks, or pairs of ids.  X may also be a Dask collection.
         y : array-like of shape (n_clicks,), default=None
-            Values of the pairs, for example counts.  They must be at least 0.  Pass ones if clicks
-            have no values.  If X is a matrix, y is not used.
+            Values of the pairs, at least 0, for example counts.  Pass ones if clicks have no
+            values.  If X is a matrix, y is not used.
         **fit_params : dict
             Must be empty.  There is no ``sample_weight``.
 
@@ -237,7 +237,7 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
     @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any = None, **fit_params: Any) -> DistributedSLIM:
-        """Add clicks, and solve the columns again whose duality gaps now exceed `tol`.
+        """Add clicks, and solve again the columns that no longer meet `tol`.
 
         Known users and items keep their ids and rows, and new ones are appended.  A new value of a
         known pair is added to the old one.  Up to the tolerance `tol`, the result is that of a fit
