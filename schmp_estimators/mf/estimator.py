@@ -77,9 +77,9 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         divided by their standard deviation.  "auto" is then
         ``0.55 * s * (1 / sqrt(n) + 1 / sqrt(m))``, or with ``penalty="per_row"``
         ``0.55 * s * (sqrt(n) + sqrt(m))``.  Here n and m are the mean numbers of ratings per user
-        and per item.  s estimates, without `sample_weight`, the standard deviation of standardised
-        ratings after the biases have been subtracted.  :doc:`/user_guide/mf` has the formula for a
-        number as `penalty`.
+        and per item.  The number s estimates, without using `sample_weight`, the standard deviation
+        of standardised ratings after the biases have been subtracted.  :doc:`/user_guide/mf` has
+        the formula for a number as `penalty`.
     penalty : {"per_rating", "per_row"} or float, default="per_rating"
         For the squared loss: how the penalty of a user or item depends on the number n of its
         ratings.  "per_rating" multiplies `alpha` by n.  With `sample_weight`, but without
@@ -123,8 +123,8 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         error of held-out ratings (``validation_rmse`` in `history_`).  Otherwise "ccd" monitors the
         training ``objective``, as "sgd" does with `evaluate_every`.  Without `evaluate_every`,
         "sgd" monitors the square of ``running_rmse``, or ``running_loss`` with a ranking `loss`.
-        With ``tol=0`` and `early_stopping`, any fall of the error counts.  With ``tol=0`` alone,
-        only `max_iter` ends the fit.
+        With ``tol=0`` and `early_stopping`, any fall of the error counts.  With ``tol=0`` without
+        `early_stopping`, only `max_iter` ends the fit.
     n_iter_no_change : int, default=None
         The fit ends after this number of evaluations in a row without a fall by the fraction `tol`.
         There is an evaluation after every epoch, or, with `evaluate_every` but without
@@ -163,9 +163,9 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     global_mean_ : float
         Mean of the ratings of the first fit; zero if the model has none (see `fit_bias`).
     rating_scale_ : float
-        The number by which ratings were divided for the fit.  It is their standard deviation, or
-        their absolute value if all are equal.  It is 1 with `unobserved_weight` or a ranking
-        `loss`, and if all ratings are 0.
+        Number by which ratings were divided for the fit.  It is their standard deviation, or their
+        absolute value if all are equal.  It is 1 with `unobserved_weight` or a ranking `loss`, and
+        if all ratings are 0.
     solver_ : str
         The solver of the last fit: "sgd" or "ccd".
     alpha_ : float
