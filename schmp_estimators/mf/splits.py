@@ -144,7 +144,7 @@ class TimeSplit(_Splitter):
     ----------
     n_splits : int, default=1
         Number of splits.  The first split holds out the latest pairs.  Each further split holds out
-        the pairs just before those of the previous split, and leaves out all later pairs.
+        the pairs before those of the previous split, and leaves out all later pairs.
     test_size : float, default=0.2
         Share of the pairs that a split holds out.
 
@@ -188,8 +188,8 @@ class UserShareSplit(_Splitter):
     n_splits : int, default=5
         Number of splits.  Each split is a new random draw.
     test_size : float, default=0.2
-        Share of each user's pairs that a split holds out.  For each user, the number is randomly
-        rounded up or down.
+        Share of each user's pairs that a split holds out.  For each user, the number of pairs is
+        randomly rounded up or down.
     random_state : int, RandomState instance or None, default=None
         Seed of the random draws.  An int gives the same splits every time.
 
