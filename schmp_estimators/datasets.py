@@ -46,7 +46,8 @@ def __dir__() -> list[str]:
 def load_docstrings(packages: Sequence[str] = PACKAGES, *, min_characters: int = 200) -> Bunch:
     """Load the docstrings of installed packages.
 
-    The default packages have thousands of docstrings, which depend on the versions of the packages.
+    The default packages have thousands of docstrings, which differ between versions of the
+    packages.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Evaluation of recommendations.
 
-There are measures of ranked lists, a scorer, and splits of pairs for cross-validation.
+The module has measures of ranked lists, a scorer, and splitters for cross-validation.
 
 :doc:`../user_guide/mf` shows their use.
 """

@@ -77,9 +77,9 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         divided by their standard deviation.  "auto" is then
         ``0.55 * s * (1 / sqrt(n) + 1 / sqrt(m))``, or with ``penalty="per_row"``
         ``0.55 * s * (sqrt(n) + sqrt(m))``.  Here n and m are the mean numbers of ratings per user
-        and per item, and s is an estimate, without `sample_weight`, of the standard deviation of
-        standardised ratings after the biases have been subtracted.  :doc:`/user_guide/mf` has the
-        formula for a number as `penalty`.
+        and per item.  The number s estimates, without using `sample_weight`, the standard deviation
+        of standardised ratings after the biases have been subtracted.  :doc:`/user_guide/mf` has
+        the formula for a number as `penalty`.
     penalty : {"per_rating", "per_row"} or float, default="per_rating"
         For the squared loss: how the penalty of a user or item depends on the number n of its
         ratings.  "per_rating" multiplies `alpha` by n.  With `sample_weight`, but without
@@ -96,22 +96,22 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         "sgd" is stochastic gradient descent with an adaptive step size for each user and item [2]_.
         The users are divided into parts (shards).  By default, blocks of items rotate over the
         shards [1]_.  "ccd" is cyclic coordinate descent; its objective never rises [3]_.  "ccd"
-        needs fewer epochs than "sgd", but each takes longer.  "auto" is "ccd" with
+        needs fewer epochs than "sgd", but its epochs take longer.  "auto" is "ccd" with
         `unobserved_weight` or `sample_weight`, and otherwise "sgd".
     schedule : {"rotation", "bsp"}, default="rotation"
         How the shards of "sgd" update the items in an epoch.  With "rotation", every shard works on
         every block of items, and no two shards have the same block at the same time.  With "bsp"
         (bulk synchronous parallel), each shard changes its own copy of all items, and the changes
-        are added up after the epoch.  "bsp" is only for comparisons: the more shards there are, the
-        smaller `learning_rate` must be.
+        are added up after the epoch.  "bsp" is only for comparisons: more shards need a smaller
+        `learning_rate`.
     learning_rate : float, default=0.1
         Initial step size of "sgd", at most 1e30.  For ratings, it applies to standardised values,
         like `alpha`.
     n_shards : int, default=None
         Number of parts (shards) into which the users are divided.  A rotation of "sgd" has as many
-        blocks of items.  If there are too few users or items, there are fewer parts.  With None,
-        the number depends on the size of the data.  It changes the results of "sgd", and those of
-        "ccd" only by rounding errors.
+        blocks as shards.  If there are too few users or items, there are fewer shards.  With None,
+        the number depends on the size of the data.  The number of shards changes the results of
+        "sgd", but those of "ccd" only by rounding errors.
     random_state : int, RandomState instance or None, default=None
         Seed of the random numbers.  An int gives the same result every time.
     max_iter : int, default=20
@@ -121,10 +121,10 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         The fit ends when a monitored value has not fallen by the fraction `tol` below its best in
         `n_iter_no_change` evaluations in a row.  With `early_stopping` the monitored value is the
         error of held-out ratings (``validation_rmse`` in `history_`).  Otherwise "ccd" monitors the
-        training ``objective``, as "sgd" does with `evaluate_every`.  Without it, "sgd" monitors the
-        square of ``running_rmse``, or ``running_loss`` with a ranking `loss`.  With ``tol=0``, any
-        fall of the validation error counts, and without `early_stopping` only `max_iter` ends the
-        fit.
+        training ``objective``, as "sgd" does with `evaluate_every`.  Without `evaluate_every`,
+        "sgd" monitors the square of ``running_rmse``, or ``running_loss`` with a ranking `loss`.
+        With ``tol=0`` and `early_stopping`, any fall of the error counts.  With ``tol=0`` without
+        `early_stopping`, only `max_iter` ends the fit.
     n_iter_no_change : int, default=None
         The fit ends after this number of evaluations in a row without a fall by the fraction `tol`.
         There is an evaluation after every epoch, or, with `evaluate_every` but without
@@ -163,9 +163,9 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     global_mean_ : float
         Mean of the ratings of the first fit; zero if the model has none (see `fit_bias`).
     rating_scale_ : float
-        The number by which ratings were divided for the fit.  It is their standard deviation, or
-        their absolute value if all are equal.  It is 1 with `unobserved_weight` or a ranking
-        `loss`, and if all ratings are 0.
+        Number by which ratings were divided for the fit.  It is their standard deviation, or their
+        absolute value if all are equal.  It is 1 with `unobserved_weight` or a ranking `loss`, and
+        if all ratings are 0.
     solver_ : str
         The solver of the last fit: "sgd" or "ccd".
     alpha_ : float
@@ -177,17 +177,17 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         Ids of the users and items, in the order of `user_factors_` and of the columns of
         `components_`.  Numbers are int64, or uint64 if an id needs it; strings are Python objects.
         After a fit of pairs, they are the ids that occur, in ascending order.  `partial_fit`
-        appends new ids.  For a matrix, and with `n_users` or `n_items`, they are the indices of
-        rows and columns.
+        appends new ids.  For a matrix, or a given `n_users` or `n_items`, the ids are the indices
+        of rows or columns.
     n_iter_ : int
         Number of epochs of the last fit.
     history_ : list of dict
         A record for each epoch of the last `fit` or `partial_fit`, with the numbers of
         ``iterations``, ``seconds`` and ``samples`` (ratings) so far.  ``running_rmse`` uses the
-        errors just before each step of "sgd", and is ``train_rmse`` with "ccd".  A ranking `loss`
-        has ``running_loss`` instead, the mean loss.  A record also has ``objective``, ``penalty``,
-        ``train_rmse`` and ``validation_rmse`` if they were computed.  Errors are in the unit of the
-        ratings; the objective and the penalty are in its square.
+        errors just before each step of "sgd", and is ``train_rmse`` with "ccd".  With a ranking
+        `loss`, a record has ``running_loss`` instead, the mean loss.  A record also has
+        ``objective``, ``penalty``, ``train_rmse`` and ``validation_rmse`` if they were computed.
+        Errors are in the unit of the ratings; the objective and the penalty are in its square.
     n_shards_ : int
         Number of shards of the last fit.
     n_features_in_ : int
@@ -291,13 +291,13 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
             strings, in an array or a data frame (pandas, polars, PyArrow).  X may also be a Dask
             array or data frame.
         y : array-like of shape (n_ratings,), default=None
-            The ratings of pairs.  For a matrix, y is not used, and a warning says that.
+            The ratings of pairs.  For a matrix, y is not used, with a warning.
         **fit_params : dict
             ``sample_weight``, array-like of shape (n_ratings,): the weight of the squared error of
             each rating, 1 by default.  For a sparse X in memory, weights are in the order of
             ``X.data``.  For any other X they are row by row, without missing entries.  Weights may
-            also be on Dask.  Without `unobserved_weight` and with a number as `alpha`, a rating of
-            weight 2 acts like two equal ratings.
+            also be a Dask collection.  Without `unobserved_weight` and with a number as `alpha`, a
+            rating of weight 2 acts like two equal ratings.
 
         Returns
         -------
@@ -312,7 +312,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
             for `n_users` or `n_items`, or neither whole numbers nor strings.  If X and y differ in
             length.  If X is a table of ids and ratings, or holds pairs without y.  If early
             stopping would hold out the only rating.  If a rating is not above 0 with a ranking
-            `loss`.  If the factors grow beyond all bounds.
+            `loss`.  If the factors diverge.
         """
         return self._factorise(X, y, fit_params, anew=True)
 
@@ -356,12 +356,13 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         ------
         DuplicateRatingError
             If a pair occurs twice in X.  With the squared loss and without `unobserved_weight`,
-            also if a pair was in an earlier call, and no call had a Dask collection.
+            also if a pair was in an earlier call, and no call had a Dask collection on a cluster.
         ValueError
-            As in `fit`.  If `loss` or `n_components` has changed, or `checkpoint` is set.  If the
-            standard deviation of the ratings, or the difference between their mean and
-            `global_mean_`, is more than 100 times `rating_scale_`.  If earlier clicks were a Dask
-            collection, and `loss` is a ranking loss.
+            As in `fit`.  If `loss` or `n_components` has changed, or `unobserved_weight` from or to
+            0, or `checkpoint` is set after an earlier fit.  If the standard deviation of the
+            ratings, or the difference between their mean and `global_mean_`, is more than 100 times
+            `rating_scale_`.  With a ranking `loss`, if earlier clicks were a Dask collection on a
+            cluster.
         """
         try:
             return self._factorise(X, y, fit_params, anew=not hasattr(self, "components_"))

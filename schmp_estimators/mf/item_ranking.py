@@ -47,8 +47,8 @@ class ItemRanking(Recommender):
         Returns
         -------
         similar : ndarray of shape (m, n)
-            Ids of items, with the largest coefficient first.  Missing ids have the same values as
-            in `recommend`.
+            Ids of items, the largest coefficient first.  Items with coefficients of 0 are left out.
+            Missing ids have the same values as in `recommend`.
         scores : ndarray of shape (m, n), float64
             Entries of `coef_` in the row of the item, and -inf for missing ids.
 
@@ -93,11 +93,11 @@ class ItemRanking(Recommender):
         Returns
         -------
         items : ndarray of shape (m,)
-            Ids of clicked items, with the largest contribution to the score of `item` first.  Items
-            that contribute nothing are left out, so m ≤ `n`.
+            Ids of clicked items, the largest contribution to the score of `item` first.  Items that
+            contribute nothing are left out, so m ≤ `n`.
         parts : ndarray of shape (m,), float64
-            Contribution of each item to the score of `item`, above 0.  The contributions of all
-            clicks of the user add up to the score.
+            Contribution of each item to the score of `item`, above 0.  The contributions of all the
+            user's clicks add up to the score.
 
         Raises
         ------
@@ -135,7 +135,7 @@ class ItemRanking(Recommender):
         ----------
         X : array-like of shape (n_pairs, 2), or of shape (n_new_users, n_items)
             Pairs of the ids of a user and an item, or a dense matrix as in `fit` with the clicks of
-            new users.  Without `confidence`, the scores of a sparse X are ``X @ coef_``.
+            new users.  A sparse X raises an error: without `confidence`, compute ``X @ coef_``.
 
         Returns
         -------

@@ -48,8 +48,8 @@ def precision_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
     Parameters
     ----------
     items : array-like of shape (n_users, n), n >= k
-        Recommended items, best first, as `ModelParallelMF.recommend` returns them.  Missing ids
-        (-1, None, NaN or ``2**64 - 1``) count as items that are not relevant.
+        Ids of recommended items, best first, as `ModelParallelMF.recommend` returns them.  Empty
+        places (-1, None, NaN or ``2**64 - 1``) count as items that are not relevant.
     relevant : sparse matrix of shape (n_users, n_items), or sequence of n_users array-likes
         The relevant items of each user.  In a matrix, they are the columns with entries above 0 in
         the row of the user, and `items` are column numbers.  A sequence has a list, set or array of
@@ -101,8 +101,8 @@ def ndcg_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
     """Return the mean normalised discounted cumulative gain (NDCG) of k recommendations.
 
     A relevant item at position r, counted from 1, has the gain 1 / log2(r + 1).  The sum of the
-    gains of a user is divided by the sum for the best possible list.  Parameters and errors are as
-    in `precision_at_k`.
+    gains in a user's list is divided by that of the best possible list.  Parameters and errors are
+    as in `precision_at_k`.
     """
     return _mean("ndcg", items, relevant, k)
 
@@ -114,7 +114,7 @@ def auc_at_k(
 
     The AUC of a user is the probability that a random relevant item is ranked above a random item
     that is not relevant.  Items outside the k recommendations count as if they followed in random
-    order.  Missing ids are ignored.  With k equal to the number of candidates, this is the AUC of
+    order.  Empty places are ignored.  With k equal to the number of candidates, this is the AUC of
     the whole ranking.
 
     Parameters
@@ -122,7 +122,7 @@ def auc_at_k(
     items, relevant, k
         As in `precision_at_k`.
     n_candidates : int or array-like of shape (n_users,), default=None
-        Number of items that could have been recommended to each user, including the relevant ones.
+        Number of items that could have been recommended to each user, including the relevant items.
         It must be at least the number of different items of the user in the k recommendations and
         `relevant` together.  None means the number of columns of `relevant`, which must then be a
         matrix.
@@ -166,10 +166,10 @@ class RankingScorer:
     """Scorer of k recommendations to each user, for the parameter `scoring` of scikit-learn.
 
     If X holds pairs, the item of a pair is relevant for its user if y is above `threshold`.  Items
-    that the user rated in the fit are not recommended, except after a fit of `ModelParallelMF` on
-    Dask.  So leave out pairs that were also in the fit: they count as relevant, but are never
-    recommended.  If X is a matrix, users are :term:`folded in <fold-in>` from most of the ratings,
-    and the other ratings are judged, as in `ModelParallelMF.score`.
+    that the user rated in the fit are not recommended, except after a fit of `ModelParallelMF` to a
+    Dask collection on a cluster.  So leave out pairs that were also in the fit: their items count
+    as relevant, but are never recommended.  If X is a matrix, users are :term:`folded in <fold-in>`
+    from a part of the ratings, and the other ratings are judged, as in `ModelParallelMF.score`.
 
     Parameters
     ----------

@@ -100,22 +100,22 @@ class Recommender:
         users : array-like of shape (m,), or matrix of shape (m, n_items)
             Ids of users, or a matrix with the ratings of new users.  A `ModelParallelMF` of ratings
             gives unknown users the items with the highest biases.  With `unobserved_weight` or a
-            ranking `loss`, and from `DistributedSLIM`, unknown users and users whose clicks
-            contribute to no score get the items with the highest mean predictions over all users.
+            ranking `loss`, and from `DistributedSLIM`, unknown users get the items with the highest
+            mean predictions over all users.  So do users whose clicks contribute to no score.
         n : int, default=10
             Number of items for each user.
         exclude : "fitted", None, ids, pairs or sparse matrix of shape (m, n_items), \
                 default="fitted"
             Items not to recommend.  With "fitted", they are the items that the user rated in `fit`
             or `partial_fit`, or in the row of a new user.  None excludes no items.  A list of item
-            ids excludes these items for all users.  If `users` are ids, pairs of ids exclude each
-            item for the user of its pair.  Unknown ids are ignored.  A sparse matrix excludes its
-            stored entries.  It needs a row for each of the m `users`, in their order, and a column
-            for each item.  `to_matrix` makes such a matrix from pairs of ids, with users in
-            ascending order.
+            ids excludes these items for all users.  If `users` are ids, you can also pass pairs of
+            a user and an item.  Each pair excludes the item for this user only.  Unknown ids are
+            ignored.  A sparse matrix excludes its stored entries.  It needs a row for each of the m
+            `users`, in their order, and a column for each item.  `to_matrix` makes such a matrix
+            from pairs of ids, with users in ascending order.
         items : array-like of shape (n_candidates,), default=None
             Ids of the items that may be recommended, for example those in stock.  Unknown ids are
-            ignored, and a warning names some of them.  None means all items with ratings.
+            ignored, and a warning names some.  None means all items with ratings.
 
         Returns
         -------
@@ -131,8 +131,8 @@ class Recommender:
             If ids have another type than those of the fit, or are negative or missing.  If `n` is
             not positive.  If a matrix does not have a column for each item.  If `exclude` is of
             another type, or is a matrix that does not have a row for each of `users`.  If `exclude`
-            is "fitted", but a `ModelParallelMF` has not kept the ratings, because they were on
-            Dask.
+            is "fitted", but a `ModelParallelMF` has not kept the ratings, because they were a Dask
+            collection on a cluster.
 
         Examples
         --------

@@ -66,10 +66,10 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
 
     The score of item j for a user is ``x_u @ coef_[:, j]``, where x_u holds the values of the
     user's clicks, after `confidence`.  Column j of `coef_` is a non-negative elastic net that
-    predicts the clicks on item j from the clicks on the other items [1]_.  `dual_gap_` has for each
-    column an upper bound on how far its objective is above the minimum over the items that
+    predicts the clicks on item j from the clicks on the other items [1]_.  For each column,
+    `dual_gap_` bounds how far the objective is above its minimum over the items that
     `max_neighbors` allows.  The fitted numbers are bit-for-bit identical for any number of threads
-    and workers, with or without Dask.
+    and workers.
 
     Parameters
     ----------
@@ -80,12 +80,12 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
     l2_reg : float, default=50.0
         Weight of half the sum of the squared coefficients of a column in its objective.
     max_neighbors : int or None, default=300
-        Largest number of items that may have coefficients in a column.  They are the items that
-        would lower the objective of the column most if each were the only one.  `dual_gap_` is then
-        the gap of the problem with these items only.  None means all items.
+        Largest number of items that may have coefficients in a column.  Each of these alone would
+        lower the objective, without its `l2_reg` term, more than any other item.  `dual_gap_` is
+        then the gap of the problem with these items only.  None means all items.
     user_weight : float, default=0.0
-        In the fit, the row of a user with n clicks is multiplied by ``n ** -user_weight``, so that
-        users with many clicks count less.
+        In the fit, the row of a user with n clicks is multiplied by ``n ** -user_weight``.  With a
+        value above 0, users with many clicks count less.
     confidence : callable, default=None
         A function that takes an array of the values of clicks, such as counts, and returns the
         values that the model uses instead, for example `numpy.log1p`.  None keeps the values.
@@ -110,10 +110,10 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
     Attributes
     ----------
     coef_ : csr_array of shape (n_items, n_items), float32
-        Coefficients.  Entry (i, j) is what a click of value 1 on item i adds to the score of item
-        j.
+        Coefficients.  A click on item i adds entry (i, j), times the value of the click after
+        `confidence`, to the score of item j.
     dual_gap_ : ndarray of shape (n_items,), float64
-        Duality gap of each column w, in units of its objective
+        Duality gap of each column w of `coef_`.  The objective of the column is
         ``½‖x_j − X w‖² + l1_reg Σ w + l2_reg/2 ‖w‖²``.  X has the clicks after `confidence` and
         `user_weight`.
     n_iter_ : ndarray of shape (n_items,), int32
@@ -125,9 +125,10 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
         in `ModelParallelMF`.
     history_ : list of dict
         A record for each portion of columns, with the numbers of ``iterations``, ``seconds``,
-        ``samples`` (columns) and ``coefficients`` so far.  ``dual_gap`` is the gap of all columns,
-        divided by their objective with zero coefficients.  Columns not yet solved count with zero
-        coefficients.  So ``dual_gap`` falls to at most `tol` if all columns are solved.
+        ``samples`` (columns) and ``coefficients`` so far.  ``dual_gap`` is the sum of the gaps of
+        all columns, divided by the sum of their objectives with zero coefficients.  The gap of a
+        column not yet solved counts as this objective.  So ``dual_gap`` falls to at most `tol` if
+        all columns are solved.
     n_features_in_ : int
         Number of columns of X in `fit`: the number of items, or 2 for pairs.
     feature_names_in_ : ndarray of str
@@ -206,8 +207,8 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
             As in `ModelParallelMF.fit`: a sparse matrix of clicks, an array or data frame in which
             NaN and zeros are not clicks, or pairs of ids.  X may also be a Dask collection.
         y : array-like of shape (n_clicks,), default=None
-            Values of the pairs, for example counts.  They must be at least 0.  Pass ones if clicks
-            have no values.  If X is a matrix, y is not used.
+            Values of the pairs, at least 0, for example counts.  Pass ones if clicks have no
+            values.  If X is a matrix, y is not used.
         **fit_params : dict
             Must be empty.  There is no ``sample_weight``.
 
@@ -236,7 +237,7 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
     @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any = None, **fit_params: Any) -> DistributedSLIM:
-        """Add clicks, and solve the columns again whose duality gaps now exceed `tol`.
+        """Add clicks, and solve again the columns that no longer meet `tol`.
 
         Known users and items keep their ids and rows, and new ones are appended.  A new value of a
         known pair is added to the old one.  Up to the tolerance `tol`, the result is that of a fit
@@ -261,7 +262,8 @@ class DistributedSLIM(ItemRanking, SweepingEstimator, BaseEstimator):
         DuplicateRatingError
             If a pair occurs twice in X.
         ValueError
-            As in `fit`.  If the model was made by `without_clicks`, or `checkpoint` is set.
+            As in `fit`.  If the model was made by `without_clicks`, or `checkpoint` is set after an
+            earlier fit.
         """
         return self._solve(X, y, fit_params, anew=not hasattr(self, "coef_"))
 

@@ -22,7 +22,7 @@ from schmp_estimators.mf.kernels.layout import pairs_of
 
 
 def as_pairs(X: Any) -> tuple[Integers, Array]:
-    """Convert a matrix of ratings to pairs of user and item, so that it can be split.
+    """Convert a matrix of ratings to pairs of user and item, so that splitters accept it.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class _Splitter(BaseCrossValidator):
     def split(
         self, X: Any, y: Any = None, groups: Any = None
     ) -> Iterator[tuple[Positions, Positions]]:
-        """Yield two arrays for each split: the rows to fit, and the rows that are held out.
+        """Yield the numbers of the rows to fit, and of the held-out rows, for each split.
 
         Parameters
         ----------
@@ -75,8 +75,8 @@ class _Splitter(BaseCrossValidator):
         Raises
         ------
         ValueError
-            If X does not hold pairs.  If a time is missing.  If times are strings, or cannot be
-            compared.  If a split has no rows to fit, or none to hold out.
+            If X does not hold pairs.  With `LeaveLastOut` or `TimeSplit`, if times are missing, are
+            strings or cannot be compared.  If a split has no rows to fit, or none to hold out.
         """
         for fitted, judged in self._masks(X, groups):
             if not (fitted.any() and judged.any()):
@@ -99,7 +99,8 @@ class LeaveLastOut(_Splitter):
     Parameters
     ----------
     n_last : int, default=1
-        Number of pairs of each user to hold out.  If a user has no other pairs, all are fitted.
+        Number of pairs of each user to hold out.  If a user has no other pairs, all pairs of the
+        user are fitted.
     n_splits : int, default=1
         Number of splits.  The first split holds out the last pairs of each user.  Each further
         split holds out the pairs before those of the previous split, and leaves out all later
@@ -142,8 +143,8 @@ class TimeSplit(_Splitter):
     Parameters
     ----------
     n_splits : int, default=1
-        Number of splits.  The first split holds out the last `test_size` of the pairs.  Each
-        further split holds out the part before the previous one, and leaves out all later pairs.
+        Number of splits.  The first split holds out the latest pairs.  Each further split holds out
+        the pairs before those of the previous split, and leaves out all later pairs.
     test_size : float, default=0.2
         Share of the pairs that a split holds out.
 
@@ -187,8 +188,8 @@ class UserShareSplit(_Splitter):
     n_splits : int, default=5
         Number of splits.  Each split is a new random draw.
     test_size : float, default=0.2
-        Share of each user's pairs that a split holds out.  Numbers of pairs are randomly rounded up
-        or down.
+        Share of each user's pairs that a split holds out.  For each user, the number of pairs is
+        randomly rounded up or down.
     random_state : int, RandomState instance or None, default=None
         Seed of the random draws.  An int gives the same splits every time.
 

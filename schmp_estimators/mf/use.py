@@ -69,10 +69,11 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
         -------
         ndarray or dask.array.Array of shape (n_new_users, n_components) or (n_pairs, n_components),
         float64
-            The vector of the user of each row or pair.  It is zero for an unknown user, and for a
-            row without ratings.  The vector of a row depends only on the ratings in this row.  With
-            the squared loss, the vector and bias of a user minimise the objective for fixed items,
-            with `positive` up to a small tolerance.  For a Dask collection the result is lazy.
+            The vector of the user of each row or pair.  It is zero for a row without ratings, and,
+            if y is None, for an unknown user.  The vector of a row depends only on the ratings in
+            this row.  With the squared loss, the vector and bias of a user minimise the objective
+            for fixed items, with `positive` up to a small tolerance.  For a Dask collection the
+            result is lazy.
 
         Raises
         ------
@@ -181,12 +182,12 @@ class FactorModel(FactorRanking, ClassNamePrefixFeaturesOutMixin, TransformerMix
             R² is the coefficient of determination of the predicted ratings.  If X is a matrix,
             about a tenth of its ratings is judged, and users are folded in from the others.  Of
             fewer than a thousand ratings, about a hundred are judged, or about half if there are
-            fewer than 200.  Which ratings are judged depends only on their rows and columns.  The
-            NDCG is that of ten recommendations (`ranking.RankingScorer()`).  Items with judged
-            ratings above 0 are relevant.  For a matrix, items from which the user is folded in are
-            not recommended; for pairs, items that the user rated in the fit, unless it was on Dask.
-            R² and NDCG cannot be compared.  So pass `RankingScorer()` as `scoring` to choose among
-            losses, or among values of `unobserved_weight` that include 0.
+            fewer than 200.  The NDCG is that of ten recommendations (`ranking.RankingScorer()`).
+            Items with judged ratings above 0 are relevant.  For a matrix, items from which the user
+            is folded in are not recommended.  For pairs, items that the user rated in the fit are
+            not recommended, unless the ratings were a Dask collection on a cluster.  R² and NDCG
+            cannot be compared.  So pass `RankingScorer()` as `scoring` to choose among losses, or
+            among values of `unobserved_weight` that include 0.
 
         Raises
         ------

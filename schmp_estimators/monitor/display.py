@@ -36,8 +36,8 @@ class ConvergenceDisplay:
     An iteration is a pass of a topic model over all tokens, an epoch of `ModelParallelMF`, a
     portion of columns of `DistributedSLIM`, or a step of a linear model.
 
-    Kim et al.  (EuroSys 2016, section 5) compare schedules by such plots: objective against data
-    samples, and objective against time.  A plot of samples against seconds shows the throughput.
+    Kim et al. (EuroSys 2016, section 5) compare schedules by plots of the objective against data
+    samples and against time.  A plot of samples against seconds shows the throughput.
 
     Use `from_estimator` to make a display.
 
@@ -48,7 +48,7 @@ class ConvergenceDisplay:
     y : list of float
         Values on the vertical axis.
     x_name, y_name : str
-        Names of their entries in ``history_``.
+        Names of `x` and `y` in ``history_``.
     estimator_name : str, optional
         Name for the legend.
 

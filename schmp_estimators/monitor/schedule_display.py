@@ -40,13 +40,13 @@ class ScheduleDisplay:
     """Plot of the work of a cluster over time, or of when coefficients last changed.
 
     `from_client` draws a row for each worker.  A bar shows when the worker ran a :term:`stage` of
-    the fit on a :term:`shard` of the data.  Thin bars below show when it waited, for example at a
-    :term:`barrier`.  With ``by="block"``, the colours show how each :term:`block` of the model
-    moves between workers.  Fits in one process are not recorded.
+    the fit on a :term:`shard` of the data.  Thin bars below show when the worker waited, for
+    example at a :term:`barrier`.  With ``by="block"``, the colours show how each :term:`block` of
+    the model moves between workers.  Fits without a cluster are not recorded.
 
-    `from_estimator` draws a histogram for a linear model.  It shows after how many passes over the
-    coefficients each of them last changed, like figure 5 of Kim et al., "STRADS: a distributed
-    framework for scheduled model parallel machine learning", EuroSys 2016.
+    `from_estimator` draws a histogram for a linear model.  The histogram shows after how many
+    passes over the coefficients each coefficient last changed, like figure 5 of Kim et al.,
+    "STRADS: a distributed framework for scheduled model parallel machine learning", EuroSys 2016.
 
     Parameters
     ----------
