@@ -3,10 +3,11 @@ What more workers save
 ======================
 
 A topic model on a cluster divides documents among workers, which exchange words once per
-:term:`sweep`.  Either the :term:`tokens <token>` of a word are sent to the worker that owns the
-word, and back.  Or the row of the word, which is its count in every topic, is sent to all workers.
-The cheaper way is chosen for each word.  So the more workers there are, the less each of them
-receives and keeps.  The picture shows this by formulas, and by measurements of small fits.
+:term:`sweep`. Either the :term:`tokens <token>` of a word are sent to the worker that owns the
+word, and back. Or the row of the word, which is its count in every topic, is sent to all workers.
+The sampler "warp" chooses the cheaper way for each word. So the more workers there are, the less
+each of them receives and keeps. The picture shows this by formulas, and by measurements of small
+fits.
 """
 
 # %%

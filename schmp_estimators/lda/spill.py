@@ -47,8 +47,8 @@ def check_spill(estimator: Any, earlier: Any) -> None:
         return
     if estimator.checkpoint is not None:
         raise ValueError(
-            "spill and checkpoint do not go together: a folder given as spill is a checkpoint, "
-            "too; set checkpoint=None"
+            "spill and checkpoint do not go together; set checkpoint=None: a folder given as spill "
+            "is a checkpoint, too"
         )
     if estimator.spill == "auto":
         return

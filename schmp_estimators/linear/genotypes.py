@@ -41,7 +41,7 @@ class Genotypes(Packed):
 
     ``G[rows]`` and ``G[rows, columns]`` take slices, integers and boolean masks, and return
     two-dimensional genotypes that share memory with G.  A pickle of genotypes in a .bed file has
-    only the path, where the file must have the same bytes.
+    the path of the file and a checksum.  The file must still have the same bytes.
 
     Attributes
     ----------

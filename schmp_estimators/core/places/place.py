@@ -242,7 +242,7 @@ def choose_place(
     there is one, else this process.  The ``dask.config`` key ``schmp-estimators.runtime`` overrides
     the choice: ``auto``, ``local`` or ``dask``.
 
-    With ``auto`` a small fit stays in this process, or if the input is a Dask collection on one
+    With ``auto`` a small fit stays in this process, or if the input is a Dask array on one
     worker: messages between workers would take longer than the fit.
 
     Parameters
