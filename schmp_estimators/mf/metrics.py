@@ -321,7 +321,8 @@ def _read_lists(items: ArrayLike) -> tuple[Array, Masks]:
             "where there are fewer, add -1, or None among strings"
         )
     if ranked.dtype == object:
-        return ranked, np.frompyfunc(_is_nothing, 1, 1)(ranked).astype(bool)
+        with np.errstate(invalid="ignore"):  # on some Pythons comparisons with NaN raise this flag
+            return ranked, np.frompyfunc(_is_nothing, 1, 1)(ranked).astype(bool)
     return ranked, _is_nothing(ranked) | np.isnan(ranked)
 
 
