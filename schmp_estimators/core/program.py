@@ -157,8 +157,9 @@ class Program(ABC, Generic[State, Block, Model, Report]):
     ``at.block``, ``at.n_blocks``
         Index of the current block, or -1 if there is none, and number of blocks.
     ``at.is_last``
-        Whether this is the last block of the shard in this stage.  In a rotation with as many
-        blocks as shards, the first block of a shard has ``at.block == at.number``.
+        Whether this is the last block of the shard in this stage.  With the order of
+        `schedule_rotation`, and as many blocks as shards, the first block of a shard has
+        ``at.block == at.number``.
     ``at.each(function, jobs)``
         Returns ``[function(job) for job in jobs]``, perhaps computed by several threads.
     """

@@ -223,8 +223,9 @@ def each(
     merge : method of the program, optional
         ``merge(report, other)`` joins the reports of two neighbouring shards into one, and does not
         write into them.  Reports may be merged in a binary tree on their way to
-        `Program.aggregate`.  The model must be the same with and without merging.  Therefore, add
-        only integers, or let `aggregate` add by `tree_sum`.
+        `Program.aggregate`.  The model must be the same with and without merging.  So `merge` may
+        add integers.  It may add floats only if `aggregate` sums the reports with `tree_sum`, which
+        adds in the same order.
 
     Returns
     -------

@@ -232,8 +232,9 @@ class DescribedTopics(TopicMethods):
         -----
         All measures agree with gensim's ``CoherenceModel``, whose `topn` (here `n_words`) is 20 by
         default.  "npmi" equals gensim's "c_npmi" with a `window_size` that no document exceeds.
-        For "npmi" and "u_mass", it does not matter how often a word occurs in a document.
-        Documents and texts without words count, too.
+        For "npmi" and "u_mass", it does not matter how often a word occurs in a document.  A
+        document without words also counts in the number of documents, and a text without words
+        counts as one window.
 
         As in gensim, 1e-12 is added to the share of documents or windows with both words.  The
         "npmi" of two words that never occur together is therefore not exactly -1.  It is near -1 if

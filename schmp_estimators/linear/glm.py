@@ -400,8 +400,8 @@ def sparse_glm_path(
     intercepts : ndarray of shape (n_alphas,) or (n_classes, n_alphas)
         Intercepts.
     dual_gaps : ndarray of shape (n_alphas,)
-        Duality gaps, in units of the objective of `SparseGLM`.  If the loss or the penalty has
-        none, these are values of `stationarity_`, as in `SparseGLM`.
+        Duality gap of each solution, on the scale of the objective of `SparseGLM`.  If the loss or
+        the penalty has none, these are values of `stationarity_`, as in `SparseGLM`.
 
     Raises
     ------

@@ -115,8 +115,8 @@ class PrioritizedLasso(MultiOutputMixin, SparseModel, LinearRegressor):
 class PrioritizedLassoCV(MultiOutputMixin, CrossValidated, LinearRegressor):
     """Lasso whose penalty is chosen by cross-validation along a path of penalties.
 
-    If y has several columns, a penalty is chosen for each.  These targets are then the first
-    dimension of results such as `coef_`.
+    If y has several columns, a penalty is chosen for each.  Each column is a target, and results
+    such as `coef_` have the targets along their first axis.
 
     Parameters
     ----------

@@ -71,15 +71,15 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         Whether all entries of w and h are kept at or above zero.  Biases are not restricted.
     alpha : float or "auto", default="auto"
         Strength of the L2 penalty on vectors and biases, at most 1e30.  "auto" is 0.05 with a
-        ranking `loss`, and 0.07 with `unobserved_weight`.  If `penalty` is a number, the 0.07 is
-        scaled so that the weights of all penalties have the same sum as with "per_rating".  For
-        ratings with the squared loss, `alpha` applies to standardised ratings, which have been
-        divided by their standard deviation.  "auto" is then
-        ``0.55 * s * (1 / sqrt(n) + 1 / sqrt(m))``, or with ``penalty="per_row"``
-        ``0.55 * s * (sqrt(n) + sqrt(m))``.  Here n and m are the mean numbers of ratings per user
-        and per item.  The number s estimates, without using `sample_weight`, the standard deviation
-        of standardised ratings after the biases have been subtracted.  :doc:`/user_guide/mf` has
-        the formula for a number as `penalty`.
+        ranking `loss`, and 0.07 with `unobserved_weight`.  If `penalty` is a number, "auto" is 0.07
+        times a factor, which makes the sum of the penalty weights of all users and items that of
+        0.07 and "per_rating".  For ratings with the squared loss, `alpha` applies to standardised
+        ratings, which have been divided by their standard deviation.  "auto" is then ``0.55 * s *
+        (1 / sqrt(n) + 1 / sqrt(m))``, or with ``penalty="per_row"`` ``0.55 * s * (sqrt(n) +
+        sqrt(m))``.  Here n and m are the mean numbers of ratings per user and per item.  The number
+        s estimates, without using `sample_weight`, the standard deviation of standardised ratings
+        after the biases have been subtracted.  :doc:`/user_guide/mf` has the formula for a number
+        as `penalty`.
     penalty : {"per_rating", "per_row"} or float, default="per_rating"
         For the squared loss: how the penalty of a user or item depends on the number n of its
         ratings.  "per_rating" multiplies `alpha` by n.  With `sample_weight`, but without
@@ -123,8 +123,9 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         error of held-out ratings (``validation_rmse`` in `history_`).  Otherwise "ccd" monitors the
         training ``objective``, as "sgd" does with `evaluate_every`.  Without `evaluate_every`,
         "sgd" monitors the square of ``running_rmse``, or ``running_loss`` with a ranking `loss`.
-        With ``tol=0`` and `early_stopping`, any fall of the error counts.  With ``tol=0`` without
-        `early_stopping`, only `max_iter` ends the fit.
+        With ``tol=0`` and `early_stopping`, even the smallest decrease of the error is an
+        improvement.  With ``tol=0`` and no `early_stopping`, only a callback can end the fit before
+        `max_iter` epochs.
     n_iter_no_change : int, default=None
         The fit ends after this number of evaluations in a row without a fall by the fraction `tol`.
         There is an evaluation after every epoch, or, with `evaluate_every` but without
@@ -161,7 +162,8 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     user_bias_, item_bias_ : ndarray of shape (n_users,) and (n_items,), float32
         Biases; zeros if the model has none (see `fit_bias`).
     global_mean_ : float
-        Mean of the ratings of the first fit; zero if the model has none (see `fit_bias`).
+        Mean of the ratings of the last call of `fit`, weighted by `sample_weight`, which
+        `partial_fit` keeps.  It is zero if the model has no global mean (see `fit_bias`).
     rating_scale_ : float
         Number by which ratings were divided for the fit.  It is their standard deviation, or their
         absolute value if all are equal.  It is 1 with `unobserved_weight` or a ranking `loss`, and

@@ -129,10 +129,10 @@ class Recommender:
         ------
         ValueError
             If ids have another type than those of the fit, or are negative or missing.  If `n` is
-            not positive.  If a matrix does not have a column for each item.  If `exclude` is of
-            another type, or is a matrix that does not have a row for each of `users`.  If `exclude`
-            is "fitted", but a `ModelParallelMF` has not kept the ratings, because they were a Dask
-            collection on a cluster.
+            not positive.  If a matrix does not have a column for each item.  If `exclude` is none
+            of the types listed above, or is a matrix that does not have a row for each of `users`.
+            If `exclude` is "fitted", but a `ModelParallelMF` has not kept the ratings, because they
+            were a Dask collection on a cluster.
 
         Examples
         --------

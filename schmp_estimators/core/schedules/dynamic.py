@@ -190,9 +190,9 @@ class Schedule(BaseEstimator, ABC):  # type: ignore[misc]
 class Priority(Schedule):
     r"""Schedule that prefers parameters whose last change was large, as STRADS does [1]_ [2]_.
 
-    A parameter is drawn with a probability that grows with δ², where δ is its last change, or the
-    change that an update would have made at the last gradient (see `refresh`).  At first, δ is 1.
-    A tenth of the draws is uniform.
+    The probability that a parameter is drawn grows with δ².  After an update of the parameter, δ is
+    its change.  After each gradient of all parameters, unless `refresh` is None, δ is the change
+    that an update would then make.  At first, δ is 1.  A tenth of the draws is uniform.
 
     Parameters
     ----------

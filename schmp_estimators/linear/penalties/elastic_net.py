@@ -25,7 +25,11 @@ class ElasticNet(NamedTuple):
         return True
 
     def prox(self, j: int, aim: float, norm: float) -> float:
-        """Return `aim`, soft-thresholded at λ_j and divided by `norm` + ρ_j; ≥ 0 if `positive`."""
+        """Return the minimiser that `Penalty.prox` defines.
+
+        It is `aim`, soft-thresholded at λ_j, divided by `norm` + ρ_j.  If `positive`, a negative
+        result is replaced by 0.
+        """
         strength = at(self.strengths, j)
         if aim > strength:
             return (aim - strength) / (norm + at(self.ridges, j))

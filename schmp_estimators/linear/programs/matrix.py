@@ -220,7 +220,10 @@ class Storage:
         return freeze(Columns(found.data, rows, found.indptr.astype(np.int64)))
 
     def complete(self, columns: Indices) -> Array:
-        """Return for each of `columns` whether it may be shifted, as it has no implicit zeros."""
+        """Return for each of `columns` whether it has no implicit zeros.
+
+        Only such columns may be shifted, see `shifted`.
+        """
         return np.ones(len(columns), bool)
 
     def shifted(self, shifts: Floats) -> "Storage":
@@ -230,7 +233,10 @@ class Storage:
         return Shifted(self, columns, values, shifts)
 
     def to_array(self) -> Array:
-        """Return X as a dense array; do not write into it, since it may be part of X."""
+        """Return X as a dense array.
+
+        Do not write into this array, because it may share memory with X.
+        """
         return self.take_dense(np.arange(self.n_columns)).T
 
     def identity(self) -> Iterable[Array]:
