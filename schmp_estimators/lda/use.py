@@ -281,7 +281,7 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         known = getattr(self, "feature_names_", None)
         words = [*range(self.n_features_in_)] if known is None else known.tolist()
         check_order(labels.tolist(), words, f"{MISMATCH}X")
-        if labels.tolist() != words:
+        if labels.tolist() != words or not all(isinstance(word, str) for word in words):
             return self
         named = copy.copy(self)
         named.feature_names_in_ = labels

@@ -411,12 +411,12 @@ def test_users_of_pairs_have_their_vectors(u, names):
     other = pairs.astype(object if names else int)
     other[:, 0] = np.char.add("new", PAIRS[:, 0].astype(str)) if names else 1000 - PAIRS[:, 0]
     told = np.vstack([new[1:], other]), np.append(3.0, TARGETS)
-    with pytest.warns(UserWarning, match=f"X holds 1 ids of items that .*: {new[1, 1]}$"):
+    with pytest.warns(UserWarning, match=f"X holds 1 ids of items that .*: {new[1, 1].item()!r}$"):
         found = fitted.transform(*told)
     np.testing.assert_array_equal(found[0], 0)
     np.testing.assert_allclose(found[1:], vectors, atol=2e-3)
     # the same as a matrix with the columns of the model
-    with pytest.warns(UserWarning, match=f"X holds 1 ids of items that .*: {new[1, 1]}$"):
+    with pytest.warns(UserWarning, match=f"X holds 1 ids of items that .*: {new[1, 1].item()!r}$"):
         matrix, users = fitted.to_matrix(*told)
     of_rows = dict(zip(users, fitted.transform(matrix), strict=True))
     np.testing.assert_array_equal([of_rows[user] for user in told[0][:, 0]], found)
