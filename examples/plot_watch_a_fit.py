@@ -52,7 +52,7 @@ exchange.ax_.set_title("Two sweeps of the exchange")
 client.close()
 of_block = {block: [] for block in range(4)}
 for one in ring.spans:
-    if one.block is not None:
+    if one.block is not None and one.name != "wait":
         of_block[one.block].append((one.start, one.stop))
 for block, spans in of_block.items():
     spans.sort()
