@@ -265,6 +265,9 @@ def test_a_loss_of_ones_own_has_the_bits_of_the_same_named_loss(in_place):
         assert "Steep" not in str(cached.signatures)
     with pytest.raises(ValueError, match=r"loss=Steep.*=2.0.*, but Steep.*=1.0"):
         own.set_params(loss=Steep(2.0)).partial_fit(PAIRS, ONES)
+    other = model(Hinge()).fit(PAIRS, ONES).set_params(loss=RANKING["bpr"])  # equal as tuples
+    with pytest.raises(ValueError, match=r"loss=Bpr\(\), but Hinge\(\) in the earlier fit"):
+        other.partial_fit(PAIRS, ONES)
     with pytest.raises(ValueError, match=r"loss=Hinge\(\) leave it 'auto'"):
         model(Hinge(), solver="ccd").fit(PAIRS, ONES)
     with pytest.raises(ValueError, match="Steep'> is a class; give an object"):
