@@ -134,6 +134,8 @@ def sample_documents(first, last, totals, shard, tokens, inverse, alpha, key, st
     ----------
     first, last : int
         Range of documents.
+    totals : (K,) int64
+        Mutated: the tokens' new topics are added.
     shard : TokenShard
         Any.
     tokens : (n_tokens * (1 + mh_steps),) uint8, int16 or int32
@@ -144,8 +146,6 @@ def sample_documents(first, last, totals, shard, tokens, inverse, alpha, key, st
         Document-topic prior.
     key : uint64
         Stream of this sweep's document pass.
-    totals : (K,) int64
-        Mutated: the tokens' new topics are added.
     steps : tuple
         As many numbers as proposals.
 

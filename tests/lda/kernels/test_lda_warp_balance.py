@@ -61,7 +61,7 @@ def sample_by_document(topic, proposals):
     in_order[:, 0, 0], in_order[:, 0, 1] = topic, proposals
     tokens[shard.place] = in_order.reshape(-1, 2)
     totals, key = np.zeros(K, np.int64), stream_key(2, topic)
-    sample_documents(0, N, shard, tokens.reshape(-1), INVERSE, ALPHA, key, totals, (0,))
+    sample_documents(0, N, totals, shard, tokens.reshape(-1), INVERSE, ALPHA, key, (0,))
     after = tokens[shard.place].reshape(in_order.shape)
     assert totals.sum() == len(tokens)
     return after[:, 0, 0], after[:, :, 1]
