@@ -118,9 +118,9 @@ class Certificate:
         """Whether the gap is small enough.
 
         A clearly negative gap means that the point must be computed again.  If it stays negative,
-        its size is what rounding does to this problem, and may be as large as the tolerance.
+        its size is what rounding does to this problem, and must be small beside the tolerance.
         """
-        least = self.tolerance if self.doubts >= _MOST_DOUBTS else self._rounding
+        least = 0.1 * self.tolerance if self.doubts >= _MOST_DOUBTS else self._rounding
         return -least <= self.gap <= self.tolerance
 
     @property
