@@ -453,19 +453,19 @@ class DistributedLDA(SharesOfTopics, SweepingEstimator, BaseEstimator):
         unmask(y, "y")
         check_parameters(self, earlier)
         is_first = earlier is None
+        seen: Any = self
         if not is_first and feature_names is None:
-            self._named_as(X)
+            seen = self._named_as(X)
         begins_with = None if keep else earlier
         self._check_checkpoint(begins_with, "warm_start")
         check_spill(self, begins_with)
         batch = len(self.batch_topic_sizes_) if keep and not is_first else 0
         seed = make_seed(self.random_state)
         seed = int(stream_key(seed, batch)) if batch else seed
-        seen, words, columns = (
-            (self, None, None)
-            if feature_names is None
-            else self._by_name(X, feature_names, anew=is_first)
-        )
+        words: Array | None = None
+        columns: Any = None
+        if feature_names is not None:
+            seen, words, columns = self._by_name(X, feature_names, anew=is_first)
         with (
             undone_on_error(self),
             self._progress_bar(),

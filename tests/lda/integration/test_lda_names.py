@@ -118,6 +118,9 @@ def test_columns_with_the_names_of_words_are_those_of_the_model():
     expected = lda.transform(COUNTS)
     named = frame(columns=LETTERS)
     np.testing.assert_array_equal(lda.transform(named), expected)
+    for begin in (make(feature_names=LETTERS).partial_fit, make(feature_names=LETTERS).fit):
+        again = begin(COUNTS).set_params(warm_start=True)
+        assert getattr(again, begin.__name__)(named).feature_names_.tolist() == [*LETTERS]
     assert not hasattr(lda, "feature_names_in_")
     with pytest.warns(UserWarning, match="fitted without feature names"):
         lda.transform(frame(columns=[*"wxyz"]))
